@@ -1,0 +1,88 @@
+# Type `make` to see what there is. Everything is installed into .venv, once: the two stamp files below remember it.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+CORE := $(VENV)/core.stamp
+EXTRAS := $(VENV)/extras.stamp
+
+# The first of these that is new enough makes the environment; `make PYTHON=/path/to/python ...` takes another.
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(or $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done),python3)
+
+# No telemetry, no questions, and no warnings about threads or debuggers between the results.
+export HF_HUB_DISABLE_TELEMETRY := 1
+export TOKENIZERS_PARALLELISM := false
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+.PHONY: help reproduce test lab lint notebooks clean preflight
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make reproduce   set up, run every notebook, end with a table (NOTEBOOKS=01,04 for some of them)"
+	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
+	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
+	@echo "make lint        ruff over modules, tests and notebooks"
+	@echo "make notebooks   run the notebooks again in place, as they are committed: outputs, no widget state"
+	@echo "make clean       remove .venv and caches; runs/ stays"
+
+reproduce: $(CORE)
+	$(check_imports)
+	@$(PY) -m palslib.reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS))
+
+test: $(EXTRAS)
+	$(check_imports)
+	@verdict() { if [ $$1 = 0 ]; then echo "  passed  $$2"; else echo "  FAILED  $$2"; fi; }; \
+	$(PY) -m pytest; first=$$?; \
+	$(PY) -m pytest --nbval notebooks; second=$$?; \
+	echo; echo "make test:"; \
+	verdict $$first "pytest: unit tests, then every notebook through papermill"; \
+	verdict $$second "pytest --nbval notebooks: every output equals the stored one"; \
+	[ $$first$$second = 00 ]
+
+lab: $(EXTRAS)
+	$(check_imports)
+	@$(PY) -m jupyterlab notebooks $(ARGS)
+
+lint: $(EXTRAS)
+	@$(PY) -m ruff check .
+
+notebooks: $(EXTRAS)
+	$(check_imports)
+	@$(PY) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False \
+		--ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__
+
+# ------------------------------------------------------------------------------------------------------------- set-up
+
+PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EXPLAIN = { echo "Installing failed, see above. Is a package index within reach, and the disk not full?" >&2; exit 1; }
+
+$(CORE): pyproject.toml constraints.txt | preflight
+	@test -e $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing palslib into $(VENV): some minutes the first time"
+	@$(PIP_INSTALL) -e . || $(EXPLAIN)
+	@touch $@
+
+$(EXTRAS): $(CORE)
+	@echo "Installing what tests and JupyterLab need"
+	@$(PIP_INSTALL) -e '.[lab,test]' || $(EXPLAIN)
+	@touch $@
+
+# Every problem with the machine or with .venv is one line that says what to do: $(error) prints it and stops make.
+sh = $(shell { $(1); } >/dev/null 2>&1 && echo yes)
+REMOVE := remove it (rm -rf $(VENV)) and call make again
+
+preflight:
+	$(if $(call sh,test -w .),,$(error This folder is read-only: copy the project to a folder that you may write to))
+	$(if $(call sh,test ! -e $(VENV) || $(PY) -c '$(NEW_ENOUGH)'),,$(error The Python in $(VENV) is gone or too old: $(REMOVE)))
+	$(if $(call sh,test -e $(PY) || $(PYTHON) -c '$(NEW_ENOUGH)'),,$(error Python 3.11 or newer is needed, with its venv \
+		module, but '$(PYTHON)' is $(or $(shell $(PYTHON) --version 2>/dev/null),missing): install it, or name one with PYTHON=...))
+	@:
+
+IMPORTS := import os, palslib, torch, transformers, accelerate, datasets, seaborn, papermill, ipykernel, ipywidgets; \
+	assert os.path.samefile(palslib.__path__[0], "palslib"), "it was made for another folder"
+FAULT = $(shell fault=$$($(PY) -P -c '$(IMPORTS)' 2>&1) || echo "$$fault" | tail -n 1)
+check_imports = $(if $(FAULT),$(error $(VENV) is broken ($(FAULT)): $(REMOVE)))

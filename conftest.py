@@ -1,0 +1,59 @@
+"""What all tests share: no hub, no screen, an own runs folder, and real data only where PALSLIB_DATA names it."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from palslib.paths import data_folder
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_configure(config):
+    """Settings that must stand before anything else is imported, and before nbval starts a kernel."""
+    if data_folder():
+        os.environ["PALSLIB_DATA"] = str(data_folder())
+    if os.environ.get("PALSLIB_RUNS"):  # made absolute: nbval starts its kernels in notebooks/
+        os.environ["PALSLIB_RUNS"] = os.path.abspath(os.environ["PALSLIB_RUNS"])
+    else:  # no test finds what an earlier run left behind
+        config.own_runs = os.environ["PALSLIB_RUNS"] = tempfile.mkdtemp(prefix="palslib-runs-")
+    if config.getoption("nbval", False):
+        config.option.nbval_current_env = True  # this interpreter, whatever kernel `python3` is registered
+        config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, 600)
+        os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # under Agg no cell outputs a figure
+    else:
+        os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "own_runs"):
+        shutil.rmtree(config.own_runs, ignore_errors=True)
+        del os.environ["PALSLIB_RUNS"]
+
+
+def pytest_collectstart(collector):
+    if hasattr(collector, "skip_compare"):  # a notebook under nbval: progress bars and warnings are not results
+        collector.skip_compare += ("stderr",)
+
+
+def pytest_collection_modifyitems(items):
+    """Unit tests first, then the notebooks; skips `real_data` tests where there is none."""
+    items.sort(key=lambda item: item.path.name == "test_notebooks.py")
+    for item in items:
+        if hasattr(item, "output_timeout"):  # nbval waits 5 s for a cell's output, too short on a busy machine
+            item.output_timeout = 60
+        if item.get_closest_marker("real_data") or "real_data" in getattr(item, "fixturenames", ()):
+            reason = "needs real data: PALSLIB_DATA is not set"
+            item.add_marker(pytest.mark.skipif(data_folder() is None, reason=reason))
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real files that PALSLIB_DATA names: glue, minbert, crowdflower."""
+    folder = data_folder()
+    assert folder.is_dir(), f"PALSLIB_DATA={folder} is not a folder"
+    return folder

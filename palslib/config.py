@@ -1,0 +1,175 @@
+"""One run of training as plain data: every field a flat JSON type, every nonsense refused before anything is loaded."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from palslib.counting import fit_budget
+from palslib.methods import Method, get_method
+from palslib.names import check_name, unknown
+from palslib.recipes import Recipe, get_recipe
+from palslib.sampling import PAPER_EPOCHS, SCHEDULES
+from palslib.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What decides a run. Two runs with equal configs (but for `folder` and `progress`) end with the same weights."""
+
+    method: str = "pals-204"
+    """A name of `METHODS`."""
+    size: int | str = "budget"
+    """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number."""
+    method_options: dict = field(default_factory=dict)
+    """Other options of the method, by name (`{"heads": 6}`)."""
+    backbone: str = "minilm"
+    """`minilm`, `tiny`, a Hub id or a folder."""
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Names of `TASKS`, in the order of round robin."""
+    data: str = "synthetic"
+    """`synthetic`, `glue`, or a folder laid out like nyu-mll/glue."""
+    schedule: str = "annealed"
+    """A name of `sampling.SCHEDULES`."""
+    alpha: float | None = None
+    """A constant exponent, with the schedule `proportional`."""
+    epochs: int = PAPER_EPOCHS
+    """Equal stretches of the steps in which α is constant."""
+    steps: int = 60
+    batch_size: int = 32
+    max_length: int = 128
+    """Word pieces a row; longer rows are cut."""
+    learning_rate: float = 1e-4
+    """At its peak. The paper's 2e-5 suits BERT-base; MiniLM's narrower layers take 1e-4."""
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    """Fraction of the steps in which the rate rises."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    seed: int = 0
+    recipe: str = "paper"
+    """`paper` or `released`."""
+    recipe_options: dict = field(default_factory=dict)
+    """Fields of `Recipe` that differ from it."""
+    precision: str = "auto"
+    """`float32`, `bf16` (autocast), or `auto`: bf16 where the device multiplies it fast."""
+    micro_batches: int = 1
+    """Parts that a batch is computed in, their gradients summed (gradient accumulation)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, to save memory."""
+    evaluate_every: int = 0
+    """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints, from which a killed run goes on; 0: none."""
+    keep: str = "none"
+    """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
+    folder: str | None = None
+    """Where the run lies; by default under `runs/train/`, named by a hash of the config."""
+    progress: bool = True
+
+    def __post_init__(self):
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        for task in self.tasks:
+            check_name("task", task, TASKS)
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
+        check_name("schedule", self.schedule, SCHEDULES)
+        check_name("precision", self.precision, ("auto", "float32", "bf16"))
+        check_name("value of keep", self.keep, ("none", "last", "best"))
+        for name, low in {
+            "epochs": 1,
+            "steps": 1,
+            "batch_size": 1,
+            "max_length": 8,
+            "micro_batches": 1,
+            "seed": 0,
+            "evaluate_every": 0,
+            "checkpoint_every": 0,
+        }.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"{name} must be an integer of at least {low}, not {value!r}")
+        for name, high in {
+            "learning_rate": math.inf,
+            "weight_decay": math.inf,
+            "clip": math.inf,
+            "warmup": 1.0,
+        }.items():
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 <= value < high:
+                raise ValueError(f"{name} must be at least 0 and below {high}, not {value!r}")
+        if self.batch_size % self.micro_batches:
+            raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
+        if self.alpha is not None and self.schedule != "proportional":
+            raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
+        if isinstance(self.size, str):
+            check_name("size", self.size, ("budget", "paper"))
+        if "size" in self.method_options:
+            raise ValueError("give size as RunConfig.size, not among method_options")
+        self.resolved_recipe()
+        get_method(self.method, **self.method_options)
+
+    def resolved_recipe(self) -> Recipe:
+        """The recipe with this run's changes."""
+        return get_recipe(self.recipe, **self.recipe_options)
+
+    def resolved_method(self) -> Method:
+        """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
+        method = get_method(self.method, **self.method_options)
+        given = set(self.method_options)
+        if method.has_size and isinstance(self.size, int):
+            method, given = method.with_options(size=self.size), given | {"size"}
+        elif method.has_size and self.size == "budget":
+            method = fit_budget(method, self.backbone, len(self.tasks))
+        return self.resolved_recipe().apply(method, given)
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that decides the run's outcome."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("folder", "progress", "keep", "checkpoint_every")}
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """Readable and unique: `pals-204-annealed-seed0-1a2b3c4d5e`."""
+        return f"{self.method}-{self.schedule}-seed{self.seed}-{self.key}"
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "RunConfig":
+        """From JSON's types; `preset` may name one of `PRESETS`. Unknown parameters are refused."""
+        values = dict(values)
+        names = [f.name for f in fields(cls)]
+        for name in values:
+            if name != "preset" and name not in names:
+                raise unknown("parameter", name, [*names, "preset"])
+        preset = values.pop("preset", None)
+        base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
+        return cls(**(base | values))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "RunConfig":
+        """From a JSON file."""
+        try:
+            values = json.loads(Path(path).read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: not an object of parameters but a {type(values).__name__}")
+        return cls.from_dict(values)
+
+
+PRESETS: dict[str, dict] = {
+    "smoke": {"steps": 60, "batch_size": 16, "evaluate_every": 30},
+    "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
+    "paper": {
+        "backbone": "bert-base-uncased",
+        "data": "glue",
+        "steps": 60_000,
+        "learning_rate": 2e-5,
+        "evaluate_every": 2_400,
+        "checkpoint_every": 1_200,
+        "keep": "best",
+    },
+}
+"""`smoke`: seconds, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU."""

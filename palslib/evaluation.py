@@ -1,0 +1,71 @@
+"""Evaluation over whole splits, longest batches first."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from palslib.metrics import Scores, score
+from palslib.recipes import Recipe
+from palslib.tokens import TokenisedTask
+
+EVALUATION_BATCH = 64
+
+
+def predict(model, task: str, data: TokenisedTask, accelerator: Accelerator | None = None) -> np.ndarray:
+    """Logits of every row, (N, outputs), in the rows' order.
+
+    Batches hold rows of like length, the longest first, so that a lack of memory shows at once. Several processes share
+    the batches and all get the whole. Dropout is off, and the model's training mode is as before afterwards.
+    """
+    accelerator = accelerator or Accelerator()
+    rank, world = accelerator.process_index, accelerator.num_processes
+    order = np.argsort(-data.lengths, kind="stable")
+    batches = [order[i : i + EVALUATION_BATCH] for i in range(0, len(order), EVALUATION_BATCH)]
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    parts = []
+    try:
+        with torch.inference_mode(), accelerator.autocast():
+            for rows in batches[rank::world]:
+                batch = {k: v.to(device) for k, v in data.batch(rows).items() if k != "labels"}
+                parts.append((rows, model(task=task, **batch).logits.cpu().numpy()))
+    finally:
+        model.train(was_training)
+    if world > 1:
+        parts = gather_object(parts)
+    logits = np.empty((len(data), parts[0][1].shape[1]), dtype=np.float32)
+    for rows, values in parts:
+        logits[rows] = values
+    return logits
+
+
+def evaluate(
+    model, splits: Mapping[str, Mapping[str, TokenisedTask]], recipe: Recipe | None = None, accelerator=None
+) -> Scores:
+    """Every task's metrics in percent over its whole dev split.
+
+    Args:
+        splits: task -> split -> its rows. A second split (MNLI mismatched) enters as `accuracy_mm`.
+        recipe: for the released code's way of measuring (ledger D3, D13).
+    """
+    recipe = recipe or Recipe()
+    released = recipe.metrics == "released"
+    scores = {}
+    for name, by_split in splits.items():
+        scores[name] = {}
+        for split, data in by_split.items():
+            task, suffix = data.task, "_mm" if split.endswith("mismatched") else ""
+            if released and suffix:
+                continue
+            logits, labels = predict(model, name, data, accelerator), data.labels
+            if task.is_regression:
+                logits = (logits.clip(0, 1) if released else logits) * task.scale
+                labels = labels * task.scale
+            values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
+            kept = task.metrics[:1] if released else task.metrics
+            scores[name] |= {metric + suffix: values[metric] for metric in kept}
+    return scores

@@ -1,0 +1,195 @@
+"""One BERT, many tasks: the adapted layer and the model around it.
+
+Stickland & Murray 2019, section 3.2, with BERT's own inner residual written out. MH is multi-head attention, FFN the
+feed-forward network, LN a layer norm (https://arxiv.org/abs/1902.02671):
+
+    a = LN( h + A₁(MH(h)) )                 A₁  Houlsby, after attention
+    f = A₂(FFN(a))                          A₂  Houlsby, after the feed-forward
+    y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.models.bert.modeling_bert import BertPooler
+
+from palslib.adaptation import LHUC, Adaptation, make_projections
+from palslib.backbones import load_encoder
+from palslib.methods import Method, get_method
+from palslib.names import check_name
+from palslib.on_top import build_adaptation, initialise, plain_class
+from palslib.saving import Saved
+from palslib.tasks import Task, get_task
+
+
+class AdaptedLayer:
+    """Mixin in front of a backbone's layer class: the equation, with the active task's adaptation as an argument."""
+
+    def forward(self, hidden_states, attention_mask=None, *args, adaptation: Adaptation | None = None, **kwargs):
+        """h (B, S, d) to y (B, S, d). Without an adaptation the layer is the backbone's own."""
+        if adaptation is None:
+            return super().forward(hidden_states, attention_mask, *args, **kwargs)
+        i, h, sums = self.layer_index, hidden_states, (self.attention.output, self.output)
+        norm_a, norm_y = adaptation.norms(i) or (sums[0].LayerNorm, sums[1].LayerNorm)
+
+        mh = sums[0].dropout(sums[0].dense(self.attention.self(h, attention_mask, **kwargs)[0]))
+        a = norm_a(adaptation.after_attention(i, mh) + h)
+        ffn = sums[1].dropout(sums[1].dense(self.intermediate(a)))
+        y = adaptation.after_feed_forward(i, ffn, a) + a
+        if (ts := adaptation.parallel(i, h, attention_mask)) is not None:
+            y = y + ts
+        return adaptation.after_layer(i, norm_y(y))
+
+
+def adapt_layers(encoder: nn.Module) -> nn.Module:
+    """Puts `AdaptedLayer` in front of each layer's class, in place; weights, keys and `isinstance` stay as they were.
+
+    Raises ValueError for an encoder whose layers are not BERT's (attention with output, intermediate, output).
+    """
+    layers = getattr(getattr(encoder, "encoder", None), "layer", None)
+    parts = ("attention", "intermediate", "output")
+    if layers is None or not all(hasattr(layer, part) for layer in layers for part in parts):
+        raise ValueError(f"{type(encoder).__name__} is not BERT-shaped: no encoder.layer[i].{{{', '.join(parts)}}}")
+    if getattr(encoder.config, "is_decoder", False):
+        raise ValueError(f"{type(encoder).__name__} is a decoder; palslib adapts encoders")
+    for i, layer in enumerate(layers):
+        plain = plain_class(layer)
+        layer.__class__ = type(f"Adapted{plain.__name__}", (AdaptedLayer, plain), {"plain_class": plain})
+        layer.layer_index = i
+    return encoder
+
+
+@dataclass
+class Output:
+    """What a forward pass returns."""
+
+    logits: torch.Tensor
+    """(B, classes), or (B, 1) for a score divided by the task's scale."""
+    loss: torch.Tensor | None = None
+    """Mean cross entropy, or mean squared error of the scaled score; None without labels."""
+
+
+class MultiTaskModel(Saved, nn.Module):
+    """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
+
+    def __init__(self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = ""):
+        super().__init__()
+        self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
+        self.tasks: dict[str, Task] = {}
+        self.config = encoder.config
+        self.backbone = adapt_layers(encoder)
+        self.pooler = getattr(encoder, "pooler", None) or self._drawn("pooler", lambda: BertPooler(self.config))
+        encoder.pooler = None  # called here, after what goes on top
+        self.shared = None  # what tasks share beyond the backbone
+        if self.method.sharing.endswith("tasks"):
+            self.shared = self._drawn("shared", lambda: make_projections(self.method, self.config))
+        self.adaptations, self.heads = nn.ModuleDict(), nn.ModuleDict()
+        for task in tasks:
+            self.add_task(task)
+        self.requires_grad_where_trained()
+
+    @classmethod
+    def from_backbone(cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, **options):
+        """A model on a pre-trained backbone.
+
+        Args:
+            backbone: `minilm`, `tiny`, a Hub id or folder, or an encoder already loaded (it is adapted in place).
+            method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
+            tasks: names of `TASKS`, or `Task`s.
+            seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
+        """
+        name = backbone if isinstance(backbone, str) else type(backbone).__name__
+        encoder = load_encoder(backbone, seed) if isinstance(backbone, str) else backbone
+        return cls(encoder, get_method(method, **options), tasks, seed, name)
+
+    def _drawn(self, name: str, make):
+        """Makes a module from random numbers that depend on the seed and a name alone."""
+        number = int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:7], "little")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            module = make()
+            if not isinstance(module, Adaptation):
+                initialise(module, self.method, self.config.initializer_range)
+        return module
+
+    def add_task(self, task: str | Task) -> None:
+        """Gives one more task its parameters; nothing of the other tasks changes."""
+        task = get_task(task)
+        if task.name in self.tasks:
+            raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
+        head = self._drawn(f"head {task.name}", lambda: nn.Linear(self.config.hidden_size, task.num_outputs))
+        adaptation = self._drawn(
+            task.name, lambda: build_adaptation(self.method, self.backbone, self.pooler, self.shared)
+        )
+        device = self.pooler.dense.weight.device
+        self.tasks[task.name] = task
+        self.heads[task.name] = head.to(device)
+        self.adaptations[task.name] = adaptation.to(device).train(self.training)
+
+    def _known(self, task: str) -> Task:
+        return self.tasks[check_name("task of this model", task, self.tasks)]
+
+    def remove_task(self, task: str) -> None:
+        """Takes a task and its parameters out."""
+        self._known(task)
+        del self.tasks[task], self.heads[task], self.adaptations[task]
+
+    def requires_grad_where_trained(self) -> None:
+        """Freezes what the method does not train: the backbone, or all of it but its layer norms; or trains all.
+
+        Parts that the tasks' own copies replace (separate poolers, fine-tuned models) are not trained either.
+        """
+        self.requires_grad_(True)
+        replaced = {"per-task": [self.pooler]}.get(self.method.pooler, [])
+        if self.method.kind == "fine-tuned":
+            replaced = [self.backbone, self.pooler]
+        for part in replaced if self.method.freeze == "nothing" else (self.backbone, self.pooler):
+            part.requires_grad_(False)
+        if self.method.freeze == "backbone but norms":
+            for part in self.backbone.modules():
+                if isinstance(part, nn.LayerNorm):
+                    part.requires_grad_(True)
+
+    def encode(self, task: str | None, input_ids, attention_mask=None, token_type_ids=None, **kwargs):
+        """The backbone's output under a task's adaptation (None: the plain backbone), before what goes on top."""
+        adaptation = self.adaptations[self._known(task).name] if task is not None else None
+        if self.config.type_vocab_size < 2:  # RoBERTa has one token type, whatever the tokenizer says
+            token_type_ids = None
+        encoder = getattr(adaptation, "encoder", None) or self.backbone
+        return encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            adaptation=adaptation,
+            **kwargs,
+        )
+
+    def forward(self, task: str, input_ids, attention_mask=None, token_type_ids=None, labels=None) -> Output:
+        """One task's logits, and its loss where `labels` (B,) are given; inputs are (B, S)."""
+        adaptation = self.adaptations[self._known(task).name]
+        encoded = self.encode(
+            task, input_ids, attention_mask, token_type_ids, output_hidden_states=adaptation.needs_all_layers
+        )
+        states = encoded.hidden_states if adaptation.needs_all_layers else (encoded.last_hidden_state,)
+        mask = create_bidirectional_mask(self.config, states[-1], attention_mask)
+        pooled = adaptation.pool(adaptation.on_top(states, mask), self.pooler)  # (B, d)
+        pooled = nn.functional.dropout(pooled, self.config.hidden_dropout_prob, self.training)
+        logits = self.heads[task](pooled).float()
+        if labels is None:
+            return Output(logits)
+        if self.tasks[task].is_regression:
+            return Output(logits, nn.functional.mse_loss(logits[:, 0], labels))
+        return Output(logits, nn.functional.cross_entropy(logits, labels))
+
+    def parameter_groups(self, weight_decay: float, decay_lhuc: bool = False) -> list[dict]:
+        """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales."""
+        scales = {id(p) for m in self.modules() if isinstance(m, LHUC) for p in m.parameters()} if decay_lhuc else ()
+        trained = [p for p in self.parameters() if p.requires_grad]
+        decayed = [p.ndim > 1 or id(p) in scales for p in trained]
+        return [
+            {"params": [p for p, d in zip(trained, decayed, strict=True) if d], "weight_decay": weight_decay},
+            {"params": [p for p, d in zip(trained, decayed, strict=True) if not d], "weight_decay": 0.0},
+        ]

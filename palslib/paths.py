@@ -1,0 +1,39 @@
+"""Where things lie, whatever the working folder: pytest --nbval starts in a notebook's, papermill in its caller's."""
+
+import os
+import shutil
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+FIGURES = PROJECT / "figures"
+RECORDS = FIGURES / "records"
+
+
+def runs_folder() -> Path:
+    """Where runs, checkpoints, executed notebooks and cached tokens go: `$PALSLIB_RUNS`, or `runs/` of the project."""
+    return Path(os.environ.get("PALSLIB_RUNS") or PROJECT / "runs").resolve()
+
+
+def data_folder() -> Path | None:
+    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. Relative names count from the project."""
+    name = os.environ.get("PALSLIB_DATA")
+    return (PROJECT / name).resolve() if name else None
+
+
+def replace_folder(temporary: Path, target: Path) -> None:
+    """Puts a folder that is complete in the place of another: at every moment one of the two is whole."""
+    old = target.with_name(target.name + ".old")
+    if old.exists():
+        shutil.rmtree(old)
+    if target.exists():
+        os.replace(target, old)
+    os.replace(temporary, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

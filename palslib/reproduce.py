@@ -1,0 +1,195 @@
+"""Runs the notebooks headless, one after the other: `python -m palslib.reproduce`, or `make reproduce`.
+
+Executed copies go to `runs/notebooks/`. A failing notebook does not stop the others; the exit status is 1 if any
+failed. The headline of the table at the end is what the notebook's last cell tagged `headline` printed.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import papermill
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from traitlets import default
+
+from palslib.names import check_name
+from palslib.paths import PROJECT, runs_folder
+
+NOTEBOOKS = PROJECT / "notebooks"
+INLINE = "module://matplotlib_inline.backend_inline"
+
+
+class ThisInterpreter(AsyncKernelManager):
+    """Starts the kernel on this very Python, whatever kernel `python3` is registered, and with figures inline."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        return KernelSpec(**get_kernel_dict(), env={"MPLBACKEND": INLINE})
+
+    @default("transport_encryption")
+    def _encrypt_where_possible(self) -> str:
+        return "auto"  # without, every kernel warns in the terminal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one notebook."""
+
+    name: str
+    """The notebook's file name without its ending."""
+    seconds: float
+    """Wall clock, kernel start included."""
+    cells: int
+    """Code cells that ran."""
+    headline: str
+    """One line, at most 80 characters, from the last cell tagged `headline`; empty if there is none."""
+    error: str = ""
+    """Empty, or where the notebook failed: the cell's number, the head of its source, the end of the traceback."""
+
+
+def _literal(path: Path) -> str:
+    """Papermill takes braces in a path for format fields; doubled they stand for themselves."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
+def _check_parameters(path: Path, parameters: Mapping) -> None:
+    if parameters:
+        valid = papermill.inspect_notebook(_literal(path))
+        for name in parameters:
+            check_name(f"parameter of notebook {path.stem}", name, valid)
+
+
+def _headline(notebook) -> str:
+    tagged = [cell for cell in notebook.cells if "headline" in cell.metadata.get("tags", [])]
+    outputs = tagged[-1].outputs if tagged else []
+    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs if o.get("name") != "stderr"]
+    return " ".join(" ".join(texts).split())[:80]
+
+
+def _explain(error: Exception, notebook) -> str:
+    """Where and why a notebook failed, in a few lines. Cells count from 1, text cells too, as in the committed file."""
+    added = {"papermill-error-cell-tag", "injected-parameters"}
+    cells = [cell for cell in notebook.cells if not added & set(cell.metadata.get("tags", []))]
+    started = [i for i, cell in enumerate(cells) if cell.metadata.get("papermill", {}).get("start_time")]
+    message = "\n".join(getattr(error, "traceback", None) or [f"{type(error).__name__}: {error}"])
+    end = re.sub(r"\x1b\[[0-9;]*m", "", message).splitlines()[-8:]
+    if not started:
+        return "\n    ".join(["the start", *end])
+    return "\n    ".join([f"cell {started[-1] + 1}", *cells[started[-1]].source.splitlines()[:5], "...", *end])
+
+
+def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None = None, progress=False) -> Result:
+    """Executes a notebook with papermill and writes the executed copy to `out`, also if a cell fails (see `.error`).
+
+    `out` appears only when the run is over: it is written under another name first. The working folder stays as it is.
+
+    Raises:
+        ValueError: a parameter that the notebook's `parameters` cell does not have; nothing has run then.
+    """
+    path, out, parameters = Path(path), Path(out), dict(parameters or {})
+    _check_parameters(path, parameters)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.stem}.partial.ipynb")
+    start, error = time.perf_counter(), None
+    try:
+        papermill.execute_notebook(
+            _literal(path),
+            _literal(partial),
+            parameters,
+            kernel_name="python3",
+            language="python",
+            progress_bar={"desc": path.stem, "leave": False} if progress else False,
+            kernel_manager_class=ThisInterpreter,
+            store_widget_state=False,
+        )
+    except Exception as caught:  # a failing cell, or a kernel that died: the copy so far is worth reading
+        if not partial.exists():
+            raise
+        error = caught
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    notebook = nbformat.read(partial, as_version=4)
+    partial.replace(out)
+    ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
+    why = _explain(error, notebook) if error else ""
+    return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
+
+
+def _parameter(text: str) -> tuple[str, object]:
+    """`steps=100` → ("steps", 100); a value that is not JSON is a string."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _select(folder: Path, chosen: str | None) -> list[Path]:
+    paths = sorted(folder.glob("*.ipynb"))
+    if not paths:
+        raise ValueError(f"no notebooks in {folder}: run this from a checkout of the project")
+    if chosen is None:
+        return paths
+    numbers = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
+    return [numbers[check_name("notebook", name.strip(), numbers)] for name in chosen.split(",")]
+
+
+def _table(results: Sequence[Result]) -> str:
+    width = max(len(result.name) for result in results)
+    lines = [f"{'notebook':{width}}  seconds  cells  headline"]
+    for r in results:
+        last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
+        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
+    """The command line; returns the exit status: 1 if a notebook failed. A call that makes no sense exits with 2."""
+    parser = argparse.ArgumentParser(prog="python -m palslib.reproduce", description=__doc__.partition("\n")[0])
+    parser.add_argument("--notebooks", metavar="01,04", help="only these, by number or name")
+    parser.add_argument("--parameters", metavar="name=value", nargs="+", type=_parameter, default=[])
+    parser.add_argument("--out", type=Path, help="folder of the executed copies (runs/notebooks)")
+    args = parser.parse_args(argv)
+    out, parameters = args.out or runs_folder() / "notebooks", dict(args.parameters)
+    try:
+        paths = _select(folder, args.notebooks)
+        for path in paths:
+            _check_parameters(path, parameters)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / ".writable").touch()
+        (out / ".writable").unlink()
+    except ValueError as error:
+        parser.exit(2, f"{error}\n")
+    except OSError as error:
+        parser.exit(2, f"cannot write to {out} ({error.strerror}): set PALSLIB_RUNS to a folder that can be written\n")
+
+    results = []
+    for number, path in enumerate(paths, start=1):
+        print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
+        try:
+            result = run_notebook(path, out / path.name, parameters, progress=sys.stderr.isatty())
+        except Exception as error:  # not a notebook, or no kernel to be had
+            result = Result(path.stem, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
+        print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
+        results.append(result)
+    failed = sum(bool(result.error) for result in results)
+    print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks ran through; copies in {out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

@@ -1,0 +1,112 @@
+"""Saving a model whole, and one task of it by itself: safetensors only, written whole or not at all.
+
+A task's file holds what `adaptations[task]` and `heads[task]` hold: 7 MB for PALs beside BERT's 438 MB. Its parameters
+were trained with one backbone and fit no other, so the file carries that backbone's fingerprint.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
+
+from palslib.methods import Method
+from palslib.paths import replace_folder, write_text
+from palslib.tasks import Task
+
+
+def _task_from(row: dict) -> Task:
+    return Task(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+
+
+class Saved:
+    """The part of `MultiTaskModel` that saves and loads."""
+
+    def fingerprint(self) -> str:
+        """Of everything that tasks share, as it is now: the backbone, its pooler, projections across tasks."""
+        digest = hashlib.sha256()
+        own = ("adaptations.", "heads.")
+        for name, tensor in sorted(self.state_dict().items()):
+            if not name.startswith(own):
+                digest.update(name.encode())
+                digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes `model.safetensors` and `palslib.json` (backbone's configuration, method, tasks) into a folder."""
+        folder = Path(folder)
+        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        temporary.mkdir(parents=True, exist_ok=True)
+        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, temporary / "model.safetensors")
+        about = {
+            "backbone": self.config.to_dict(),
+            "backbone_name": self.backbone_name,
+            "method": asdict(self.method),
+            "tasks": [asdict(task) for task in self.tasks.values()],
+            "seed": self.seed,
+        }
+        write_text(temporary / "palslib.json", json.dumps(about, indent=1, default=str))
+        replace_folder(temporary, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path):
+        """The model that `save_pretrained` wrote, in eval mode."""
+        folder = Path(folder)
+        if not (folder / "palslib.json").is_file():
+            raise FileNotFoundError(f"{folder} holds no model saved by palslib (palslib.json is missing)")
+        about = json.loads((folder / "palslib.json").read_text())
+        config = AutoConfig.for_model(**about["backbone"])
+        tasks = [_task_from(row) for row in about["tasks"]]
+        model = cls(
+            AutoModel.from_config(config), Method(**about["method"]), tasks, about["seed"], about["backbone_name"]
+        )
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        return model.eval()
+
+    def save_task(self, task: str, folder: str | Path) -> Path:
+        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path."""
+        about = {
+            "task": json.dumps(asdict(self._known(task))),
+            "method": json.dumps(asdict(self.method)),
+            "fingerprint": self.fingerprint(),
+        }
+        parts = {"adaptation": self.adaptations[task], "head": self.heads[task]}
+        tensors = {f"{part}.{k}": v.contiguous() for part, m in parts.items() for k, v in m.state_dict().items()}
+        path = Path(folder) / f"{task}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        save_file(tensors, temporary, metadata=about)
+        os.replace(temporary, path)
+        return path
+
+    def load_task(self, path: str | Path) -> str:
+        """Adds the task of a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+
+        Raises ValueError where the file's method is not this model's, or its backbone is not this one as trained.
+        """
+        path = Path(path)
+        with safe_open(path, "pt") as file:
+            about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not {"task", "method", "fingerprint"} <= set(about):
+            raise ValueError(f"{path.name} was not written by save_task")
+        method, task = Method(**json.loads(about["method"])), _task_from(json.loads(about["task"]))
+        if method != self.method:
+            differ = {k: (v, getattr(self.method, k)) for k, v in asdict(method).items() if v != asdict(self.method)[k]}
+            raise ValueError(
+                f"{path.name} holds {method.label}, the model {self.method.label}; (file, model): {differ}"
+            )
+        if about["fingerprint"] != self.fingerprint():
+            raise ValueError(
+                f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
+                f"{self.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
+            )
+        if task.name not in self.tasks:
+            self.add_task(task)
+        for part, module in (("adaptation", self.adaptations[task.name]), ("head", self.heads[task.name])):
+            module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
+        return task.name
