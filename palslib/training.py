@@ -39,7 +39,7 @@ class Run:
     """One training run: what is fixed before the first step, and the steps."""
 
     def __init__(self, config: RunConfig, folder: Path):
-        self.folder = folder
+        self.folder, self.environment = folder, environment()
         self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
         self.accelerator = Accelerator(mixed_precision="bf16" if precision_of(config) == "bf16" else "no")
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
@@ -229,7 +229,7 @@ def make_record(run: Run) -> dict:
         "precision": precision_of(config),
         "seconds": run.spent | {"total": sum(run.spent.values())},
         "tokens_per_second": run.tokens / max(run.spent["train"], 1e-9),
-        "environment": environment(),
+        "environment": run.environment,
     }
 
 
