@@ -68,7 +68,7 @@ $(CORE): pyproject.toml constraints.txt | preflight
 
 $(EXTRAS): $(CORE)
 	@echo "Installing what tests and JupyterLab need"
-	@$(PIP_INSTALL) -e '.[lab,test]' || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[lab,test,browser]' || $(EXPLAIN)
 	@touch $@
 
 # Every problem with the machine or with .venv is one line that says what to do: $(error) prints it and stops make.

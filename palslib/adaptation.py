@@ -10,6 +10,7 @@ Within layers V^D starts at zero, so that the model starts as BERT. What goes on
 """
 
 import copy
+import itertools
 import math
 
 import torch
@@ -102,7 +103,7 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, s: int, inner: tuple[int, ...], config):
         sizes = (s, *inner, s)
-        linears = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
         between = [part for linear in linears[:-1] for part in (linear, ACT2FN[config.hidden_act])]
         super().__init__(*between, linears[-1])
 

@@ -26,8 +26,8 @@ def _location(backbone: str) -> str:
 
 def _advice(backbone: str, what: str) -> str:
     return (
-        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no hub; a "
-        f"folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with the network up, "
+        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no hub; "
+        f"a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with the network up, "
         f"`hf download {backbone}` and HF_HUB_OFFLINE unset"
     )
 
@@ -57,7 +57,9 @@ def load_encoder(backbone: str, seed: int = 0):
     """
     import torch
     from transformers import AutoModel
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # of reading weights, which takes a second; downloads keep theirs
     if backbone == "tiny":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

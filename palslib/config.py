@@ -9,8 +9,8 @@ from pathlib import Path
 from palslib.counting import fit_budget
 from palslib.methods import Method, get_method
 from palslib.names import check_name, unknown
-from palslib.recipes import Recipe, get_recipe
-from palslib.sampling import PAPER_EPOCHS, SCHEDULES
+from palslib.recipes import RELEASED_SIZES, Recipe, get_recipe
+from palslib.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.tasks import TASKS
 
 
@@ -69,6 +69,20 @@ class RunConfig:
     progress: bool = True
 
     def __post_init__(self):
+        for name, kind in {
+            "method_options": dict,
+            "recipe_options": dict,
+            "tasks": (list, tuple),
+            "gradient_checkpointing": bool,
+            "progress": bool,
+            "method": str,
+            "backbone": str,
+            "data": str,
+            "folder": (str, type(None)),
+        }.items():
+            if not isinstance(value := getattr(self, name), kind):
+                names = [k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,))]
+                raise ValueError(f"{name} must be a {' or '.join(names)}, not {value!r}")
         object.__setattr__(self, "tasks", tuple(self.tasks))
         for task in self.tasks:
             check_name("task", task, TASKS)
@@ -97,18 +111,26 @@ class RunConfig:
             "warmup": 1.0,
         }.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 <= value < high:
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < high:
                 raise ValueError(f"{name} must be at least 0 and below {high}, not {value!r}")
+        if not self.clip:
+            raise ValueError("clip=0 would make every gradient zero; a large number clips nothing")
         if self.batch_size % self.micro_batches:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
+        if self.alpha is not None and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha < math.inf):
+            raise ValueError(f"alpha must be at least 0, or None, not {self.alpha!r}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if isinstance(self.size, str):
             check_name("size", self.size, ("budget", "paper"))
+        elif not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise ValueError(f"size must be 'budget', 'paper' or a positive integer, not {self.size!r}")
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         self.resolved_recipe()
-        get_method(self.method, **self.method_options)
+        method = get_method(self.method, **self.method_options)
+        if isinstance(self.size, int) and not method.has_size:
+            raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
 
     def resolved_recipe(self) -> Recipe:
         """The recipe with this run's changes."""
@@ -173,3 +195,25 @@ PRESETS: dict[str, dict] = {
     },
 }
 """`smoke`: seconds, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU."""
+
+
+def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
+    """The order of training that a config asks for, on data of these sizes."""
+    recipe = config.resolved_recipe()
+    sampling_sizes = {
+        "loaded": lambda: None,
+        "official": lambda: official_sizes(config.tasks),
+        "released": lambda: {task: RELEASED_SIZES[task] for task in config.tasks},
+    }[recipe.sizes]()
+    return TrainingPlan(
+        sizes,
+        config.schedule,
+        config.steps,
+        config.batch_size,
+        config.seed,
+        config.epochs,
+        sampling_sizes,
+        config.alpha,
+        recipe.round_robin_advances,
+        recipe.order == "reshuffled",
+    )

@@ -8,6 +8,7 @@ what a built model holds.
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from palslib.methods import Method, get_method
 from palslib.names import unknown
@@ -101,7 +102,7 @@ class Term:
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """What a method adds to a backbone for a number of tasks. Classifier heads never count (nor do they in the paper)."""
+    """What a method adds to a backbone for a number of tasks. Classifier heads never count, as in the paper."""
 
     method: Method
     backbone: Backbone
@@ -137,27 +138,23 @@ class ParameterCount:
         return self.total / self.backbone.parameters
 
 
-def _projections(m: Method, b: Backbone, layers: int):
-    """V^E and V^D under the four sharings: (pairs, owner)."""
-    pairs = 1 if m.sharing.startswith("layers") else layers
-    return pairs, "tasks" if m.sharing.endswith("tasks") else "task"
-
-
 def _terms(m: Method, b: Backbone):
     """Yields (part, formula, weights, biases and norms, owner) for one task."""
     d, s, L = b.hidden_size, m.size or 0, len(m.adapted_layers(b.num_layers))
     sizes = (s, *m.inner, s)  # of a projected feed-forward network, input to output
-    ffn = sum(a * c for a, c in zip(sizes, sizes[1:], strict=False))
+    ffn = sum(a * c for a, c in pairwise(sizes))
+    ffn_formula = f"({' + '.join(f'{a}·{c}' for a, c in pairwise(sizes))})"
     if m.kind == "fine-tuned":
         yield "a whole backbone", "all of BERT", b.parameters, 0, "task"
         yield "the one it replaces", "all of BERT", b.parameters, 0, "replaced"
     elif m.kind in ("pal", "ffn"):
-        pairs, owner = _projections(m, b, L)
+        pairs = 1 if m.sharing.startswith("layers") else L
+        owner = "tasks" if m.sharing.endswith("tasks") else "task"
         yield "V^E and V^D", f"{pairs} · 2ds" if pairs > 1 else "2ds", pairs * 2 * d * s, pairs * (s + d), owner
         if m.kind == "pal":
             yield "query, key, value", f"{L} · 3s²", L * 3 * s * s, L * 3 * s, "task"
         else:
-            yield "feed-forward", f"{L} · " + "·".join(map(str, sizes)), L * ffn, L * sum(sizes[1:]), "task"
+            yield "feed-forward", f"{L} · {ffn_formula}", L * ffn, L * sum(sizes[1:]), "task"
     elif m.kind in ("low-rank", "serial"):
         yield "V^E and V^D", f"{L} · 2ds", L * 2 * d * s, L * (s + d), "task"
     elif m.kind == "lhuc":
@@ -171,7 +168,7 @@ def _terms(m: Method, b: Backbone):
         if m.kind == "attention-on-top":
             yield "query, key, value, output", f"{n} · 4s²", n * 4 * s * s, n * (4 * s + norm), "task"
         else:
-            yield "feed-forward", f"{n} · " + "·".join(map(str, sizes)), n * ffn, n * (sum(sizes[1:]) + norm), "task"
+            yield "feed-forward", f"{n} · {ffn_formula}", n * ffn, n * (sum(sizes[1:]) + norm), "task"
     elif m.kind == "houlsby":  # the report counts biases and norms in
         adapters = math.ceil(b.num_layers / m.span) * m.adapters_per_layer
         yield "adapters", f"{adapters} · (2md + d + m)", adapters * (2 * s * d + d + s), 0, "task"

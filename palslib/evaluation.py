@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from palslib.config import RunConfig
 from palslib.metrics import Scores, score
 from palslib.recipes import Recipe
 from palslib.tokens import TokenisedTask
@@ -14,7 +15,24 @@ from palslib.tokens import TokenisedTask
 EVALUATION_BATCH = 64
 
 
-def predict(model, task: str, data: TokenisedTask, accelerator: Accelerator | None = None) -> np.ndarray:
+def precision_of(config: RunConfig) -> str:
+    """`auto` resolved: bf16 where the device has matrix units or instructions for it."""
+    if config.precision != "auto":
+        return config.precision
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return "bf16" if fast else "float32"
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """The context in which matrix products run in bf16, or (`float32`) in which nothing changes."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def predict(
+    model, task: str, data: TokenisedTask, accelerator: Accelerator | None = None, precision: str = "float32"
+) -> np.ndarray:
     """Logits of every row, (N, outputs), in the rows' order.
 
     Batches hold rows of like length, the longest first, so that a lack of memory shows at once. Several processes share
@@ -29,7 +47,7 @@ def predict(model, task: str, data: TokenisedTask, accelerator: Accelerator | No
     model.eval()
     parts = []
     try:
-        with torch.inference_mode(), accelerator.autocast():
+        with torch.inference_mode(), autocast(precision, device):
             for rows in batches[rank::world]:
                 batch = {k: v.to(device) for k, v in data.batch(rows).items() if k != "labels"}
                 parts.append((rows, model(task=task, **batch).logits.cpu().numpy()))
@@ -44,13 +62,18 @@ def predict(model, task: str, data: TokenisedTask, accelerator: Accelerator | No
 
 
 def evaluate(
-    model, splits: Mapping[str, Mapping[str, TokenisedTask]], recipe: Recipe | None = None, accelerator=None
+    model,
+    splits: Mapping[str, Mapping[str, TokenisedTask]],
+    recipe: Recipe | None = None,
+    accelerator: Accelerator | None = None,
+    precision: str = "float32",
 ) -> Scores:
     """Every task's metrics in percent over its whole dev split.
 
     Args:
         splits: task -> split -> its rows. A second split (MNLI mismatched) enters as `accuracy_mm`.
         recipe: for the released code's way of measuring (ledger D3, D13).
+        precision: `float32` or `bf16`.
     """
     recipe = recipe or Recipe()
     released = recipe.metrics == "released"
@@ -61,7 +84,7 @@ def evaluate(
             task, suffix = data.task, "_mm" if split.endswith("mismatched") else ""
             if released and suffix:
                 continue
-            logits, labels = predict(model, name, data, accelerator), data.labels
+            logits, labels = predict(model, name, data, accelerator, precision), data.labels
             if task.is_regression:
                 logits = (logits.clip(0, 1) if released else logits) * task.scale
                 labels = labels * task.scale

@@ -105,6 +105,10 @@ class Method:
             value = getattr(self, option)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ValueError(f"{option} of {self.name!r} must be a positive integer, not {value!r}")
+            if value is None and option in _OPTIONS[self.kind]:
+                raise ValueError(f"method {self.name!r} of kind {self.kind!r} needs {option}")
+        if "inner" in _OPTIONS[self.kind] and (not self.inner or min(self.inner) < 1):
+            raise ValueError(f"method {self.name!r} of kind {self.kind!r} needs positive inner sizes, not {self.inner}")
         if self.heads and self.size and self.size % self.heads:
             divisors = [h for h in range(1, self.size + 1) if self.size % h == 0]
             raise ValueError(
@@ -122,7 +126,11 @@ class Method:
     @property
     def has_size(self) -> bool:
         """Whether there is an s (or m) to choose."""
-        return "size" in _OPTIONS[self.kind]
+        return self.takes("size")
+
+    def takes(self, option: str) -> bool:
+        """Whether an option can be chosen for this kind of method."""
+        return option in _OPTIONS[self.kind]
 
     @property
     def label(self) -> str:

@@ -4,6 +4,7 @@ Stickland & Murray 2019: table 2 averages nine scores (ledger A21), table 3 eigh
 released code averages Matthews and Pearson over batches of eight instead (ledger D3): `batchwise`.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -18,19 +19,27 @@ def _correlation(function: Callable) -> Callable:
     def correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
         if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
             return float("nan")  # constant values have none
-        return float(function(labels, predictions).statistic)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+            return float(function(labels, predictions).statistic)
 
     return correlation
+
+
+def _matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
+    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0  # by convention, as scikit-learn has it, but without its warning
+    return float(sk.matthews_corrcoef(labels, predictions))
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": sk.accuracy_score,
     "f1": lambda labels, predictions: sk.f1_score(labels, predictions, zero_division=0.0),
-    "matthews": sk.matthews_corrcoef,
+    "matthews": _matthews,
     "pearson": _correlation(stats.pearsonr),
     "spearman": _correlation(stats.spearmanr),
 }
-"""name -> function of (labels, predictions), both (N,); the first four of GLUE's tasks' are symmetric but F1."""
+"""name -> function of (labels, predictions), both (N,), with values of at most 1."""
 
 
 def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_size: int = 8) -> float:

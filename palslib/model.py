@@ -9,10 +9,12 @@ feed-forward network, LN a layer norm (https://arxiv.org/abs/1902.02671):
 """
 
 import hashlib
+import weakref
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.bert.modeling_bert import BertPooler
 
@@ -44,22 +46,55 @@ class AdaptedLayer:
         return adaptation.after_layer(i, norm_y(y))
 
 
+class _Reached(Exception):
+    """Raised by the probe of `adapt_layers`."""
+
+
+class _Probe:
+    def norms(self, layer):
+        raise _Reached
+
+
+def _is_bert_layer(layer: nn.Module) -> bool:
+    """Whether a layer has the parts that the equation names, and no others (a further norm, a second stream)."""
+    names = {name for name, _ in layer.named_children()}
+    if names != {"attention", "intermediate", "output"}:
+        return False
+    if {name for name, _ in layer.attention.named_children()} != {"self", "output"}:
+        return False
+    sums = (layer.attention.output, layer.output)
+    return all(hasattr(part, name) for part in sums for name in ("dense", "dropout", "LayerNorm"))
+
+
 def adapt_layers(encoder: nn.Module) -> nn.Module:
     """Puts `AdaptedLayer` in front of each layer's class, in place; weights, keys and `isinstance` stay as they were.
 
-    Raises ValueError for an encoder whose layers are not BERT's (attention with output, intermediate, output).
+    Raises ValueError for an encoder whose layers are not BERT's (attention with output, intermediate, output), or that
+    does not hand its call arguments on to them: a task's parameters would have no effect there.
     """
-    layers = getattr(getattr(encoder, "encoder", None), "layer", None)
-    parts = ("attention", "intermediate", "output")
-    if layers is None or not all(hasattr(layer, part) for layer in layers for part in parts):
-        raise ValueError(f"{type(encoder).__name__} is not BERT-shaped: no encoder.layer[i].{{{', '.join(parts)}}}")
+    name, layers = type(encoder).__name__, getattr(getattr(encoder, "encoder", None), "layer", None)
+    if layers is None or not all(map(_is_bert_layer, layers)):
+        raise ValueError(
+            f"{name} is not BERT-shaped: its layers are not encoder.layer[i].{{attention.{{self, output}}, "
+            "intermediate, output}} with a layer norm in each output"
+        )
     if getattr(encoder.config, "is_decoder", False):
-        raise ValueError(f"{type(encoder).__name__} is a decoder; palslib adapts encoders")
+        raise ValueError(f"{name} is a decoder; palslib adapts encoders")
     for i, layer in enumerate(layers):
         plain = plain_class(layer)
         layer.__class__ = type(f"Adapted{plain.__name__}", (AdaptedLayer, plain), {"plain_class": plain})
         layer.layer_index = i
-    return encoder
+    device, cause = next(encoder.parameters()).device, None
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            encoder(input_ids=torch.zeros((1, 2), dtype=torch.long, device=device), adaptation=_Probe())
+    except _Reached:
+        return encoder
+    except Exception as error:
+        cause = error
+    for layer in layers:
+        layer.__class__ = plain_class(layer)
+    raise ValueError(f"{name} is not BERT-shaped: it does not hand call arguments on to its layers") from cause
 
 
 @dataclass
@@ -72,6 +107,10 @@ class Output:
     """Mean cross entropy, or mean squared error of the scaled score; None without labels."""
 
 
+# A second model on an encoder takes the pooler that the first one took out of it.
+_POOLERS: weakref.WeakKeyDictionary[nn.Module, nn.Module] = weakref.WeakKeyDictionary()
+
+
 class MultiTaskModel(Saved, nn.Module):
     """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
 
@@ -81,8 +120,9 @@ class MultiTaskModel(Saved, nn.Module):
         self.tasks: dict[str, Task] = {}
         self.config = encoder.config
         self.backbone = adapt_layers(encoder)
-        self.pooler = getattr(encoder, "pooler", None) or self._drawn("pooler", lambda: BertPooler(self.config))
-        encoder.pooler = None  # called here, after what goes on top
+        pooler = getattr(encoder, "pooler", None) or _POOLERS.get(encoder)
+        self.pooler = pooler or self._drawn("pooler", lambda: BertPooler(self.config))
+        _POOLERS[encoder], encoder.pooler = self.pooler, None  # called here, after what goes on top
         self.shared = None  # what tasks share beyond the backbone
         if self.method.sharing.endswith("tasks"):
             self.shared = self._drawn("shared", lambda: make_projections(self.method, self.config))
@@ -90,6 +130,7 @@ class MultiTaskModel(Saved, nn.Module):
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
+        self.train(encoder.training)  # all parts in one mode; `load_encoder` gives it in eval mode
 
     @classmethod
     def from_backbone(cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, **options):
@@ -109,7 +150,7 @@ class MultiTaskModel(Saved, nn.Module):
         """Makes a module from random numbers that depend on the seed and a name alone."""
         number = int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:7], "little")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number)
+            torch.default_generator.manual_seed(number)  # torch.manual_seed would reset a GPU's generator too
             module = make()
             if not isinstance(module, Adaptation):
                 initialise(module, self.method, self.config.initializer_range)
@@ -126,8 +167,9 @@ class MultiTaskModel(Saved, nn.Module):
         )
         device = self.pooler.dense.weight.device
         self.tasks[task.name] = task
-        self.heads[task.name] = head.to(device)
-        self.adaptations[task.name] = adaptation.to(device).train(self.training)
+        self.heads[task.name] = head.to(device).train(self.training)
+        # What is copied from a backbone that is not trained is trained all the same.
+        self.adaptations[task.name] = adaptation.to(device).train(self.training).requires_grad_(True)
 
     def _known(self, task: str) -> Task:
         return self.tasks[check_name("task of this model", task, self.tasks)]
@@ -152,6 +194,12 @@ class MultiTaskModel(Saved, nn.Module):
             for part in self.backbone.modules():
                 if isinstance(part, nn.LayerNorm):
                     part.requires_grad_(True)
+
+    def checkpoint_activations(self) -> None:
+        """Recomputes activations in the backward pass to save memory (gradient checkpointing), in tasks' copies too."""
+        for part in self.modules():
+            if isinstance(part, PreTrainedModel):
+                part.activation_checkpointing_enable({"use_reentrant": False})
 
     def encode(self, task: str | None, input_ids, attention_mask=None, token_type_ids=None, **kwargs):
         """The backbone's output under a task's adaptation (None: the plain backbone), before what goes on top."""

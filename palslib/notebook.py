@@ -2,12 +2,17 @@
 
 import importlib.metadata
 import inspect
+import io
 import platform
+import textwrap
 
+import matplotlib.pyplot as plt
 import pandas as pd
-from IPython.display import Markdown, display
+from IPython.display import HTML, Image, Markdown, display
+from matplotlib.figure import Figure
+from PIL import Image as Pillow
 
-from palslib.plotting import use_style
+from palslib.plotting import save_figure, use_style
 
 
 def begin(*packages: str) -> None:
@@ -20,11 +25,25 @@ def begin(*packages: str) -> None:
 def show_source(*objects) -> None:
     """The source of classes or functions, as it is run here."""
     for thing in objects:
-        display(Markdown(f"```python\n{inspect.cleandoc(inspect.getsource(thing))}\n```"))
+        display(Markdown(f"```python\n{textwrap.dedent(inspect.getsource(thing)).strip()}\n```"))
 
 
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     """A table without its index, numbers rounded, thousands separated; None and NaN are a dash."""
     with pd.option_context("display.max_colwidth", 200, "display.max_rows", 200):
         styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
-        display(styled.set_uuid("table"))
+        display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own text holds its address, new in every run
+
+
+def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
+    """Saves a figure under a name (`save_figure`), shows it and closes it.
+
+    Shown is a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
+    """
+    save_figure(figure, name)
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, dpi=150)
+    picture = Pillow.open(drawn).convert("RGB").quantize(colours, dither=Pillow.Dither.NONE)
+    picture.save(small, "png", optimize=True)
+    display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
+    plt.close(figure)

@@ -113,6 +113,10 @@ MINBERT_TABLE_1 = _table(
     },
 )
 
+# Training examples of the course that minbert was written for (ledger B6): SST and STS as its files have them, Quora's
+# as its handout of 2025 says.
+MINBERT_TRAIN_SIZES = {"sst": 8_544, "qqp": 141_506, "sts": 6_040}
+
 # gem, table 1: the same three tasks; neither average is the mean of its row (ledger B7). Its PALs' size is not held.
 GEM_TABLE_1 = _table(
     "sst qqp sts average",
@@ -158,8 +162,15 @@ class Row:
     """Our numbers, in the order in which `derivation` names them; never in C."""
     needs: tuple[str, ...] = ()
     """C: the runs that decide, each `"method schedule option=value ..."`."""
+    compare: tuple[str, ...] = ()
+    """C: the comparisons that decide, where differences of means do: `"run > run : task"`."""
     field: str = ""
-    """D: the field of the recipe that switches it."""
+    """D: the field of the recipe that switches it, or several with commas; empty where nothing differs."""
+
+    @property
+    def fields(self) -> list[str]:
+        """D: the names in `field`."""
+        return [name.strip() for name in self.field.split(",") if name.strip()]
 
 
 _TEXTS = ("source", "statement", "derivation")
@@ -169,7 +180,7 @@ _REQUIRED = {
     "C": (*_TEXTS, "needs"),
     "D": (*_TEXTS, "field"),
 }
-_OPTIONAL = {"A": ("published",), "B": (), "C": ("published",), "D": ("published", "derived")}
+_OPTIONAL = {"A": ("published",), "B": (), "C": ("published", "compare"), "D": ("published", "derived")}
 
 
 def _are_numbers(value: object) -> bool:
@@ -199,11 +210,12 @@ def _row(row_id: str, table: object) -> Row:
             raise ValueError(f"ledger row {row_id}: {key!r} must be a text, not {value!r}")
         if key == "field" and not isinstance(value, str):
             raise ValueError(f"ledger row {row_id}: 'field' must be the name of a field, not {value!r}")
-        if key == "needs" and not _are_texts(value):
-            raise ValueError(f"ledger row {row_id}: 'needs' must be a list of texts, not {value!r}")
+        if key in ("needs", "compare") and not _are_texts(value):
+            raise ValueError(f"ledger row {row_id}: {key!r} must be a list of texts, not {value!r}")
         if key in ("published", "derived") and not _are_numbers(value):
             raise ValueError(f"ledger row {row_id}: {key!r} must hold numbers only, not {value!r}")
-    return Row(id=row_id, kind=kind, **(table | {"needs": tuple(table.get("needs", ()))}))
+    lists = {key: tuple(table.get(key, ())) for key in ("needs", "compare")}
+    return Row(id=row_id, kind=kind, **(table | lists))
 
 
 def parse_ledger(text: str) -> dict[str, Row]:

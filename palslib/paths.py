@@ -21,11 +21,10 @@ def data_folder() -> Path | None:
 
 
 def replace_folder(temporary: Path, target: Path) -> None:
-    """Puts a folder that is complete in the place of another: at every moment one of the two is whole."""
+    """Puts a folder that is complete in the place of another: at every moment it or `target.old` is whole."""
     old = target.with_name(target.name + ".old")
-    if old.exists():
-        shutil.rmtree(old)
-    if target.exists():
+    if target.exists():  # if not, an earlier call was killed between its renames, and `old` is all there is
+        shutil.rmtree(old, ignore_errors=True)
         os.replace(target, old)
     os.replace(temporary, target)
     shutil.rmtree(old, ignore_errors=True)
@@ -35,5 +34,8 @@ def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

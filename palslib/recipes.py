@@ -4,7 +4,7 @@ Facts about AsaCooperStickland/Bert-n-Pals. Every difference is a field, so that
 `RunConfig(recipe="paper", recipe_options={"round_robin_advances": False})`.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import asdict, dataclass, fields
 
 from palslib.methods import METHODS, Method
@@ -24,7 +24,10 @@ RELEASED_SIZES = {  # hard-coded there as N · 25 / 32; QNLI's is the withdrawn 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's."""
+    """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's.
+
+    What both do alike has no field: STS-B's labels are divided by 5, with a squared error on a linear output (D16).
+    """
 
     round_robin_advances: bool = True
     """D1. False: round robin never leaves the first task."""
@@ -72,6 +75,12 @@ class Recipe:
     def __post_init__(self):
         for name, values in _VALUES.items():
             check_name(f"value of recipe field {name!r}", getattr(self, name), values)
+        for field in fields(self):
+            value, kind = getattr(self, field.name), type(field.default)
+            fits = isinstance(value, (int, float)) if kind is float else type(value) is kind
+            if not fits or (kind in (int, float) and not 0 < value < math.inf):
+                what = "true or false" if kind is bool else f"a positive {'integer' if kind is int else 'number'}"
+                raise ValueError(f"recipe field {field.name!r} must be {what}, not {value!r}")
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
@@ -162,7 +171,4 @@ def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> 
         x = step / steps
         return x / warmup if x < warmup else 1.0 - x
     x = (step + 1) / steps
-    return x / warmup if x < warmup else max(0.0, (1.0 - step / steps) / (1.0 - warmup))
-
-
-RateFactor = Callable[[int], float]
+    return min(1.0, x / warmup if x < warmup else max(0.0, 1.0 - step / steps) / (1.0 - warmup))

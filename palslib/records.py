@@ -2,14 +2,17 @@
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
+from palslib.counting import count_parameters
 from palslib.paths import PROJECT, RECORDS, write_text
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
@@ -49,19 +52,72 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def make_record(run) -> dict:
+    """What a finished `training.Run` leaves: config, results, counts, sampling, versions, device and time.
+
+    No path of the machine: a folder or file of data or backbone is recorded by its last name.
+    """
+    import torch  # only here: reading records never waits for it
+
+    config, plan = run.config, run.plan
+    count = count_parameters(run.method, run.model.config, len(config.tasks))
+    exact = count_parameters(run.method, run.model.config, len(config.tasks), exact=True)
+    device = run.accelerator.device
+    about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress")}
+    for name in ("data", "backbone"):
+        if Path(about[name]).is_absolute() or Path(about[name]).exists():
+            about[name] = Path(about[name]).name
+    return {
+        "key": config.key,
+        "status": "finished",
+        "config": about,
+        "method": asdict(run.method),
+        "recipe": asdict(run.recipe),
+        "counts": {"per_task": count.per_task, "added": count.added, "ratio": count.ratio, "exact_added": exact.added},
+        "results": {"last": run.history[-1], "best": run.best},
+        "history": run.history,
+        "data": {
+            "train": plan.sizes,
+            "dev": {t: {s: len(d) for s, d in splits.items()} for t, splits in run.dev_data.items()},
+            "cut": {task: data.cut for task, data in run.train_data.items()},
+        },
+        "sampling": {"expected": plan.expected_steps(), "drawn": plan.drawn_steps(), "passes": plan.passes()},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "processes": run.accelerator.num_processes,
+        "precision": run.precision,
+        "seconds": run.spent | {"total": sum(run.spent.values())},
+        "tokens_per_second": run.tokens / max(run.spent["train"], 1e-9),
+        "environment": run.environment,
+    }
+
+
+def _plain(value):
+    """As JSON has it: a NaN, which only the released code's averages can be, is null."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def write_record(path: Path, record: dict) -> None:
     """Writes a record whole or not at all."""
-    write_text(path, json.dumps(record, indent=1) + "\n")
+    write_text(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
 
 
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
-    """The records of a folder (searched below it), in order of path. Raises ValueError naming a file that is no JSON."""
-    paths = sorted(Path(source).rglob("*.json")) if isinstance(source, (str, Path)) else source
+    """The records of a file, or of a folder and those below it, in order of path.
+
+    Raises ValueError naming a file that is no JSON.
+    """
+    if isinstance(source, (str, Path)):
+        source = [source] if Path(source).is_file() else sorted(Path(source).rglob("*.json"))
     records = []
-    for path in paths:
+    for path in map(Path, source):
         try:
-            record = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
             raise ValueError(f"{path}: not a JSON record: {error}") from error
         if isinstance(record, dict) and "config" in record:
             records.append(record)
@@ -101,6 +157,12 @@ def history_frame(record: dict) -> pd.DataFrame:
 
 
 def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average") -> pd.DataFrame:
-    """Mean, standard error and number of seeds of a score; a mean of one seed has no standard error (NaN)."""
+    """Mean, standard error and number of seeds of a score; a mean of one seed has no standard error (NaN).
+
+    Raises ValueError where a seed comes twice in a group: then the runs differ in something that `by` leaves out.
+    """
+    if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
+        row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
+        raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")
     groups = frame.groupby(by, sort=False)[value]
     return groups.agg(mean="mean", standard_error="sem", seeds="count").reset_index()

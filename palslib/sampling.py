@@ -5,8 +5,8 @@ Stickland & Murray 2019, section 3.3. A task with N examples is drawn with proba
 
     α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
 
-or the tasks take turns (round robin). A `TrainingPlan` is a pure function of (seed, sizes, schedule, steps): asking it for
-step k needs nothing that came before, so resuming is starting at step k, and any number of processes agree.
+or the tasks take turns (round robin). A `TrainingPlan` is a pure function of (seed, sizes, schedule, steps): asking it
+for step k needs nothing that came before, so resuming is starting at step k, and any number of processes agree.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def _permutation(seed: int, task: str, pass_number: int, size: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The whole order of training. `plan.tasks[k]` and `plan.examples(k)` are the task and example indices of step k."""
+    """The whole order of training: `plan.tasks[k]` and `plan.examples(k)` are the task and the examples of step k."""
 
     sizes: Mapping[str, int]
     """Training examples of each task, in the order of the tasks."""
@@ -156,7 +156,7 @@ class TrainingPlan:
         size, batch = self.sizes[task], self.batch_size
         if not self.reshuffle:
             first = turn % -(-size // batch) * batch
-            return _permutation(self.seed, task, 0, size)[first : first + batch]
+            return _permutation(self.seed, task, 0, size)[first : first + batch].copy()
         passes, places = np.divmod(np.arange(turn * batch, (turn + 1) * batch), size)
         return np.concatenate(
             [_permutation(self.seed, task, int(p), size)[places[passes == p]] for p in np.unique(passes)]
@@ -177,7 +177,9 @@ class TrainingPlan:
 
     def passes(self) -> dict[str, float]:
         """How often each task's data are gone through: drawn steps x batch size / examples."""
-        return {task: n * self.batch_size / self.sizes[task] for task, n in self.drawn_steps().items()}
+        batch = self.batch_size
+        per_pass = {t: n / batch if self.reshuffle else -(-n // batch) for t, n in self.sizes.items()}  # steps
+        return {task: n / per_pass[task] for task, n in self.drawn_steps().items()}
 
 
 def official_sizes(tasks) -> dict[str, int]:

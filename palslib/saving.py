@@ -7,11 +7,12 @@ were trained with one backbone and fit no other, so the file carries that backbo
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
@@ -22,6 +23,18 @@ from palslib.tasks import Task
 
 def _task_from(row: dict) -> Task:
     return Task(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+
+
+def _task_file(path: Path) -> Path:
+    if path.is_dir():
+        files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors")
+        if len(files) != 1:
+            names = ", ".join(p.name for p in files) or "none"
+            raise ValueError(f"{path} should hold one task file, or give the file itself; it holds: {names}")
+        return files[0]
+    if not path.is_file():
+        raise FileNotFoundError(f"no task file {path}")
+    return path
 
 
 class Saved:
@@ -42,6 +55,9 @@ class Saved:
         folder = Path(folder)
         temporary = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         temporary.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():  # what else lies there (a task's file) stays
+            ours = shutil.ignore_patterns("model.safetensors", "palslib.json")
+            shutil.copytree(folder, temporary, ignore=ours, dirs_exist_ok=True)
         save_file({k: v.contiguous() for k, v in self.state_dict().items()}, temporary / "model.safetensors")
         about = {
             "backbone": self.config.to_dict(),
@@ -57,14 +73,17 @@ class Saved:
     def from_pretrained(cls, folder: str | Path):
         """The model that `save_pretrained` wrote, in eval mode."""
         folder = Path(folder)
+        old = folder.with_name(folder.name + ".old")  # whole where saving was cut off between its two renames
+        if not folder.exists() and old.exists():
+            folder = old
         if not (folder / "palslib.json").is_file():
             raise FileNotFoundError(f"{folder} holds no model saved by palslib (palslib.json is missing)")
         about = json.loads((folder / "palslib.json").read_text())
         config = AutoConfig.for_model(**about["backbone"])
         tasks = [_task_from(row) for row in about["tasks"]]
-        model = cls(
-            AutoModel.from_config(config), Method(**about["method"]), tasks, about["seed"], about["backbone_name"]
-        )
+        with torch.random.fork_rng(devices=[]):  # Hugging Face draws weights, which are then replaced
+            encoder = AutoModel.from_config(config)
+        model = cls(encoder, Method(**about["method"]), tasks, about["seed"], about["backbone_name"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.eval()
 
@@ -87,11 +106,15 @@ class Saved:
     def load_task(self, path: str | Path) -> str:
         """Adds the task of a file that `save_task` wrote, or replaces its parameters; returns the task's name.
 
-        Raises ValueError where the file's method is not this model's, or its backbone is not this one as trained.
+        A folder may stand for the one task file in it. Raises ValueError where the file's method is not this model's,
+        or its backbone is not this one as trained; FileNotFoundError where there is no such file.
         """
-        path = Path(path)
-        with safe_open(path, "pt") as file:
-            about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        path = _task_file(Path(path))
+        try:
+            with safe_open(path, "pt") as file:
+                about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{path.name} was not written by save_task: {error}") from error
         if not {"task", "method", "fingerprint"} <= set(about):
             raise ValueError(f"{path.name} was not written by save_task")
         method, task = Method(**json.loads(about["method"])), _task_from(json.loads(about["task"]))
@@ -104,6 +127,11 @@ class Saved:
             raise ValueError(
                 f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
                 f"{self.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
+            )
+        if self.tasks.get(task.name, task) != task:
+            raise ValueError(
+                f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
+                f"{task} in the file, {self.tasks[task.name]} in the model"
             )
         if task.name not in self.tasks:
             self.add_task(task)

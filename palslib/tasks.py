@@ -5,14 +5,16 @@ The eight tasks of Stickland & Murray 2019, section 4: GLUE (https://gluebenchma
 like that repository, or a delimited file with named text and label columns.
 """
 
+import csv
 import hashlib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from palslib.names import check_name
+from palslib.names import check_name, unknown
 from palslib.paths import data_folder
 from palslib.synthetic import synthetic_split
 
@@ -36,6 +38,8 @@ class Task:
     """Column of the label."""
     separator: str = ","
     """Between the columns, where the source is a delimited file."""
+    skip_unlabelled: bool = False
+    """Leave out rows of a delimited file whose label is an empty cell, with a warning; else they are an error."""
 
     @property
     def is_regression(self) -> bool:
@@ -79,24 +83,27 @@ def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 
     Args:
         data: `synthetic`, `glue`, a folder laid out like nyu-mll/glue, or a delimited file. A file is one whole data
-            set, so its splits `train`, `validation` and `test` are 80/10/10 of its distinct texts; a name with
+            set, so its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
             `{split}` in it is one file a split.
 
-    Raises ValueError naming source, row and column for a missing column, an unknown label, a score that is not a
-    number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or ConnectionError for no source.
+    The table's index is the row: in a delimited file the line on which it begins, as an editor counts, elsewhere from
+    0. An empty text is a text. Raises ValueError naming source, row and column for a missing column or cell, an unknown
+    label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or
+    ConnectionError for no source.
     """
     task, source = get_task(task), str(data)
     if source == "synthetic":
-        frame, where = synthetic_split(task.name, split), f"synthetic {task.name}/{split}"
+        table = _checked(synthetic_split(task.name, split), task, f"synthetic {task.name}/{split}")
     elif "{split}" in source or Path(source).is_file():
-        frame, where = _read_delimited(Path(source.replace("{split}", split)), task), source
+        path = Path(source.replace("{split}", split))
+        table = _checked(_read_delimited(path, task), task, path.name, "line")
         if "{split}" not in source:
-            frame = _part(frame, task, split)
+            table = _part(table, task, split)
     else:
-        frame, where = _read_repository(source, task, split), f"{source} {task.name}/{split}"
-    if frame.empty:
-        raise ValueError(f"{where}: the split {split!r} of task {task.name!r} is empty")
-    return _checked(frame, task, where)
+        table = _checked(_read_repository(source, task, split), task, f"{source} {task.name}/{split}")
+    if table.empty:
+        raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
+    return table
 
 
 def source_folder(data: str) -> str:
@@ -110,19 +117,22 @@ def source_folder(data: str) -> str:
 def _read_repository(data: str, task: Task, split: str) -> pd.DataFrame:
     import datasets
 
+    datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
     source = source_folder(data)
-    looks_local = Path(source).is_absolute() or source.startswith(".")
-    if looks_local and not Path(source).is_dir():
-        raise FileNotFoundError(f"no data folder or file {source!r} (data={data!r})")
+    if not Path(source).is_dir():
+        if Path(source).is_absolute() or source.startswith("."):
+            raise FileNotFoundError(f"no data folder or file {source!r} (data={data!r})")
+        if "/" not in source:  # the Hub's names have an owner
+            raise unknown("data source", source, ("synthetic", "glue", "a folder", "a file", "owner/name on the Hub"))
     try:
         loaded = datasets.load_dataset(source, task.name, split=split)
     except (ConnectionError, OSError) as error:
         if Path(source).is_dir():
             raise
         raise ConnectionError(
-            f"could not reach {source!r} on the Hub for task {task.name!r}. Three things to try: data='synthetic', "
-            "which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a mirror; or the network, with "
-            "HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
+            f"could not reach {source!r} on the Hub for task {task.name!r}, and no folder or file is called so. Three "
+            "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
+            "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
         ) from error
     except ValueError as error:  # unknown configuration or split
         raise ValueError(f"{source}: {error}") from error
@@ -135,60 +145,72 @@ def _read_repository(data: str, task: Task, split: str) -> pd.DataFrame:
 def _read_delimited(path: Path, task: Task) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"no data file {str(path)!r} for task {task.name!r}")
-    try:
-        frame = pd.read_csv(path, sep=task.separator, dtype=str, keep_default_na=False, encoding="utf-8")
-    except UnicodeDecodeError:
-        for row, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path.name}, line {row}: not UTF-8 at byte {error.start}") from error
-        raise
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-    frame.index += 2  # as an editor counts lines: the header is line 1
-    if task.label in frame and task.labels and set(frame[task.label]) <= {str(i) for i in range(len(task.labels))}:
-        frame[task.label] = frame[task.label].astype(int)
-    elif task.label in frame and task.labels:
-        numbers = {name: i for i, name in enumerate(task.labels)}
-        frame[task.label] = [numbers.get(name, name) for name in frame[task.label]]
+    for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
+        try:
+            content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path.name}, line {line}: not UTF-8 at byte {error.start + 1} of the line") from error
+    rows, lines, last = [], [], 0
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=task.separator, strict=True)
+        try:
+            for (
+                row
+            ) in reader:  # a quoted cell may hold line breaks: a row begins after the line where the last one ends
+                if row:
+                    rows.append(row)
+                    lines.append(last + 1)
+                last = reader.line_num
+        except csv.Error as error:
+            raise ValueError(f"{path.name}, line {last + 1}: {error}") from error
+    if not rows:
+        raise ValueError(f"{path.name}: the file is empty")
+    (header, *rows), lines = rows, lines[1:]
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(header):
+            raise ValueError(f"{path.name}, line {line}: {len(row)} cells, but the header has {len(header)}: {header}")
+    frame = pd.DataFrame(rows, index=lines, columns=header, dtype=object)
+    if task.skip_unlabelled and task.label in frame and (missing := frame[task.label] == "").any():
+        at = ", ".join(map(str, frame.index[missing]))
+        warnings.warn(f"{path.name}: rows without a label left out (lines {at})", stacklevel=3)
+        frame = frame[~missing]
     return frame
 
 
 def _part(frame: pd.DataFrame, task: Task, split: str) -> pd.DataFrame:
-    """80/10/10 by distinct text, so that no text stands in two parts; the order of rows does not matter."""
+    """80/10/10 by distinct first text, so that none stands in two parts; the order of rows does not matter."""
     check_name("split", split, ("train", "validation", "test"))
-    _check_columns(frame, task, "the file")
     first = frame[task.texts[0]].str.strip()
     tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
     return frame[{"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}[split]]
 
 
-def _check_columns(frame: pd.DataFrame, task: Task, where: str) -> None:
+def _checked(frame: pd.DataFrame, task: Task, where: str, count: str = "row") -> pd.DataFrame:
+    """The task's columns with every cell checked; `count` is what the frame's index counts."""
     for column in (*task.texts, task.label):
         if column not in frame:
             hint = f" (is its separator {task.separator!r}?)" if len(frame.columns) == 1 else ""
             raise ValueError(f"{where}: no column {column!r} for task {task.name!r}; it has: {list(frame)}{hint}")
 
-
-def _checked(frame: pd.DataFrame, task: Task, where: str) -> pd.DataFrame:
-    _check_columns(frame, task, where)
-
-    def refuse(bad: pd.Series, column: str, why: str) -> None:
+    def refuse(bad: np.ndarray, column: str, why: str) -> None:
         if bad.any():
-            row = bad.index[bad.to_numpy().argmax()]
-            value = frame.loc[row, column]
-            raise ValueError(f"{where}, row {row}, column {column!r}: {value!r} {why}")
+            place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
+            value = frame[column].tolist()[bad.argmax()]
+            raise ValueError(f"{where}, {count} {place}, column {column!r}: {value!r} {why}")
 
     for column in task.texts:
-        refuse(~frame[column].map(lambda x: isinstance(x, str)), column, "is not a text")
-    labels = frame[task.label]
-    numbers = pd.to_numeric(labels, errors="coerce")
+        refuse(np.array([not isinstance(x, str) for x in frame[column]], dtype=bool), column, "is not a text")
+    numbers = pd.to_numeric(frame[task.label], errors="coerce").to_numpy("float64", copy=True)
     if task.is_regression:
-        refuse(~np.isfinite(numbers), task.label, "is not a number")
+        refuse(~(np.abs(numbers) <= np.finfo("float32").max), task.label, "is not a finite number")
     else:
-        known = numbers.isin(range(task.num_outputs))
-        refuse(~known, task.label, f"is not a label (valid: {', '.join(task.labels)}, or their numbers)")
+        named = frame[task.label].map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
+        # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").
+        if any(name.isdigit() and int(name) != i for i, name in enumerate(task.labels)):
+            numbers[[isinstance(x, str) for x in frame[task.label]]] = np.nan
+        numbers = np.where(np.isnan(named), numbers, named)
+        valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
+        refuse(~np.isin(numbers, np.arange(task.num_outputs)), task.label, valid)
     table = frame[list(task.texts)].copy()
     table["label"] = numbers.astype("float32" if task.is_regression else "int64")
     return table

@@ -65,7 +65,10 @@ class TokenisedTask:
 def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
     digest = hashlib.sha256()
     digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
-    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    rules = tokenizer.backend_tokenizer
+    rules.no_truncation()  # else the key would depend on what the latest call, whatever it was, left here
+    rules.no_padding()
+    digest.update(rules.to_str().encode())
     digest.update(repr((task, max_length)).encode())
     return digest.hexdigest()[:24]
 
@@ -121,6 +124,9 @@ def tokenise_task(
 def _write(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with pa.ipc.new_file(str(temporary), table.schema) as writer:
-        writer.write_table(table)
-    os.replace(temporary, path)
+    try:
+        with pa.ipc.new_file(str(temporary), table.schema) as writer:
+            writer.write_table(table)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def pins() -> dict[str, str]:
 
 def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
     extras = pyproject["project"]["optional-dependencies"]
-    named = [*pyproject["project"]["dependencies"], *extras["lab"], *extras["test"]]
+    named = [*pyproject["project"]["dependencies"], *extras["lab"], *extras["test"], *extras["browser"]]
     for requirement in map(Requirement, named):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier
     assert pins["torch"] == "2.13.0"
@@ -40,8 +40,8 @@ def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
 def test_environment_yml_installs_the_same_thing(pyproject):
     text = (PROJECT / "environment.yml").read_text()
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
-    assert pip == ["-c constraints.txt", "-e .[lab,test]"]
-    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test"}
+    assert pip == ["-c constraints.txt", "-e .[lab,test,browser]"]
+    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser"}
     assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
 
 
@@ -130,7 +130,7 @@ def test_the_second_call_installs_nothing_again(folder):
     script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
     assert make(folder, "test")[0] == 0
     calls = (folder / "calls").read_text()
-    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test]" in calls
+    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test,browser]" in calls
     assert make(folder, "test")[0] == 0
     again = (folder / "calls").read_text().removeprefix(calls)
     assert "-m pip" not in again

@@ -1,0 +1,160 @@
+"""Rows C of the ledger: what the records of finished runs say of a claim.
+
+A comparison `left > right` is decided by the difference of two means over seeds, δ = mean(left) - mean(right), and its
+95 % confidence interval δ ± t·√(s²_left/n_left + s²_right/n_right) (Welch: unequal variances). `>`: reproduced if the
+whole interval lies above 0, not reproduced if it lies below. `>=`, no worse: the same with -0.5 points in place of 0.
+In between, and with one seed on a side, it is inconclusive. Only runs that agree in everything else are compared.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, variance
+
+from scipy import stats
+
+from palslib.methods import get_method
+from palslib.paper import GLUE_TRAIN_SIZES, Row
+from palslib.tasks import TASKS
+
+NO_WORSE = 0.5
+"""Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
+_BUDGETED = ("size", "inner", "heads")  # what fitting to a budget changes in a method
+_VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "recipe_options"}
+_PRACTICAL = {"evaluate_every", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
+
+
+def _value(text: str):
+    try:
+        return json.loads(text)  # numbers, true, false
+    except json.JSONDecodeError:
+        return text
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a row means: `Selection.parse("pals-204 annealed heads=6 data=glue")`."""
+
+    method: str
+    schedule: str
+    """A name of `SCHEDULES`, or `single-task`, or `sequential`."""
+    options: dict
+    """Of the method; besides, `size` (a number or `paper`; `budget` if nothing is said) and `data` (else `glue`)."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Selection":
+        """From a row's `needs`, or from one side of its `compare`."""
+        method, schedule, *options = text.split()
+        return cls(method, schedule, {k: _value(v) for k, v in (option.split("=") for option in options)})
+
+    def matches(self, record: dict) -> bool:
+        """Whether a record is of a finished run of this kind, under the paper's recipe and on real data."""
+        config, built = record["config"], record["method"]
+        wanted = dict(self.options)
+        size, data = wanted.pop("size", None), wanted.pop("data", "glue")
+        if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
+            return False
+        if config["recipe"] != "paper" or config["recipe_options"] or config["alpha"] is not None:
+            return False
+        if config["backbone"] == "tiny":  # random weights, for tests
+            return False
+        # Separate models have no schedule of tasks; every other method alone on a task is another kind of run.
+        if config["schedule"] != self.schedule and (self.method, self.schedule) != ("fine-tuned", "single-task"):
+            return False
+        asked = built["size"] if isinstance(size, int) else config["size"]
+        if built["size"] is not None and asked != (size or "budget"):
+            return False
+        try:
+            expected = asdict(get_method(self.method, **wanted))
+        except ValueError:  # something no method has, as random weights
+            return False
+        heads = config["method_options"].get("heads", get_method(self.method).heads)
+        if heads != wanted.get("heads", get_method(self.method).heads):
+            return False
+        return all(_plain(built[k]) == _plain(v) for k, v in expected.items() if k not in _BUDGETED)
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _setting(record: dict) -> str:
+    """Everything that two runs must share to be compared."""
+    config = {k: v for k, v in record["config"].items() if k not in _VARIED | _PRACTICAL}
+    return json.dumps([config, record["precision"]], sort_keys=True)
+
+
+def _score(record: dict, task: str) -> float:
+    last = record["results"]["last"]
+    return last["scores"][task][TASKS[task].metrics[0]] if task else last["dev_average"]
+
+
+def interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
+    """The difference of two means and the half width of its 95 % interval; two values on each side at least."""
+    a, b = variance(left) / len(left), variance(right) / len(right)
+    difference = fmean(left) - fmean(right)
+    if a + b == 0:
+        return difference, 0.0
+    freedom = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1))
+    return difference, float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
+
+
+def _printed(scores: Sequence[float]) -> str:
+    error = f" ± {math.sqrt(variance(scores) / len(scores)):.2f}" if len(scores) > 1 else ""
+    return f"{fmean(scores):.1f}{error}"
+
+
+def compare(comparison: str, records: Sequence[dict]) -> tuple[str, str, dict | None]:
+    """Decides `"run > run"`, `"run >= run"` or either with `" : task"` behind it.
+
+    Returns verdict, what was seen (mean ± standard error of both sides, seeds), and a record of the setting, or None
+    where there is no setting with runs of both. Among several settings the one with most seeds counts.
+    """
+    sides, _, task = comparison.partition(" : ")
+    relation = ">=" if " >= " in sides else ">"
+    settings: dict[str, tuple[dict, dict, dict]] = {}
+    for side, text in enumerate(sides.split(f" {relation} ")):
+        for record in filter(Selection.parse(text).matches, records):
+            entry = settings.setdefault(_setting(record), ({}, {}, record))
+            entry[side][record["config"]["seed"]] = _score(record, task)
+    both = [entry for entry in settings.values() if entry[0] and entry[1]]
+    if not both:
+        return "not run", "", None
+    left, right, record = max(both, key=lambda entry: (min(map(len, entry[:2])), len(entry[0]) + len(entry[1])))
+    left, right = list(left.values()), list(right.values())
+    seen = f"{comparison}? {_printed(left)} against {_printed(right)} ({len(left)} and {len(right)} seeds)"
+    if min(len(left), len(right)) < 2:
+        return "inconclusive", seen.replace("(1 and 1 seeds)", "(1 seed each)"), record
+    difference, half = interval(left, right)
+    bound = 0.0 if relation == ">" else -NO_WORSE
+    if difference - half > bound:
+        return "reproduced", seen, record
+    return ("not reproduced" if difference + half < bound else "inconclusive"), seen, record
+
+
+def _about(record: dict) -> str:
+    config, train = record["config"], record["data"]["train"]
+    whole = all(train[task] == GLUE_TRAIN_SIZES.get(task) for task in train)
+    data = config["data"] + ("" if whole or config["data"] != "glue" else ", sub-sampled")
+    return f"{config['backbone']}, {config['steps']:,} steps, {data}"
+
+
+def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str]:
+    """Verdict, value and note of a row C."""
+    missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
+    if not row.needs:
+        return "not run", "–", "not pursued here"
+    outcomes = [compare(comparison, records) for comparison in row.compare]
+    seen = [o for o in outcomes if o[2] is not None]
+    if not seen:
+        rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
+        return "not run", "–", rest
+    value = "; ".join(text for _, text, _ in seen)
+    about = "; ".join(dict.fromkeys(_about(record) for _, _, record in seen))
+    if any(o[0] == "not reproduced" for o in seen):
+        return "not reproduced", value, about
+    if all(o[0] == "reproduced" for o in outcomes):
+        return "reproduced", value, about
+    note = about + (f"; still needs {', '.join(missing)}" if missing else "")
+    return "inconclusive", value, note

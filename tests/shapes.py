@@ -1,0 +1,100 @@
+"""Tiny models for the tests: four families of encoder, every method at a small size, and inputs for them."""
+
+import torch
+from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
+from transformers.models.auto import AutoModel
+
+from palslib.methods import METHODS, Method, get_method
+from palslib.model import MultiTaskModel
+
+D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
+"""Three layers, so that halves are not whole; an odd inner size, so that a mix-up of sizes shows."""
+
+_CONFIGS = {
+    "bert": (BertConfig, {}),
+    "roberta": (RobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
+    "xlm-roberta": (XLMRobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
+    "electra": (ElectraConfig, {"embedding_size": 20}),
+}
+SHAPES = list(_CONFIGS)
+FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
+ON_TOP = [name for name in METHODS if "on-top" in name]
+STARTS_AS_BACKBONE = [name for name in METHODS if name not in [*ON_TOP, "feature-extraction"]]
+
+
+def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dropout: float = 0.0):
+    """An encoder with random weights, wide enough (0.2) for attention to be far from uniform; in eval mode."""
+    make, options = _CONFIGS[shape]
+    config = make(
+        hidden_size=D,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=INNER,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=40,
+        initializer_range=0.2,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **options,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = AutoModel.from_config(config, attn_implementation=attention).eval()
+        with torch.no_grad():  # Hugging Face draws biases and norms at 0 and 1, where a mix-up would not show
+            for parameter in encoder.parameters():
+                if parameter.ndim == 1:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+def tiny_method(name: str, **options) -> Method:
+    """A method of `METHODS` at a size for d = 24, with 3 heads of 4 where it has heads."""
+    method = get_method(name)
+    small = {"size": 12} if method.has_size else {}
+    if method.heads:
+        small["heads"] = 3
+    return method.with_options(**(small | options))
+
+
+def tiny_model(
+    name: str, shape: str = "bert", tasks=("rte", "stsb"), seed=0, attention="sdpa", dropout=0.0, mode="eval", **options
+) -> MultiTaskModel:
+    """A model with one task to classify and one to regress."""
+    encoder = tiny_encoder(shape, attention=attention, dropout=dropout)
+    model = MultiTaskModel.from_backbone(encoder, tiny_method(name, **options), tasks, seed)
+    return model.train(mode == "train")
+
+
+def batch(shape: str = "bert", rows: int = 3, width: int = 7, pad: int = 0) -> dict[str, torch.Tensor]:
+    """Row i has `width - i` tokens, then padding; `pad` more columns of padding, `width` being the longest row."""
+    draw = torch.Generator().manual_seed(1)
+    lengths = width - torch.arange(rows)
+    mask = (torch.arange(width + pad) < lengths[:, None]).long()
+    ids = torch.zeros(rows, width + pad, dtype=torch.long)
+    ids[:, :width] = torch.randint(5, VOCABULARY, (rows, width), generator=draw)
+    padding = 1 if "roberta" in shape else 0
+    types = (torch.arange(width + pad) >= 3).long() * mask
+    return {"input_ids": torch.where(mask > 0, ids, padding), "attention_mask": mask, "token_type_ids": types}
+
+
+@torch.no_grad()
+def randomise(module: torch.nn.Module, seed: int = 7, std: float = 0.3) -> None:
+    """Every parameter of a module moved by N(0, std), so that no V^D is zero and no norm plain."""
+    draw = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.add_(std * torch.randn(parameter.shape, generator=draw))
+
+
+def randomised(name: str, shape: str = "bert", **options) -> MultiTaskModel:
+    """A model as training may leave it: all that the method adds is away from its start."""
+    model = tiny_model(name, shape, **options)
+    randomise(model.adaptations)
+    if model.shared is not None:
+        randomise(model.shared)
+    return model
+
+
+def equal_states(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    """Whether two modules have the same keys and, bit for bit, the same values."""
+    a, b = a.state_dict(), b.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
