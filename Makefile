@@ -49,7 +49,7 @@ lint: $(EXTRAS)
 
 notebooks: $(EXTRAS)
 	$(check_imports)
-	@$(PY) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False \
+	@PALSLIB_STATIC=1 $(PY) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False \
 		--ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 
 clean:

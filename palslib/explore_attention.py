@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import ipywidgets as widgets
+from matplotlib.figure import Figure
 
 from palslib.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
 from palslib.explorer import Explorer, Picture, dropdown, slider, table
-from palslib.map_plots import MOST_TOKENS, draw_beside, draw_heads, map_frame
 from palslib.names import check_name
 from palslib.plotting import TASK_LABELS
+from palslib.plotting_heads import attention_map, head_grid
 
+MOST_TOKENS = 32  # that can be read along an axis
 _KINDS = {"BERT's": "bert", "the PAL's": "pal"}
 
 
@@ -28,6 +30,17 @@ def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> l
     ]
     apart = js_divergence(chosen[0][0], chosen[1][0]).mean()
     return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
+
+
+def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, titles: list[str], figure: Figure):
+    """One head's map under each of several tasks, in one scale of colours; the first 32 tokens of long texts."""
+    shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
+    axes = figure.subplots(1, len(sides))
+    for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
+        tokens = [token for token, real in zip(maps.tokens, maps.real, strict=True) if real][:MOST_TOKENS]
+        attention_map(weights, tokens, ax, max(w.max() for w in shown), bar=False).set_title(title)
+    axes[1].set(ylabel="", yticks=[])
+    figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
 
 
 def explore_attention(
@@ -60,12 +73,12 @@ def explore_attention(
         "layer": slider("layer", 0, 0, 0, continuous_update=False),
         "head": slider("head", 0, 0, 0, continuous_update=False),
     }
-    note, numbers, heads_title = widgets.HTML(), widgets.HTML(), widgets.HTML()
+    note, numbers = widgets.HTML(), widgets.HTML()
     maps_picture, heads_picture = (
         Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04),
-        Picture(2.5, left=0.01, right=0.98, bottom=0.02, top=0.92, wspace=0.08, hspace=0.3),
+        Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3),
     )
-    shown = [note, maps_picture, numbers, heads_title, heads_picture]
+    shown = [note, maps_picture, numbers, heads_picture]
     explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
     kept: dict[tuple, AttentionMaps] = {}  # of the latest text, so that another head needs no forward pass
 
@@ -102,11 +115,11 @@ def explore_attention(
             notes.append("heads of the same number of two tasks' PALs are no counterparts")
         note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
 
-        frames = [map_frame(maps, kind, layer, head) for maps in sides]
-        maps_picture.draw(lambda figure: draw_beside(frames, figure))
         names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
+        titles = [f"{name}: layer {layer}, head {head}" for name in names]
+        maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
         numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
-        heads_title.value = f"All heads of layer {layer}, {names[0]}:"
-        heads_picture.draw(lambda figure: draw_heads(map_frame(sides[0], kind, layer), figure))
+        heads = {f"All heads of layer {layer}, {names[0]}": sides[0].layer(kind, layer)[:, :MOST_TOKENS, :MOST_TOKENS]}
+        heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
 
     return explorer.follow(update)

@@ -4,6 +4,7 @@ All of it is plain ipywidgets, with pictures made in the kernel, so nothing is f
 """
 
 import io
+import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from html import escape
@@ -66,6 +67,13 @@ class Explorer(widgets.VBox):
         """What stands in the page where no widget can: on GitHub, in print."""
         return f"Explorer of {self.name}: run this cell in JupyterLab to use it."
 
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        """With PALSLIB_STATIC set, as `make notebooks` does, the words alone: a stored view would be a hole."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if os.environ.get("PALSLIB_STATIC"):
+            del bundle["application/vnd.jupyter.widget-view+json"]
+        return bundle
+
 
 class Picture(widgets.Image):
     """A picture of a fixed size in inches, drawn anew on a figure that pyplot never sees.
@@ -100,7 +108,8 @@ def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
         row = (f'<{tag} style="{style}: {side}">{escape(c)}</{tag}>' for c, side in zip(cells, sides, strict=True))
         return f"<tr>{''.join(row)}</tr>"
 
-    return f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{line(headers, "th")}{"".join(line(row, "td") for row in rows)}</table>'
+    body = line(headers, "th") + "".join(line(row, "td") for row in rows)
+    return f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:

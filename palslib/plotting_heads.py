@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from palslib.plotting import PAGE_WIDTH, TASK_LABELS
 from palslib.tasks import TASKS
@@ -15,8 +16,25 @@ from palslib.tasks import TASKS
 COLOURS = "mako_r"  # light to dark in lightness too
 
 
+def printable(token: str, most: int = 14) -> str:
+    """A token as the figure's font can write it: other characters by their number, long tokens cut.
+
+    >>> printable("attention"), printable("\u4e2d")
+    ('attention', '\\\\u4e2d')
+    """
+    glyphs = get_font(findfont(FontProperties())).get_charmap()
+    known = (c if ord(c) in glyphs and c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+    text = "".join(known) or "''"
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return text.replace("$", r"\$")  # else a pair of them would be taken for a formula
+
+
 def attention_map(
-    weights: np.ndarray, tokens: Sequence[str], ax: Axes | None = None, vmax: float | None = None
+    weights: np.ndarray,
+    tokens: Sequence[str],
+    ax: Axes | None = None,
+    vmax: float | None = None,
+    bar: bool = True,
 ) -> Axes:
     """One head: row i says where token i looks.
 
@@ -26,20 +44,21 @@ def attention_map(
         vmax: attention of the darkest colour; by default the map's own largest. Give one to maps that are compared.
     """
     ax = ax or plt.gca()
-    size = len(tokens)
+    size, tokens = len(tokens), [printable(token) for token in tokens]
     image = ax.imshow(weights, cmap=COLOURS, vmin=0, vmax=vmax)
     font = float(np.clip(160 / size, 3, 8))  # points: legible up to some 40 tokens on half a page
     ax.set_xticks(range(size), tokens, rotation=90, fontsize=font)
     ax.set_yticks(range(size), tokens, fontsize=font)
     ax.grid(visible=False)
     ax.set(xlabel="is looked at (key)", ylabel="looks (query)")
-    bar = ax.figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
-    bar.ax.tick_params(labelsize=7)
-    bar.outline.set_visible(False)
+    if bar:
+        scale = ax.figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
+        scale.ax.tick_params(labelsize=7)
+        scale.outline.set_visible(False)
     return ax
 
 
-def head_grid(groups: dict[str, np.ndarray], columns: int = 6) -> Figure:
+def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | None = None) -> Figure:
     """All heads of a layer as small multiples, group below group, each group with a colour scale of its own.
 
     Args:
@@ -47,7 +66,7 @@ def head_grid(groups: dict[str, np.ndarray], columns: int = 6) -> Figure:
     """
     rows = {name: -(-len(maps) // columns) for name, maps in groups.items()}
     height = 1.22 * sum(rows.values()) + 0.3 * len(groups)
-    figure = plt.figure(figsize=(PAGE_WIDTH, height))
+    figure = figure or plt.figure(figsize=(PAGE_WIDTH, height))
     parts = np.atleast_1d(figure.subfigures(len(groups), height_ratios=list(rows.values())))
     for part, (name, maps) in zip(parts, groups.items(), strict=True):
         axes = part.subplots(rows[name], columns, squeeze=False).ravel()

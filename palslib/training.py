@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import shutil
 import sys
 import time
@@ -218,7 +219,8 @@ def main(arguments: list[str]) -> int:
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         print(f"palslib.training: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]}))
+    if os.environ.get("RANK", "0") == "0":  # one line, however many processes
+        print(json.dumps({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]}))
     return 0
 
 

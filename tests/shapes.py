@@ -22,12 +22,12 @@ ON_TOP = [name for name in METHODS if "on-top" in name]
 STARTS_AS_BACKBONE = [name for name in METHODS if name not in [*ON_TOP, "feature-extraction"]]
 
 
-def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dropout: float = 0.0):
+def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dropout: float = 0.0, layers=LAYERS):
     """An encoder with random weights, wide enough (0.2) for attention to be far from uniform; in eval mode."""
     make, options = _CONFIGS[shape]
     config = make(
         hidden_size=D,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         num_attention_heads=HEADS,
         intermediate_size=INNER,
         vocab_size=VOCABULARY,

@@ -323,10 +323,7 @@ def test_bert_layer_on_top_is_a_plain_layer(shape):
     longer = tiny_encoder(shape)
     longer.encoder.layer.append(type(longer.encoder.layer[0])(longer.config, layer_idx=LAYERS))
     longer.encoder.layer[-1].load_state_dict(top.state_dict())
-    if model.config.type_vocab_size < 2:
-        plain = {k: v for k, v in inputs.items() if k != "token_type_ids"}
-    else:
-        plain = inputs
+    plain = {k: v for k, v in inputs.items() if k != "token_type_ids" or shape in ("bert", "electra")}
     with torch.no_grad():
         state = longer.eval()(**plain).last_hidden_state
         logits = linear(model.heads["rte"], pooled_by_hand(model, state))
@@ -527,6 +524,23 @@ def test_counts_equal_built(name):
         assert counted.per_task == sum(p.numel() for p in tiny_encoder().parameters())
     built = sum(p.numel() for p in model.adaptations["rte"].parameters())
     assert built == counted.per_task
+
+
+def test_pairs_and_adapters_of_five_layers():
+    """The upper half of five layers is the last two, with a pair each; three layers share an adapter, then two."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("pals-276-top", sharing="none"), ["rte"])
+    one = model.adaptations["rte"]
+    assert list(one.layers) == [int(i) for i in one.functions] == [3, 4]
+    assert len(one.projections) == 2
+    assert [one.projection(i) is pair for i, pair in zip((3, 4), one.projections, strict=True)] == [True, True]
+
+    model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("houlsby-64-3-shared"), ["rte"])
+    one, x = model.adaptations["rte"], torch.randn(1, 2, D, generator=torch.Generator().manual_seed(1))
+    randomise(one)
+    assert len(one.adapters) == 2
+    with torch.no_grad():
+        moved = [one.after_attention(i, x) for i in range(5)]
+    assert [[torch.equal(a, b) for b in moved] for a in moved] == [[1, 1, 1, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 2
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 12])

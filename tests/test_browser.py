@@ -148,7 +148,7 @@ def open_notebook(lab, browser):
     pages, asked = [], set()
 
     def open_it(name: str):
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page = browser.new_page(viewport={"width": 1280, "height": 1500})
         pages.append(page)
         page.set_default_timeout(120_000)
         page.on("request", lambda request: asked.add(request.url.split("/", 3)[2] if "//" in request.url else ""))

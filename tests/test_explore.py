@@ -7,6 +7,7 @@ from html import unescape
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
@@ -15,10 +16,10 @@ from palslib.attention import attention_maps
 from palslib.backbones import load_tokenizer
 from palslib.counting import BACKBONES
 from palslib.explore import explore_architecture, explore_parameters, explore_schedules, parse_sizes, parts_frame
-from palslib.explore_attention import explore_attention
+from palslib.explore_attention import draw_beside, explore_attention
 from palslib.explore_training import explore_training, main_scores
-from palslib.map_plots import draw_heads, map_frame, printable
 from palslib.paper import GLUE_TRAIN_SIZES
+from palslib.plotting_heads import head_grid, printable
 
 
 def widgets_in(box) -> list:
@@ -75,12 +76,14 @@ def model():
 
 
 @pytest.mark.parametrize("explore", [explore_architecture, explore_parameters, explore_schedules, explore_training])
-def test_what_stands_in_the_page_where_no_widget_can_is_always_the_same(explore):
+def test_what_stands_in_the_page_where_no_widget_can_is_always_the_same(explore, monkeypatch):
     bundle = explore()._repr_mimebundle_()
     name = explore.__name__.removeprefix("explore_")
     assert bundle["text/plain"] == f"Explorer of {name}: run this cell in JupyterLab to use it."
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert f"palslib-explore-{name}" in explore()._dom_classes
+    monkeypatch.setenv("PALSLIB_STATIC", "1")
+    assert explore()._repr_mimebundle_() == {"text/plain": bundle["text/plain"]}
 
 
 @pytest.mark.parametrize(
@@ -380,6 +383,13 @@ def test_the_map_is_that_of_the_chosen_task_layer_and_head(model, tokenizer):
     assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "RTE"]
 
 
+@pytest.fixture(scope="module")
+def attention(model, tokenizer):
+    """An explorer, and its picture of `a b`."""
+    explorer = explore_attention(model, tokenizer, "a b", "")
+    return explorer, pictures(explorer)[0]
+
+
 def test_sliders_end_where_the_heads_end(tokenizer):
     """Of two layers the top half is layer 1; BERT has four heads there, the PAL three."""
     explorer = explore_attention(tiny_model("pals-276-top", size=12, heads=3), tokenizer, "a b")
@@ -416,10 +426,9 @@ def test_a_method_without_own_attention_says_so(tokenizer):
         ("a\tb\nc\x00d\u200b", "", "tokens"),
     ],
 )
-def test_no_text_breaks_the_map(model, tokenizer, text, pair, said):
+def test_no_text_breaks_the_map(attention, text, pair, said):
     """Warnings are errors here, so a glyph that the font lacks would fail."""
-    explorer = explore_attention(model, tokenizer, "a b", "")
-    before = pictures(explorer)[0]
+    explorer, before = attention
     with explorer.held():
         explorer.controls["text"].value, explorer.controls["pair"].value = text, pair
     explorer.refresh()
@@ -429,31 +438,25 @@ def test_no_text_breaks_the_map(model, tokenizer, text, pair, said):
 
 
 def test_tokens_are_written_as_the_font_can():
-    assert [printable(t) for t in ("##ing", "中", "😀", "", "x" * 20, "\t")] == [
-        "##ing", r"\u4e2d", "😀" if printable("😀") == "😀" else r"\U0001f600", "''", "x" * 13 + "…", r"\t"
-    ]  # fmt: skip
+    face = "😀" if printable("😀") == "😀" else r"\U0001f600"  # as the font at hand has it
+    tokens = ["##ing", "中", "😀", "", "x" * 20, "\t", "$x_1$"]
+    assert [printable(t) for t in tokens] == ["##ing", r"\u4e2d", face, "''", "x" * 13 + "…", r"\t", r"\$x_1\$"]
 
 
-def test_a_map_as_a_tidy_frame(model, tokenizer):
-    maps = attention_maps(model, "rte", tokenizer, "a b", "c", max_length=12, padded=True)
-    frame = map_frame(maps, "pal", 1)
-    assert len(frame) == 3 * 6 * 6 and set(frame["head"]) == {0, 1, 2}  # [CLS] a b [SEP] c [SEP], no padding
-    sums = frame.groupby(["head", "query"])["weight"].sum()
-    assert sums.to_numpy() == pytest.approx(1)
-    one = frame[(frame["head"] == 2) & (frame["query"] == 1) & (frame["key"] == 4)]
-    assert one["weight"].item() == maps.pal[1, 2, 1, 4] and one["key_token"].item() == "c"
-    assert len(map_frame(maps, "pal", 1, head=2)) == 36 and len(map_frame(maps, "bert", 0, most=2)) == 4 * 4
-    with pytest.raises(ValueError, match="no pal head 3; a layer has 3"):
-        map_frame(maps, "pal", 1, head=3)
+def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
+    sides = [attention_maps(model, task, tokenizer, "a b", "c", 12, padded=True) for task in ("rte", "cola")]
+    figure = Figure()
+    draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
+    for ax, maps in zip(figure.axes, sides, strict=False):
+        assert (ax.images[0].get_array() == maps.pal[1, 2, :6, :6]).all()  # [CLS] a b [SEP] c [SEP], no padding
+        assert ax.images[0].get_clim() == (0, max(one.pal[1, 2, :6, :6].max() for one in sides))
+    words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
 
 
 def test_every_head_has_its_small_map(model, tokenizer):
-    from matplotlib.figure import Figure
-
-    frame = map_frame(attention_maps(model, "rte", tokenizer, "a b"), "bert", 0)
-    figure = draw_heads(frame, Figure(), columns=3)
-    drawn = [ax for ax in figure.axes if ax.get_title()]
+    maps = attention_maps(model, "rte", tokenizer, "a b").layer("bert", 0)
+    figure = head_grid({"heads": maps}, columns=3, figure=Figure(layout="constrained"))
+    drawn = [ax for ax in figure.subfigs[0].axes if ax.get_title()]
     assert [ax.get_title() for ax in drawn] == ["head 0", "head 1", "head 2", "head 3"]
-    for head, ax in enumerate(drawn):
-        expected = frame[frame["head"] == head]["weight"].to_numpy().reshape(4, 4)
-        assert (ax.images[0].get_array() == expected).all()
+    assert all((ax.images[0].get_array() == one).all() for ax, one in zip(drawn, maps, strict=True))

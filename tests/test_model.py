@@ -200,6 +200,33 @@ def test_dropout_only_in_training(dropout):
         assert torch.equal(logits_of(model), logits_of(model)) == (dropout == 0.0)
 
 
+def test_attention_dropout_of_a_pal():
+    """The backbone's rate, on the attention weights, in train mode only."""
+    attention = randomised("pals-204", dropout=0.5).adaptations["rte"].functions["0"]
+    z = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(attention(z, None)[0], attention(z, None)[0])
+    attention.train()
+    assert not torch.equal(attention(z, None)[0], attention(z, None)[0])
+    attention.config._attn_implementation = "eager"
+    weights = attention(z, None)[1]
+    assert weights.shape == (2, 3, 5, 5)
+    assert 0.2 < (weights == 0).float().mean() < 0.8
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bf16_autocast(name):
+    """Under autocast the loss is that of float32 to bf16's 8 bits, and gradients are finite float32."""
+    model = tiny_model(name, mode="train")
+    plain = loss_of(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(model)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, plain, atol=0.05, rtol=0.05)
+    for key, p in model.named_parameters():
+        assert p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()), key
+
+
 def test_deepcopy_has_its_own_shared_projections():
     """The copy's tasks use the copy's V^E and V^D, not the original's."""
     model = randomised(SHARED_BY_TASKS)
@@ -268,7 +295,7 @@ def test_gradients_after_one_update(name, shape):
 
 
 def test_fused_query_key_value_bias():
-    """q, k, v of the fused matrix are thirds in this order: a shift of all keys changes nothing, one of queries does."""
+    """q, k, v are thirds of the fused matrix, in this order: only a shift of all keys changes nothing."""
     model = randomised("pals-204")
     before = logits_of(model)
     for third, same in ((0, False), (1, True), (2, False)):

@@ -34,6 +34,12 @@ def test_no_widget_state(path):
 
 
 @every_notebook
+def test_no_widget_view_is_a_hole_on_the_page(path):
+    """`make notebooks` leaves views out, so that the explorers' words are shown where no widget can be."""
+    assert "application/vnd.jupyter.widget-view+json" not in path.read_text(encoding="utf-8")
+
+
+@every_notebook
 def test_small(path):
     assert path.stat().st_size < 300_000
 
