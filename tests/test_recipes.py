@@ -191,13 +191,15 @@ def test_d4_a_partial_batch_in_parts(tmp_path, micro_batches):
     assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_d4_fewer_rows_than_parts(tmp_path):
-    """64 rows in batches of 21 leave one of 1, in three parts: two parts are empty and count nothing."""
-    run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=21, micro_batches=3)
+@pytest.mark.parametrize(("batch_size", "parts", "last"), [(14, 7, 8), (20, 5, 4)])
+def test_d4_rows_that_do_not_divide(tmp_path, batch_size, parts, last):
+    """64 rows in fourteens leave 8, which make seven parts of 1 or 2 rows; in twenties they leave 4, which leave one of
+    five parts empty. The loss is the mean over the rows all the same."""
+    run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=batch_size, micro_batches=parts)
     run.model.eval()
-    run.step = 3
-    rows = run.plan.examples(3)
-    assert len(rows) == 1
+    run.step = 64 // batch_size
+    rows = run.plan.examples(run.step)
+    assert len(rows) == last
     expected = run.model(task="rte", **run.train_data["rte"].batch(rows)).loss.item()
     run.train_step()
     assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
