@@ -9,7 +9,6 @@ feed-forward network, LN a layer norm (https://arxiv.org/abs/1902.02671):
 """
 
 import hashlib
-import weakref
 from dataclasses import dataclass
 
 import torch
@@ -107,10 +106,6 @@ class Output:
     """Mean cross entropy, or mean squared error of the scaled score; None without labels."""
 
 
-# A second model on an encoder takes the pooler that the first one took out of it.
-_POOLERS: weakref.WeakKeyDictionary[nn.Module, nn.Module] = weakref.WeakKeyDictionary()
-
-
 class MultiTaskModel(Saved, nn.Module):
     """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
 
@@ -120,9 +115,12 @@ class MultiTaskModel(Saved, nn.Module):
         self.tasks: dict[str, Task] = {}
         self.config = encoder.config
         self.backbone = adapt_layers(encoder)
-        pooler = getattr(encoder, "pooler", None) or _POOLERS.get(encoder)
+        pooler = getattr(encoder, "pooler", None) or getattr(encoder, "moved_pooler", (None,))[0]
+        self.pooler_is_new = pooler is None  # ELECTRA has none
         self.pooler = pooler or self._drawn("pooler", lambda: BertPooler(self.config))
-        _POOLERS[encoder], encoder.pooler = self.pooler, None  # called here, after what goes on top
+        # It is called here, after what goes on top. A second model on this encoder finds it in the tuple, where it is
+        # not registered.
+        encoder.pooler, encoder.moved_pooler = None, (pooler,)
         self.shared = None  # what tasks share beyond the backbone
         if self.method.sharing.endswith("tasks"):
             self.shared = self._drawn("shared", lambda: make_projections(self.method, self.config))
@@ -182,14 +180,15 @@ class MultiTaskModel(Saved, nn.Module):
     def requires_grad_where_trained(self) -> None:
         """Freezes what the method does not train: the backbone, or all of it but its layer norms; or trains all.
 
-        Parts that the tasks' own copies replace (separate poolers, fine-tuned models) are not trained either.
+        Parts that the tasks' own copies replace (separate poolers, fine-tuned models) are not trained either. A pooler
+        that did not come with the backbone always is: frozen it would be noise.
         """
+        method, frozen = self.method, self.method.freeze != "nothing"
         self.requires_grad_(True)
-        replaced = {"per-task": [self.pooler]}.get(self.method.pooler, [])
-        if self.method.kind == "fine-tuned":
-            replaced = [self.backbone, self.pooler]
-        for part in replaced if self.method.freeze == "nothing" else (self.backbone, self.pooler):
-            part.requires_grad_(False)
+        if frozen or method.kind == "fine-tuned":
+            self.backbone.requires_grad_(False)
+        if method.kind == "fine-tuned" or method.pooler == "per-task" or (frozen and not self.pooler_is_new):
+            self.pooler.requires_grad_(False)
         if self.method.freeze == "backbone but norms":
             for part in self.backbone.modules():
                 if isinstance(part, nn.LayerNorm):

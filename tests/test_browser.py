@@ -165,7 +165,7 @@ def open_notebook(lab, browser):
 
 
 def run_all(page, restart: bool = False) -> None:
-    """`Run All Cells` from the menu, or the entry that restarts the kernel first; waits until every cell has run or one has failed."""
+    """`Run All Cells` from the menu, or the entry that restarts the kernel first; waits for the last cell or an error."""
     page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(r"^Run$")).click()
     entry = "Restart Kernel and Run All Cells…" if restart else "Run All Cells"
     page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{entry}$")).click()
@@ -180,7 +180,7 @@ def run_all(page, restart: bool = False) -> None:
             const failed = document.querySelector('.jp-Notebook [data-mime-type="application/vnd.jupyter.error"]');
             return failed || (prompts.length && prompts.every(text => /\\[\\d+\\]/.test(text)));
         }""",
-        timeout=300_000,
+        timeout=600_000,
     )
     errors = page.locator('.jp-Notebook [data-mime-type="application/vnd.jupyter.error"]')
     assert errors.count() == 0, errors.all_inner_texts()
