@@ -23,7 +23,7 @@ help:
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
 	@echo "make lint        ruff over modules, tests and notebooks"
-	@echo "make notebooks   run the notebooks again in place, as they are committed: outputs, no widget state"
+	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make clean       remove .venv and caches; runs/ stays"
 
 reproduce: $(CORE)
@@ -49,8 +49,9 @@ lint: $(EXTRAS)
 
 notebooks: $(EXTRAS)
 	$(check_imports)
-	@PALSLIB_STATIC=1 $(PY) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False \
-		--ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	@PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
+		--ExecutePreprocessor.coalesce_streams=True $(or $(NOTEBOOKS),notebooks/*.ipynb)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__

@@ -122,6 +122,17 @@ def _weights_of(modules: Iterable[nn.Module]):
             hook.remove()
 
 
+def attention_modules(model, task: str | None) -> dict[str, dict[int, nn.Module]]:
+    """Kind of head -> layer -> the module that has a task's heads (None: the plain backbone's). Raises ValueError."""
+    adaptation = model.adaptations[check_name("task of this model", task, model.tasks)] if task is not None else None
+    encoder = getattr(adaptation, "encoder", None) or model.backbone  # fine-tuned: the task's own copy
+    modules = {"bert": {i: layer.attention.self for i, layer in enumerate(encoder.encoder.layer)}}
+    if added := [m for m in adaptation.modules() if isinstance(m, ProjectedAttention)] if adaptation else []:
+        first = adaptation.layers.start if isinstance(adaptation, PAL) else len(modules["bert"])
+        modules["pal"] = dict(enumerate(added, first))
+    return modules
+
+
 def attention_maps(
     model, task: str | None, tokenizer, text: str, pair: str | None = None, max_length: int = 128, padded: bool = False
 ) -> AttentionMaps:
@@ -134,24 +145,14 @@ def attention_maps(
 
     Raises ValueError for a task that the model does not have, RuntimeError where a module gave no maps.
     """
-    adaptation = model.adaptations[check_name("task of this model", task, model.tasks)] if task is not None else None
-    encoder = getattr(adaptation, "encoder", None) or model.backbone  # fine-tuned: the task's own copy
-    modules = {"bert": [layer.attention.self for layer in encoder.encoder.layer]}
-    count = len(modules["bert"])
-    layers = {"bert": tuple(range(count))}
-    if added := [m for m in adaptation.modules() if isinstance(m, ProjectedAttention)] if adaptation else []:
-        modules["pal"] = added
-        layers["pal"] = tuple(adaptation.layers if isinstance(adaptation, PAL) else range(count, count + len(added)))
-
+    modules = attention_modules(model, task)
     width = {"truncation": True, "max_length": max_length, "padding": "max_length" if padded else False}
     encoding = tokenizer(text, pair, return_token_type_ids=True, return_tensors="pt", **width)
-    device = next(model.parameters()).device
-    inputs = {name: encoding[name].to(device) for name in ("input_ids", "attention_mask", "token_type_ids")}
-    every = [module for kind in modules.values() for module in kind]
+    inputs = {name: value.to(next(model.parameters()).device) for name, value in encoding.items()}
+    every = [module for kind in modules.values() for module in kind.values()]
     with eager_attention(model), torch.inference_mode(), _weights_of(every) as seen:
         _ = model.encode(None, **inputs) if task is None else model(task=task, **inputs)
-    missing = [type(module).__name__ for module in every if seen.get(module) is None]
-    if missing:
+    if missing := [type(module).__name__ for module in every if seen.get(module) is None]:
         raise RuntimeError(f"no attention weights from {len(missing)} of {len(every)} modules, first {missing[0]}")
 
     ids = encoding["input_ids"][0].numpy()
@@ -163,8 +164,8 @@ def attention_maps(
         ids == tokenizer.cls_token_id,
         ids == tokenizer.sep_token_id,
         encoding["attention_mask"][0].numpy().astype(bool),
-        {kind: torch.cat([seen[m] for m in some]).float().cpu().numpy() for kind, some in modules.items()},
-        layers,
+        {kind: torch.cat([seen[m] for m in some.values()]).float().cpu().numpy() for kind, some in modules.items()},
+        {kind: tuple(some) for kind, some in modules.items()},
     )
 
 
@@ -226,7 +227,6 @@ def head_divergences(
     task, kind, other_task, other_kind, layer, head, other_head; divergence, Jensen–Shannon, the mean over rows, then
     over texts; matched. Two tasks' heads are drawn apart, so head 3 of one has nothing to do with head 3 of the other:
     `matched` marks the pairing of a layer's heads with the least total divergence, which is what can be compared.
-
     Raises ValueError where the texts differ.
     """
     first, second = _several(first), _several(second)

@@ -182,7 +182,7 @@ class RunConfig:
 
 
 PRESETS: dict[str, dict] = {
-    "smoke": {"steps": 60, "batch_size": 16, "evaluate_every": 30},
+    "smoke": {"steps": 240, "learning_rate": 2e-4, "evaluate_every": 60},
     "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
     "paper": {
         "backbone": "bert-base-uncased",
@@ -194,7 +194,7 @@ PRESETS: dict[str, dict] = {
         "keep": "best",
     },
 }
-"""`smoke`: seconds, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU."""
+"""`smoke`: a minute, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

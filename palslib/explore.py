@@ -40,8 +40,8 @@ def explore_architecture(method: str = "pals-204", backbone: str = "bert-base-un
         count = count_parameters(controls["method"].value, controls["backbone"].value)
         rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
         each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
-        text.value = f"{each}<p>{_ratio(count)}</p>"
         image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
+        text.value = f"{each}<p>{_ratio(count)}</p>"
 
     shown = widgets.HBox([image, text], layout={"flex_flow": "row wrap", "align_items": "center"})
     return Explorer("architecture", controls, [["method", "backbone"]], [shown]).follow(update)
@@ -120,12 +120,12 @@ def explore_parameters(method: str = "pals-204", backbone: str = "bert-base-unca
         parts = parts_frame(count)
         rows = [[p.part, p.formula, f"{p.each:,}", p.owner, f"{p.parameters:,}"] for p in parts.itertuples()]
         rows.append(["together", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
+        image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
         inside = "within" if count.added <= budget else "over"
         numbers.value = (
             f"{table(['part', 'formula', 'each', 'owned by', 'for all tasks'], rows, 'terms')}<p>{_ratio(count)}, "
             f"<b>{inside}</b> the budget of {budget:,}{allows}</p>"
         )
-        image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
 
     c["method"].observe(reset, "value")
     reset()
@@ -185,6 +185,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         with explorer.held():
             c["epoch"].max = epochs
         c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
+        c["alpha"].layout.visibility = "hidden" if c["alpha"].disabled else "visible"  # its number would be wrong
         alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
         plan = TrainingPlan(parse_sizes(c["sizes"].value), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
         frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
@@ -195,7 +196,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
         headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""
-        numbers.value = f"<p>{escape(SCHEDULES[name])}{now}</p>{table(headers, lines, 'plan')}"
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
+        numbers.value = f"<p>{escape(SCHEDULES[name])}{now}</p>{table(headers, lines, 'plan')}"
 
     return explorer.follow(update)

@@ -102,6 +102,13 @@ def explore_attention(
         sides = [maps_of(c["task"].value), maps_of(c["other"].value)]
         fit(sides[0], c["kind"].value)
         kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
+        names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
+        titles = [f"{name}: layer {layer}, head {head}" for name in names]
+        maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
+        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
+        heads = {f"All heads of layer {layer}, {names[0]}": sides[0].layer(kind, layer)[:, :MOST_TOKENS, :MOST_TOKENS]}
+        heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
+
         whole = len(tokenizer(c["text"].value, c["pair"].value or None, verbose=False)["input_ids"])
         size = int(sides[0].real.sum())
         notes = [f"{size} tokens"]
@@ -109,17 +116,10 @@ def explore_attention(
             notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
         if size > MOST_TOKENS:
             notes.append(f"the maps show the first {MOST_TOKENS}; the numbers are of all")
-        if not c["text"].value.strip():
+        if not (c["text"].value + c["pair"].value).strip():
             notes.append("type a sentence: these are the special tokens alone")
         if kind == "pal" and sides[0].name != sides[1].name:
             notes.append("heads of the same number of two tasks' PALs are no counterparts")
         note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
-
-        names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
-        titles = [f"{name}: layer {layer}, head {head}" for name in names]
-        maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
-        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
-        heads = {f"All heads of layer {layer}, {names[0]}": sides[0].layer(kind, layer)[:, :MOST_TOKENS, :MOST_TOKENS]}
-        heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
 
     return explorer.follow(update)

@@ -30,7 +30,10 @@ class Explorer(widgets.VBox):
         self.message.add_class("palslib-message")
 
     def follow(self, update: Callable[[], None]) -> "Explorer":
-        """Calls `update` now and after every change of a control; a ValueError is shown in place, not raised."""
+        """Calls `update` now and after every change of a control; a ValueError is shown in place, not raised.
+
+        An update sets pictures before numbers: whoever sees new numbers sees the new picture too.
+        """
         self.update = update
         for control in self.controls.values():
             control.observe(self.refresh, "value")

@@ -165,7 +165,7 @@ def open_notebook(lab, browser):
 
 
 def run_all(page, restart: bool = False) -> None:
-    """`Run All Cells` from the menu, or the entry that restarts the kernel first; waits for the last cell or an error."""
+    """`Run All Cells` from the menu, or with a new kernel; waits for the last cell or an error."""
     page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(r"^Run$")).click()
     entry = "Restart Kernel and Run All Cells…" if restart else "Run All Cells"
     page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{entry}$")).click()
@@ -212,7 +212,7 @@ def press(box, label: str, key: str, times: int = 1) -> None:
 
 
 def until(check) -> None:
-    """Waits for a picture, which comes a moment after the numbers."""
+    """Waits for a picture: the browser may still be putting it up."""
     stop = time.monotonic() + 30
     while not check():
         assert time.monotonic() < stop, "the picture is not what it should be"

@@ -416,7 +416,7 @@ def test_a_method_without_own_attention_says_so(tokenizer):
     [
         ("", "", "2 tokens; type a sentence"),
         ("   ", "", "type a sentence"),
-        ("", "only the second", "type a sentence"),
+        ("", "only the second", "6 tokens"),
         ("word " * 510, "", "512 tokens; the maps show the first 32"),
         ("word " * 600, "", "the text has 602 and was cut to the backbone's limit"),
         ("word " * 600, "other " * 700, "the text has 1,303 and was cut"),
