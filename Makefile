@@ -50,8 +50,8 @@ lint: $(EXTRAS)
 notebooks: $(EXTRAS)
 	$(check_imports)
 	@PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
-		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
-		--ExecutePreprocessor.coalesce_streams=True $(or $(NOTEBOOKS),notebooks/*.ipynb)
+		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	@$(PY) -m nbconvert --to notebook --inplace --coalesce-streams notebooks/*.ipynb # a progress bar is its last line
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__

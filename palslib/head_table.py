@@ -77,17 +77,20 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) 
     with uniform_heads(model, task):
         flat = evaluate(model, {task: {"dev": data}}, **options)[task][metric]
     more = {"task": task, "kind": "pal", "metric": metric, "score": [whole, flat], "change": [0.0, flat - whole]}
-    return pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
+    frame = pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
+    return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
 
 
 def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
     """A table as lines of comma-separated values, which a JSON file shows one a line."""
-    return frame.to_csv(index=False, float_format=f"%.{digits}f").splitlines()
+    whole = {name: "Int64" for name in PER["head"] if name in frame}  # else 3 becomes 3.0 beside a missing one
+    return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
 
 
 def from_lines(lines: list[str]) -> pd.DataFrame:
-    """The table again; places that were left out are <NA>."""
-    return pd.read_csv(StringIO("\n".join(lines))).astype({"layer": "Int64"})
+    """The table again; a layer or head that a line leaves out is <NA>."""
+    frame = pd.read_csv(StringIO("\n".join(lines)))
+    return frame.astype({name: "Int64" for name in PER["head"] if name in frame})
 
 
 def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str = "float32") -> dict:
@@ -107,14 +110,15 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
     splits = {task: tokenise_task(task, tokenizer, data, TASKS[task].evaluation[0]) for task in tasks}
     removed = [removals(model, task, split, rows, precision=precision) for task, split in splits.items()]
-    about = {"method": model.method.label, "size": model.method.size, "backbone": model.backbone_name, "data": data}
+    about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
-        run, point = read_records(above)[0], read_records(above)[0]["results"][folder.name]
-        kept = {name: run["config"][name] for name in ("schedule", "batch_size", "learning_rate", "seed", "data")}
-        about |= {"run": kept | {"key": run["key"], "step": point["step"], "dev_average": point["dev_average"]}}
-        about["run"]["git_commit"] = run["environment"]["git_commit"]
+        (run,) = read_records(above)
+        names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
+        known = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        about["run"] = {name: known[name] for name in names}
     return {
         "model": about,
+        "data": data,
         "texts": len(maps[None]),
         "rows": {task: min(rows, len(split)) for task, split in splits.items()},
         "precision": precision,

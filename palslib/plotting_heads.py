@@ -9,6 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ticker import MaxNLocator
 
 from palslib.plotting import PAGE_WIDTH, TASK_LABELS
 from palslib.tasks import TASKS
@@ -110,3 +111,39 @@ def task_heatmap(frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: 
     ax.set(xlabel="", ylabel="")
     ax.tick_params(rotation=0, length=0)
     return ax
+
+
+def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = False) -> Figure:
+    """Statistics over task, layer and head: a row of panels for each statistic, in it a panel for each task.
+
+    Args:
+        frame: one row a head, with `task`, `layer`, `head` and the columns that `values` names.
+        values: column -> its name beside the colour scale, which a row's panels share. A column with values below 0,
+            or named `change`, is red below 0, white at 0 and blue above.
+        one_scale: one range of colours for all rows, so that they can be compared.
+    """
+    tasks, columns = [task for task in TASKS if task in set(frame["task"])], list(values)
+    size = (PAGE_WIDTH, 1.35 * len(values) + 0.4)
+    figure, axes = plt.subplots(len(values), len(tasks), figsize=size, sharex=True, sharey=True, squeeze=False)
+    for row, (value, label) in zip(axes, values.items(), strict=True):
+        numbers = frame[columns if one_scale else [value]].to_numpy(float)
+        most = np.abs(numbers[np.isfinite(numbers)]).max(initial=0) or 1.0  # of zeros alone, any scale
+        signed = value == "change" or (numbers < 0).any()
+        scale = {"cmap": "vlag_r", "vmin": -most} if signed else {"cmap": COLOURS, "vmin": 0}
+        for ax, task in zip(row, tasks, strict=True):
+            table = frame[frame["task"] == task].pivot(index="layer", columns="head", values=value)
+            corners = (-0.5, table.shape[1] - 0.5, table.index[0] - 0.5, table.index[-1] + 0.5)
+            image = ax.imshow(table.to_numpy(float), origin="lower", aspect="auto", extent=corners, vmax=most, **scale)
+            ax.grid(visible=False)
+            ax.tick_params(labelsize=7)
+            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        bar = figure.colorbar(image, ax=row.tolist(), pad=0.01, aspect=10)
+        bar.set_label(label, fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+        row[0].set_ylabel("layer", fontsize=8)
+    for top, bottom, task in zip(axes[0], axes[-1], tasks, strict=True):
+        top.set_title(TASK_LABELS[task])
+        bottom.set_xlabel("head", fontsize=8)
+    return figure

@@ -1,0 +1,86 @@
+"""The README: its tree lists every file, its numbers are the records', and what it quotes exists."""
+
+import re
+import subprocess
+
+import pytest
+
+from palslib import METHODS, count_parameters
+from palslib.paths import PROJECT
+from palslib.records import load_records
+
+README = (PROJECT / "README.md").read_text()
+
+
+def tracked(folder: str, ending: str) -> list[str]:
+    """Names of a folder's files."""
+    return sorted(path.name for path in (PROJECT / folder).glob(f"*{ending}"))
+
+
+@pytest.mark.parametrize(("folder", "ending"), [("notebooks", ".ipynb"), ("palslib", ".py"), ("tests", ".py")])
+def test_the_tree_has_a_line_for_every_file(folder, ending):
+    """No file is missing from the tree, and none that is gone is left in it."""
+    tree = README.split("## What is where")[1].split("```")[1]
+    part = tree[tree.index(f"{folder}/") :].split("\n", 1)[1]
+    listed = [line.split()[0] for line in part.splitlines() if line.startswith("  ")]
+    first_end = next((i for i, line in enumerate(part.splitlines()) if not line.startswith("  ")), len(listed))
+    here = [name for name in listed[:first_end] if name.endswith(ending)]
+    assert sorted(here) == [name for name in tracked(folder, ending) if name != "__init__.py"]
+
+
+def test_the_results_are_those_of_the_records():
+    """Every row of the results table is a committed record, to the printed digit."""
+    rows = re.findall(r"^\| `(\S+)` \| (\d+|–) \| ([\d.]+)× \| (\S+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|", README, re.M)
+    records = load_records()
+    assert len(rows) == len(records) > 0
+    for method, size, ratio, schedule, seed, last, best in rows:
+        found = records.query(
+            "method == @method and schedule == @schedule and seed == @seed",
+            local_dict={"method": method, "schedule": schedule, "seed": int(seed)},
+        )
+        assert len(found) == 1, (method, schedule, seed)
+        record = found.iloc[0]
+        assert size == ("–" if record["size"] != record["size"] else f"{record['size']:.0f}")
+        shown = [f"{record['ratio']:.3f}", f"{record['last dev average']:.1f}", f"{record['best dev average']:.1f}"]
+        assert [ratio, last, best] == shown
+
+
+def test_every_score_by_task_is_the_records():
+    """The second table: each task's first metric at the last step, in the order of its header."""
+    columns = [
+        "cola matthews",
+        "sst2 accuracy",
+        "mrpc accuracy",
+        "stsb pearson",
+        "qqp accuracy",
+        "mnli accuracy",
+        "qnli accuracy",
+        "rte accuracy",
+    ]
+    rows = re.findall(r"^\| `(\S+)`((?: \| -?[\d.]+){8}) \|$", README, re.M)
+    records = load_records().set_index("method")
+    assert sorted(row[0] for row in rows) == sorted(records.index)
+    for method, values in rows:
+        assert values.split(" | ")[1:] == [f"{records.loc[method, f'last {c}']:.1f}" for c in columns]
+
+
+def test_pictures_and_files_that_are_named_exist():
+    """Links to pictures and notebooks, and the method names in the examples."""
+    for path in re.findall(r"\]\((figures/[^)]+)\)", README) + re.findall(r"`(notebooks/\w+\.ipynb)`", README):
+        assert (PROJECT / path).is_file(), path
+    for name in re.findall(r"-p method (\S+)", README):
+        assert name in METHODS
+
+
+def test_the_example_says_what_it_gives():
+    """The comment behind the first line of Python: 1.132."""
+    assert "# 1.132" in README
+    assert round(count_parameters("pals-204", "bert-base-uncased", num_tasks=8).ratio, 3) == 1.132
+
+
+def test_make_lists_the_targets_that_the_readme_names():
+    """`make reproduce`, `make test` and `make lab` are what `make` says."""
+    said = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    named = set(re.findall(r"make (reproduce|test|lab)\b", README))
+    assert named == {"reproduce", "test", "lab"}
+    assert all(f"make {target} " in said for target in named)
