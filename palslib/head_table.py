@@ -18,7 +18,7 @@ from palslib.evaluation import evaluate
 from palslib.head_removal import PER, head_importance, uniform_heads
 from palslib.model import MultiTaskModel
 from palslib.records import environment, read_records, write_record
-from palslib.tasks import TASKS, load_task
+from palslib.tasks import load_task
 from palslib.tokens import TokenisedTask, some_rows, tokenise_task
 
 Maps = Mapping[str | None, list[AttentionMaps]]
@@ -103,12 +103,12 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
             `texts` dev examples of each.
     """
     model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
-    tokenizer = load_tokenizer(model.backbone_name)
+    tokenizer, known = load_tokenizer(model.backbone_name), model.tasks
     maps = maps_of(model, tokenizer, data, texts)
     statistics = head_statistics(one for some in maps.values() for one in some)
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
-    splits = {task: tokenise_task(task, tokenizer, data, TASKS[task].evaluation[0]) for task in tasks}
+    splits = {task: tokenise_task(known[task], tokenizer, data, known[task].evaluation[0]) for task in tasks}
     removed = [removals(model, task, split, rows, precision=precision) for task, split in splits.items()]
     about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
