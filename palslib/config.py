@@ -182,7 +182,7 @@ class RunConfig:
 
 
 PRESETS: dict[str, dict] = {
-    "smoke": {"steps": 240, "learning_rate": 2e-4, "evaluate_every": 60},
+    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40},
     "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
     "paper": {
         "backbone": "bert-base-uncased",
