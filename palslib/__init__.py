@@ -14,6 +14,7 @@ _HOME = {
     "get_method": "methods",
     "count_parameters": "counting",
     "fit_budget": "counting",
+    "measured": "identity",
     "task_probabilities": "sampling",
     "annealed_alpha": "sampling",
     "TrainingPlan": "sampling",

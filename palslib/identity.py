@@ -24,6 +24,13 @@ def final_states(model: MultiTaskModel, task: str | None, inputs: dict) -> torch
     return model.adaptations[task].on_top(encoded.hidden_states, mask)
 
 
+def measured(model: MultiTaskModel) -> dict[str, int]:
+    """Parameters that a built model holds: each task's own by its name, and under `tasks` what all of them share beyond
+    the backbone. Heads do not count. Equal to `count_parameters(..., exact=True)`, `per_task` and `shared_by_tasks`."""
+    parts = {**model.adaptations, "tasks": model.shared}
+    return {name: sum(p.numel() for p in part.parameters()) if part else 0 for name, part in parts.items()}
+
+
 @torch.no_grad()
 def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -> None:
     """Adds noise to all that a method adds for a task, as if it had been trained."""
@@ -56,7 +63,7 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
             {
                 "method": method.label,
                 "per task, BERT-base": _at_bert_base(method),
-                "built": sum(p.numel() for m in (model.adaptations[task], model.shared) if m for p in m.parameters()),
+                "built": sum(measured(model).values()),
                 "closed form": exact.per_task + exact.shared_by_tasks,
                 "starts as BERT": torch.equal(start, plain),
                 "after noise": "differs" if not torch.allclose(final_states(model, task, inputs), plain) else "equal",

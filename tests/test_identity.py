@@ -4,7 +4,8 @@ import pytest
 import torch
 from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
 
-from palslib.identity import compare_with_backbone, disturb, final_states
+from palslib.counting import count_parameters
+from palslib.identity import compare_with_backbone, disturb, final_states, measured
 from palslib.methods import METHODS
 
 
@@ -18,6 +19,14 @@ def test_every_method():
     assert table["built"].tolist() == table["closed form"].tolist()
     published = table["per task, BERT-base"]
     assert (published["pals-204"], published["lhuc"], published["feature-extraction"]) == (1_811_520, 9_216, 14)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_measured_is_the_closed_form(name):
+    """What each of two tasks owns, and what both share, tensor by tensor and by formula."""
+    model = tiny_model(name)
+    count = count_parameters(model.method, model.config, len(model.tasks), exact=True)
+    assert measured(model) == dict.fromkeys(model.tasks, count.per_task) | {"tasks": count.shared_by_tasks}
 
 
 def test_the_backbone_keeps_its_weights():
