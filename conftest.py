@@ -57,3 +57,12 @@ def real_data() -> Path:
     folder = data_folder()
     assert folder.is_dir(), f"PALSLIB_DATA={folder} is not a folder"
     return folder
+
+
+@pytest.fixture(autouse=True)
+def own_figure_style():
+    """No test draws in a style that another one set."""
+    import matplotlib  # not above: it reads MPLBACKEND when it is imported
+
+    with matplotlib.rc_context():
+        yield
