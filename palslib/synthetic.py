@@ -65,6 +65,7 @@ def inflect(word, suffix):
 
 
 def new_event(rng, genre):
+    """Who did what to what, where and when, as a dict of words; some parts are left out at random."""
     event = {f: pick(rng, f"{genre} {f}") for f in ("agent", "thing", "place")} | {"count": "the", "number": "a"}
     event |= {f: pick(rng, f) for f in ("verb", "time")} | {"genre": genre, "negated": False}
     event |= {f: pick(rng, f) if rng.random() < 0.5 else "" for f in ("mood", "quality")}

@@ -94,20 +94,20 @@ def states_by_hand(encoder, inputs, places):
     return states
 
 
-def close(a, b, tolerance=2e-5):
+def assert_close(a, b, tolerance=2e-5):
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
-def check(model, places, inputs=None, task="rte"):
+def check_equation(model, places, inputs=None, task="rte"):
     """The hidden states under a task's adaptation equal those by hand, and are not the plain backbone's."""
     inputs = inputs or batch()
     with torch.no_grad():
         expected = states_by_hand(model.backbone, inputs, places)
         encoded = model.encode(task, **inputs, output_hidden_states=True)
         plain = model.encode(None, **inputs).last_hidden_state
-    close(encoded.last_hidden_state, expected[-1])
+    assert_close(encoded.last_hidden_state, expected[-1])
     for state, wanted in zip(encoded.hidden_states, expected, strict=True):
-        close(state, wanted)
+        assert_close(state, wanted)
     assert (encoded.last_hidden_state - plain).abs().max() > 0.1
 
 
@@ -119,7 +119,7 @@ def test_plain_layers_by_hand(shape):
     with torch.no_grad():
         for task in (None, "rte"):
             state = model.encode(task, **inputs).last_hidden_state
-            close(state, states_by_hand(model.backbone, inputs, Nothing())[-1])
+            assert_close(state, states_by_hand(model.backbone, inputs, Nothing())[-1])
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -150,7 +150,7 @@ def test_pal(name, sharing, adapted, activation, attention):
             y = linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
             return gelu(y) if activation == "gelu" else y
 
-    check(model, Places())
+    check_equation(model, Places())
 
 
 @pytest.mark.parametrize("shape", ["roberta", "electra"])
@@ -164,7 +164,7 @@ def test_pal_on_other_shapes(shape):
         def ts(self, i, h, mask):
             return linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
 
-    check(model, Places(), batch(shape))
+    check_equation(model, Places(), batch(shape))
 
 
 @pytest.mark.parametrize("sharing", ["layers", "none", "tasks"])
@@ -185,7 +185,7 @@ def test_feed_forward_within(sharing, inner):
                 z = gelu(linear(part, z))
             return linear(v.decoder, linear(parts[-1], z))
 
-    check(model, Places())
+    check_equation(model, Places())
 
 
 @pytest.mark.parametrize("activation", ["identity", "gelu"])
@@ -207,7 +207,7 @@ def test_low_rank_and_serial(name, activation):
         def last(self, i, y):
             return y + low_rank(i, y) if name == "serial-100" else y
 
-    check(model, Places())
+    check_equation(model, Places())
 
 
 def test_lhuc():
@@ -221,7 +221,7 @@ def test_lhuc():
         def last(self, i, y):
             return y * 2 / (1 + torch.exp(-one.scales[str(i)]))
 
-    check(model, Places())
+    check_equation(model, Places())
 
 
 @pytest.mark.parametrize("second", ["serial", "parallel"])
@@ -254,7 +254,7 @@ def test_houlsby(name, places_of, second):
         def norms(self, i, layer):
             return one.own_norms[i] if one.own_norms is not None else super().norms(i, layer)
 
-    check(model, Places())
+    check_equation(model, Places())
 
 
 def test_houlsby_own_norms_start_as_copies():
@@ -285,7 +285,7 @@ def test_houlsby_two_layer_classifier():
     with torch.no_grad():
         state = model.encode("rte", **inputs).last_hidden_state
         logits = linear(model.heads["rte"], torch.tanh(linear(hidden, pooled_by_hand(model, state))))
-        close(model("rte", **inputs).logits, logits)
+        assert_close(model("rte", **inputs).logits, logits)
 
 
 @pytest.mark.parametrize("layers", [3, 6, 12])
@@ -311,7 +311,7 @@ def test_on_top(name, residual, layer_norm, layers):
             z = g + z if residual else g
             z = norm(layer.norm, z) if layer_norm else z
         logits = linear(model.heads["rte"], pooled_by_hand(model, linear(one.projection.decoder, z)))
-        close(model("rte", **inputs).logits, logits, 1e-4)
+        assert_close(model("rte", **inputs).logits, logits, 1e-4)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -327,7 +327,7 @@ def test_bert_layer_on_top_is_a_plain_layer(shape):
     with torch.no_grad():
         state = longer.eval()(**plain).last_hidden_state
         logits = linear(model.heads["rte"], pooled_by_hand(model, state))
-        close(model("rte", **inputs).logits, logits)
+        assert_close(model("rte", **inputs).logits, logits)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -340,7 +340,7 @@ def test_feature_extraction(shape):
     with torch.no_grad():
         states = states_by_hand(model.backbone, inputs, Nothing())
         mixed = one.gamma * sum(w * h for w, h in zip(weights, states, strict=True))
-        close(model("rte", **inputs).logits, linear(model.heads["rte"], pooled_by_hand(model, mixed)))
+        assert_close(model("rte", **inputs).logits, linear(model.heads["rte"], pooled_by_hand(model, mixed)))
 
 
 # How a model starts.
@@ -442,12 +442,14 @@ def test_no_mask_is_an_all_true_mask(name, attention, shape):
     full = torch.ones(1, 1, 7, 7, dtype=torch.bool)
     mask = full if attention == "sdpa" else torch.zeros(1, 1, 7, 7)
     with torch.no_grad():
-        close(model("rte", inputs["input_ids"]).logits, model("rte", inputs["input_ids"], torch.ones(1, 7)).logits)
+        assert_close(
+            model("rte", inputs["input_ids"]).logits, model("rte", inputs["input_ids"], torch.ones(1, 7)).logits
+        )
         h = torch.randn(1, 7, D, generator=torch.Generator().manual_seed(3))
         if name == "pals-204":
-            close(one.parallel(1, h, None), one.parallel(1, h, mask))
+            assert_close(one.parallel(1, h, None), one.parallel(1, h, mask))
         else:
-            close(one.on_top((h,), None), one.on_top((h,), mask))
+            assert_close(one.on_top((h,), None), one.on_top((h,), mask))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -457,7 +459,7 @@ def test_sdpa_equals_eager(name, shape):
     inputs = batch(shape)
     with torch.no_grad():
         sdpa, eager = (randomised(name, shape, attention=a)("rte", **inputs).logits for a in ("sdpa", "eager"))
-    close(sdpa, eager, 1e-5)
+    assert_close(sdpa, eager, 1e-5)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -468,9 +470,9 @@ def test_padding_changes_nothing(name, attention):
         model, inputs = randomised(name, shape, attention=attention), batch(shape)
         with torch.no_grad():
             logits = model("rte", **inputs).logits
-            close(model("rte", **batch(shape, pad=5)).logits, logits, 1e-5)
+            assert_close(model("rte", **batch(shape, pad=5)).logits, logits, 1e-5)
             alone = {key: value[2:, :5] for key, value in inputs.items()}  # row 2 has 5 tokens
-            close(model("rte", **alone).logits, logits[2:], 1e-5)
+            assert_close(model("rte", **alone).logits, logits[2:], 1e-5)
 
 
 # What owns which parameters.
