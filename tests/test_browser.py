@@ -219,7 +219,7 @@ def until(check) -> None:
         time.sleep(0.05)
 
 
-def fits(box) -> None:
+def check_fits(box) -> None:
     """Nothing of an explorer is wider than its place."""
     script = "box => [...box.querySelectorAll('*')].every(e => e.getBoundingClientRect().right <= innerWidth)"
     assert box.evaluate(script)
@@ -319,7 +319,7 @@ def test_every_explorer_in_one_notebook(open_notebook, screenshots, notebooks_st
 
     for name in ("architecture", "parameters", "schedules", "attention", "training"):
         box = explorer(page, name)
-        fits(box)
+        check_fits(box)
         box.screenshot(path=screenshots / f"scratch-{name}.png")
     run_all(page, restart=True)
     move_s(explorer(page, "parameters"))
@@ -337,6 +337,6 @@ def test_the_notebook_runs_from_the_menu_and_its_explorer_answers(
     run_all(page)
     box = explorer(page, name)
     use(box)
-    fits(box)
+    check_fits(box)
     box.screenshot(path=screenshots / f"{number}-{name}.png")
     page.screenshot(path=screenshots / f"{number}-page.png")

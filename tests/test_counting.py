@@ -309,7 +309,7 @@ SIZES = st.tuples(
 )  # fmt: skip
 
 
-def agrees(kind, sizes, method):
+def check_agreement(kind, sizes, method):
     with torch.device("meta"):
         model = MultiTaskModel(encoder(kind, sizes), method, ("cola", "rte"))
     backbone = Backbone.of(model.config)
@@ -345,14 +345,14 @@ def test_the_closed_form_is_what_a_model_holds(name, data):
         options |= {"span": data.draw(st.sampled_from([1, 3])), "own_norms": data.draw(st.booleans())}
         options |= {"adapters_per_layer": data.draw(st.integers(1, 2))}
     kind = data.draw(st.sampled_from(["bert", "roberta", "electra"]))
-    agrees(kind, data.draw(SIZES), get_method(name, **options))
+    check_agreement(kind, data.draw(SIZES), get_method(name, **options))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra"])
 def test_every_shape_of_encoder_is_counted_whole(kind):
     """ELECTRA's embeddings are 7 wide and led to d = 15 by a linear map; where both are 15 there is none."""
-    agrees(kind, (3, 5, 3, 17, 50, 11, 7), get_method("pals-204", size=6, heads=3))
-    agrees(kind, (3, 5, 3, 17, 50, 11, 15), get_method("houlsby-64", size=6))
+    check_agreement(kind, (3, 5, 3, 17, 50, 11, 7), get_method("pals-204", size=6, heads=3))
+    check_agreement(kind, (3, 5, 3, 17, 50, 11, 15), get_method("houlsby-64", size=6))
 
 
 def test_bert_base_itself():
