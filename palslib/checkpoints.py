@@ -34,7 +34,10 @@ class Resumable:
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
-            write_text(temporary / "run.json", json.dumps(state | {"history": self.history, "key": self.config.key}))
+            state |= {"history": self.history, "key": self.config.key}
+            if self.memory:
+                state["memory"] = self.memory.counts()
+            write_text(temporary / "run.json", json.dumps(state))
             replace_folder(temporary, self.folder / "checkpoint")
         self.accelerator.wait_for_everyone()
 
@@ -54,6 +57,8 @@ class Resumable:
         self.accelerator.load_state(str(about.parent))
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history = state["spent"], state["history"]
+        if self.memory:
+            self.memory.replay(self.step, **state["memory"])
         if self.recipe.inactive == "drift":  # a tensor that was ever updated has a gradient, of zero while it rests
             for p in self.optimizer.state:
                 p.grad = torch.zeros_like(p)

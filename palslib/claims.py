@@ -9,11 +9,12 @@ In between, and with one seed on a side, it is inconclusive. Only runs that agre
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from statistics import fmean, variance
 
 from scipy import stats
 
+from palslib.config import RunConfig
 from palslib.methods import get_method
 from palslib.paper import GLUE_TRAIN_SIZES, Row
 from palslib.tasks import TASKS
@@ -81,7 +82,8 @@ def _plain(value):
 
 def _setting(record: dict) -> str:
     """Everything that two runs must share to be compared."""
-    config = {k: v for k, v in record["config"].items() if k not in _VARIED | _PRACTICAL}
+    defaults = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
+    config = {k: v for k, v in (defaults | record["config"]).items() if k not in _VARIED | _PRACTICAL}
     return json.dumps([config, record["precision"]], sort_keys=True)
 
 

@@ -11,7 +11,7 @@ from palslib.methods import Method, get_method
 from palslib.names import check_name, unknown
 from palslib.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
-from palslib.tasks import TASKS
+from palslib.tasks import TASKS, get_task
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class RunConfig:
     backbone: str = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder."""
     tasks: tuple[str, ...] = tuple(TASKS)
-    """Names of `TASKS`, in the order of round robin."""
+    """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
     data: str = "synthetic"
-    """`synthetic`, `glue`, or a folder laid out like nyu-mll/glue."""
+    """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
     schedule: str = "annealed"
     """A name of `sampling.SCHEDULES`."""
     alpha: float | None = None
@@ -47,6 +47,16 @@ class RunConfig:
     """Fraction of the steps in which the rate rises."""
     clip: float = 1.0
     """Largest norm of the gradient."""
+    head_dropout: float | None = None
+    """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
+    memory: int = 0
+    """Gradient Episodic Memory: examples of each task that are kept, to hold its loss where it is; 0: none."""
+    memory_margin: float = 0.5
+    """Lower bound on the dual variables of its projection."""
+    memory_over: str = "trained"
+    """The parameters whose gradients it compares: all `trained` ones, or those of them that tasks `shared`."""
+    start: str | None = None
+    """A folder of weights that an earlier run kept: this run goes on from its backbone and tasks, and adds its own."""
     seed: int = 0
     recipe: str = "paper"
     """`paper` or `released`."""
@@ -60,6 +70,8 @@ class RunConfig:
     """Recompute activations in the backward pass, to save memory."""
     evaluate_every: int = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    evaluate_first: bool = False
+    """Evaluate before the first step too."""
     checkpoint_every: int = 0
     """Steps between checkpoints, from which a killed run goes on; 0: none."""
     keep: str = "none"
@@ -75,6 +87,8 @@ class RunConfig:
             "tasks": (list, tuple),
             "gradient_checkpointing": bool,
             "progress": bool,
+            "evaluate_first": bool,
+            "start": (str, type(None)),
             "method": str,
             "backbone": str,
             "data": str,
@@ -85,12 +99,13 @@ class RunConfig:
                 raise ValueError(f"{name} must be a {' or '.join(names)}, not {value!r}")
         object.__setattr__(self, "tasks", tuple(self.tasks))
         for task in self.tasks:
-            check_name("task", task, TASKS)
+            get_task(task, self.data)  # refuses an unknown one
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
         check_name("schedule", self.schedule, SCHEDULES)
         check_name("precision", self.precision, ("auto", "float32", "bf16"))
         check_name("value of keep", self.keep, ("none", "last", "best"))
+        check_name("value of memory_over", self.memory_over, ("trained", "shared"))
         for name, low in {
             "epochs": 1,
             "steps": 1,
@@ -98,6 +113,7 @@ class RunConfig:
             "max_length": 8,
             "micro_batches": 1,
             "seed": 0,
+            "memory": 0,
             "evaluate_every": 0,
             "checkpoint_every": 0,
         }.items():
@@ -109,8 +125,12 @@ class RunConfig:
             "weight_decay": math.inf,
             "clip": math.inf,
             "warmup": 1.0,
+            "memory_margin": math.inf,
+            "head_dropout": 1.0,
         }.items():
             value = getattr(self, name)
+            if name == "head_dropout" and value is None:
+                continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < high:
                 raise ValueError(f"{name} must be at least 0 and below {high}, not {value!r}")
         if not self.clip:

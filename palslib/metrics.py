@@ -50,18 +50,23 @@ def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_si
     return float(np.mean([function(labels[i : i + batch_size], predictions[i : i + batch_size]) for i in starts]))
 
 
+def class_of(outputs: np.ndarray) -> np.ndarray:
+    """(N, classes) logits, or (N, 1) of two classes by one logit, to class numbers (N,)."""
+    return outputs.argmax(-1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(int)
+
+
 def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
     """Every metric of a task in percent.
 
     Args:
         labels: (N,) class numbers or scores.
-        outputs: (N, classes) logits, or (N, 1) predicted scores on the labels' scale.
+        outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
         by_batches: Matthews and Pearson as means over batches of eight (ledger D3).
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     if len(labels) == 0 or len(labels) != len(outputs):
         raise ValueError(f"task {task.name!r}: {len(labels)} labels and {len(outputs)} predictions to compare")
-    predictions = outputs[:, 0] if task.is_regression else outputs.argmax(-1)
+    predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
 
     def value(metric: str) -> float:
         if by_batches and metric in ("matthews", "pearson"):

@@ -19,6 +19,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 
 from palslib.adaptation import LHUC, Adaptation, make_projections
 from palslib.backbones import load_encoder
+from palslib.heads import make_head, task_loss
 from palslib.methods import Method, get_method
 from palslib.names import check_name
 from palslib.on_top import build_adaptation, initialise, plain_class
@@ -101,9 +102,9 @@ class Output:
     """What a forward pass returns."""
 
     logits: torch.Tensor
-    """(B, classes), or (B, 1) for a score divided by the task's scale."""
+    """(B, classes), (B, 1) for a score divided by the task's scale, or (B, 1) for two classes by one logit."""
     loss: torch.Tensor | None = None
-    """Mean cross entropy, or mean squared error of the scaled score; None without labels."""
+    """The mean over rows of `heads.task_loss`; None without labels."""
 
 
 class MultiTaskModel(Saved, nn.Module):
@@ -113,6 +114,7 @@ class MultiTaskModel(Saved, nn.Module):
         super().__init__()
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
         self.tasks: dict[str, Task] = {}
+        self.head_dropout: float | None = None  # of the pooled [CLS]; None: the backbone's own
         self.config = encoder.config
         self.backbone = adapt_layers(encoder)
         pooler = getattr(encoder, "pooler", None) or getattr(encoder, "moved_pooler", (None,))[0]
@@ -159,7 +161,7 @@ class MultiTaskModel(Saved, nn.Module):
         task = get_task(task)
         if task.name in self.tasks:
             raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
-        head = self._drawn(f"head {task.name}", lambda: nn.Linear(self.config.hidden_size, task.num_outputs))
+        head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(
             task.name, lambda: build_adaptation(self.method, self.backbone, self.pooler, self.shared)
         )
@@ -215,7 +217,8 @@ class MultiTaskModel(Saved, nn.Module):
         )
 
     def forward(self, task: str, input_ids, attention_mask=None, token_type_ids=None, labels=None) -> Output:
-        """One task's logits, and its loss where `labels` (B,) are given; inputs are (B, S)."""
+        """One task's logits, and its loss where `labels` (B,) are given; inputs are (B, S), or (2B, S), first texts
+        then second texts, for a task that encodes them apart."""
         adaptation = self.adaptations[self._known(task).name]
         encoded = self.encode(
             task, input_ids, attention_mask, token_type_ids, output_hidden_states=adaptation.needs_all_layers
@@ -223,13 +226,10 @@ class MultiTaskModel(Saved, nn.Module):
         states = encoded.hidden_states if adaptation.needs_all_layers else (encoded.last_hidden_state,)
         mask = create_bidirectional_mask(self.config, states[-1], attention_mask)
         pooled = adaptation.pool(adaptation.on_top(states, mask), self.pooler)  # (B, d)
-        pooled = nn.functional.dropout(pooled, self.config.hidden_dropout_prob, self.training)
+        dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
+        pooled = nn.functional.dropout(pooled, dropout, self.training)
         logits = self.heads[task](pooled).float()
-        if labels is None:
-            return Output(logits)
-        if self.tasks[task].is_regression:
-            return Output(logits, nn.functional.mse_loss(logits[:, 0], labels))
-        return Output(logits, nn.functional.cross_entropy(logits, labels))
+        return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
 
     def parameter_groups(self, weight_decay: float, decay_lhuc: bool = False) -> list[dict]:
         """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales."""

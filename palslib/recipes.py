@@ -56,7 +56,8 @@ class Recipe:
     clip: str = "global"
     """D10. `each tensor`: every gradient is clipped to the norm by itself."""
     decay: str = "linear"
-    """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9."""
+    """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9.
+    `constant`, no row of the ledger: no decay after warm-up, for tasks that come one after another."""
     step_counter: str = "global"
     """D12. `per tensor`: the schedule counts each tensor's own updates."""
     inactive: str = "untouched"
@@ -115,7 +116,7 @@ _VALUES = {
     "init": ("identity", "normal"),
     "houlsby_second": ("serial", "parallel"),
     "clip": ("global", "each tensor"),
-    "decay": ("linear", "jump"),
+    "decay": ("linear", "jump", "constant"),
     "step_counter": ("global", "per tensor"),
     "inactive": ("untouched", "drift"),
     "metrics": ("glue", "released"),
@@ -171,4 +172,6 @@ def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> 
         x = step / steps
         return x / warmup if x < warmup else 1.0 - x
     x = (step + 1) / steps
+    if decay == "constant":
+        return min(1.0, x / warmup) if warmup else 1.0
     return min(1.0, x / warmup if x < warmup else max(0.0, 1.0 - step / steps) / (1.0 - warmup))

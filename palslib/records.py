@@ -64,8 +64,8 @@ def make_record(run) -> dict:
     exact = count_parameters(run.method, run.model.config, len(config.tasks), exact=True)
     device = run.accelerator.device
     about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress")}
-    for name in ("data", "backbone"):
-        if Path(about[name]).is_absolute() or Path(about[name]).exists():
+    for name in ("data", "backbone", "start"):
+        if about[name] and (Path(about[name]).is_absolute() or Path(about[name]).exists()):
             about[name] = Path(about[name]).name
     return {
         "key": config.key,
@@ -82,6 +82,7 @@ def make_record(run) -> dict:
             "cut": {task: data.cut for task, data in run.train_data.items()},
         },
         "sampling": {"expected": plan.expected_steps(), "drawn": plan.drawn_steps(), "passes": plan.passes()},
+        **({"memory": run.memory.counts()} if run.memory else {}),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
         "processes": run.accelerator.num_processes,

@@ -5,8 +5,9 @@ Stickland & Murray 2019, section 3.3. A task with N examples is drawn with proba
 
     α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
 
-or the tasks take turns (round robin). A `TrainingPlan` is a pure function of (seed, sizes, schedule, steps): asking it
-for step k needs nothing that came before, so resuming is starting at step k, and any number of processes agree.
+or the tasks take turns (round robin), or come one after another (Lopez-Paz & Ranzato 2017). A `TrainingPlan` is a
+pure function of (seed, sizes, schedule, steps): asking it for step k needs nothing that came before, so resuming is
+starting at step k, and any number of processes agree.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ SCHEDULES = {
     "square-root": "p ∝ √N",
     "annealed": "p ∝ N^α, α from 1 in the first epoch to 0.2 in the last",
     "round-robin": "the tasks take turns",
+    "sequential": "one task after another, with equal shares of the steps",
 }
 PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (section 3.4)
 
@@ -101,8 +103,8 @@ class TrainingPlan:
         return step * self.epochs // self.steps + 1
 
     def probabilities(self, step: int) -> dict[str, float]:
-        """The chance of each task at a step. Round robin has none to draw from: 1/T each, its long-run share."""
-        if self.schedule == "round-robin":
+        """The chance of each task at a step. Where none is drawn (round robin, one after another) its share, 1/T."""
+        if self.schedule in ("round-robin", "sequential"):
             return {task: 1 / len(self.sizes) for task in self.sizes}
         alpha = {
             "proportional": 1.0 if self.alpha is None else self.alpha,
@@ -122,6 +124,8 @@ class TrainingPlan:
         if self.schedule == "round-robin":
             steps = np.arange(self.steps)
             return steps % len(self.sizes) if self.round_robin_advances else np.zeros_like(steps)
+        if self.schedule == "sequential":
+            return np.arange(self.steps) * len(self.sizes) // self.steps
         uniform = _generator(self.seed, "tasks", self.schedule).random(self.steps)
         numbers = np.empty(self.steps, dtype=np.int64)
         for first, last in self._epoch_bounds():

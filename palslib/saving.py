@@ -87,6 +87,24 @@ class Saved:
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.eval()
 
+    @classmethod
+    def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
+        """The model of `from_pretrained` with further tasks; those that it has already will not be trained.
+
+        Raises ValueError where it is of another method or backbone, or has one of the tasks already.
+        """
+        model = cls.from_pretrained(folder)
+        if (model.method, model.backbone_name) != (method, backbone_name):
+            raise ValueError(
+                f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
+                f"{backbone_name!r}: a run that starts from it has to be of the same"
+            )
+        for parts in (model.adaptations, model.heads):
+            parts.requires_grad_(False)
+        for task in tasks:
+            model.add_task(task)
+        return model
+
     def save_task(self, task: str, folder: str | Path) -> Path:
         """Writes one task's parameters to `folder/<task>.safetensors` and returns that path."""
         about = {

@@ -1,4 +1,4 @@
-"""The embedded miniature GLUE: eight small tasks in template English, generated offline, the same on every machine.
+"""The embedded miniature GLUE (and minBERT's three tasks): template English, generated offline, always the same.
 
 What it is: stand-ins with the columns, label order, class balance and size ratios of GLUE (Wang et al. 2019), whose
 MNLI / RTE = 157.7 is what makes sampling matter (BERT and PALs, section 4). Every task can be learned; none is solved
@@ -14,40 +14,11 @@ import zlib
 
 import pandas as pd
 
+from palslib.lexicon import IRREGULAR, OPPOSITE, SAME, VAGUE, WORDS
 from palslib.names import check_name
 
 SYNTHETIC_DEV_SIZE = 120  # rows of every validation split: divides into halves and thirds
 LABEL_NOISE = 0.04  # share of rows, in every split, that get a wrong label
-LEXICON = {  # section > a vaguer word for its entries: entries; a=b are synonyms, a/b opposites
-    "verb": """buy=purchase/sell=auction, find=discover/lose=misplace, love=adore/hate=detest, push=shove/pull=tow,
-praise=commend/criticise=condemn, lift=raise/lower, clean=wash/soil=stain, accept=welcome/refuse=reject""",
-    "mood": "rich=wealthy/poor, young=youthful/old=elderly, happy=cheerful/sad=gloomy, polite=courteous/rude=impolite",
-    "quality": "big=large/small=little, cheap/expensive=costly, pretty=lovely/ugly=hideous, quick=fast/slow=sluggish",
-    "number > several": "two/three/four/five/six/seven",
-    "time": "on Monday, on Friday, on Sunday, yesterday, last week, in spring, in winter, at noon, before dawn",
-    "town agent > person": "doctor=physician, lawyer=attorney, boy=lad, teacher=instructor, writer=author, cook=chef",
-    "town thing > animal": "dog=hound, rabbit=bunny, pig=hog, cat, horse, goat, parrot",
-    "town thing > vehicle": "car=automobile, bicycle=bike, lorry=truck, tram, van, tractor",
-    "town thing > instrument": "violin=fiddle, piano, drum, guitar, flute, trumpet",
-    "town place": "in the park, at the market, near the station, behind the church, in the village, in Oslo, in Paris",
-    "sea agent > person": "sailor=mariner, captain=skipper, scientist=researcher, pirate=buccaneer, diver, pilot",
-    "sea thing > vessel": "ship=liner, boat=dinghy, ferry, yacht, canoe, raft",
-    "sea thing > machine": "engine=motor, robot=android, crane=hoist, drone, pump, radio",
-    "sea place": "on the beach, at the harbour, near the lighthouse, on the island, in Lisbon, on the deck",
-    "part": "film, plot, story, script, acting, cast, ending, dialogue, music, comedy, drama, sequel, documentary",
-    "praise": "brilliant, moving, funny, clever, gripping, charming, superb, elegant, delightful, wonderful, witty",
-    "blame": "boring, silly, clumsy, predictable, tedious, awful, lifeless, shallow, annoying, pointless, dreary",
-}
-IRREGULAR = {"buy+ed": "bought", "sell+ed": "sold", "find+ed": "found", "lose+ed": "lost", "person+s": "people"}
-WORDS, VAGUE, SAME, OPPOSITE = {}, {}, {}, {False: [True]}  # section: words; word: vaguer one, synonyms, opposites
-for section, text in LEXICON.items():
-    name, _, vague = section.partition(" > ")
-    for sides in ([side.split("=") for side in entry.strip().split("/")] for entry in text.split(",")):
-        for side in sides:
-            WORDS.setdefault(name, []).extend(side)
-            VAGUE |= dict.fromkeys(side, vague)
-            SAME |= {word: [w for w in side if w != word] for word in side}
-            OPPOSITE |= {word: [w for other in sides if other is not side for w in other] for word in side}
 
 
 def pick(rng, options):
@@ -145,6 +116,12 @@ def sst2(rng, label, genre):
     return [pick(rng, same if label == other else opposed).format(*clauses)]
 
 
+def sst5(rng, label, genre):
+    """As many of four statements about a film are kind as the label says, in any order."""
+    statements = [sst2(rng, int(k < label), genre)[0] for k in range(4)]
+    return [" ".join(sorted(statements, key=lambda _: rng.random()))]
+
+
 def mrpc(rng, label, genre):
     """Two events told twice; not equivalent: the agents are swapped, or two facts of one event are changed."""
     a, b = told = [new_event(rng, genre) | {"mood": "", "quality": ""} for _ in range(2)]
@@ -213,7 +190,7 @@ def qnli(rng, label, genre):
     return [question[asked].strip() + "?", clause(rng, e) + "."]
 
 
-TABLE = {  # task: generator, text columns, share of each label (stsb: of each score 0, 0.2, ..., 5), rows in GLUE
+TABLE = {  # task: generator, text columns, share of each label (of each score 0, 0.2, ..., 5), rows of the real task
     "cola": (cola, ("sentence",), (0.3, 0.7), 8551),
     "sst2": (sst2, ("sentence",), (0.5, 0.5), 67349),
     "mrpc": (mrpc, ("sentence1", "sentence2"), (0.32, 0.68), 3668),
@@ -222,6 +199,9 @@ TABLE = {  # task: generator, text columns, share of each label (stsb: of each s
     "mnli": (mnli, ("premise", "hypothesis"), (1 / 3,) * 3, 392702),
     "qnli": (qnli, ("question", "sentence"), (0.5, 0.5), 104743),
     "rte": (rte, ("sentence1", "sentence2"), (0.5, 0.5), 2490),
+    "sst5": (sst5, ("sentence",), (0.2,) * 5, 8544),  # and the three tasks of the minBERT report
+    "quora": (qqp, ("sentence1", "sentence2"), (0.63, 0.37), 141500),
+    "sts": (stsb, ("sentence1", "sentence2"), (1 / 26,) * 26, 6040),
 }
 SYNTHETIC_TRAIN_SIZES = {task: round(64 * rows / 2490) for task, (*_, rows) in TABLE.items()}  # RTE has 64
 
@@ -246,5 +226,5 @@ def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
             texts = tuple(t[0].upper() + t[1:] for t in generate(rng, label, pick(rng, genres)))
         if rng.random() < LABEL_NOISE:
             label = pick(rng, [wrong for wrong in range(len(shares)) if wrong != label])
-        rows[texts] = label / 5 if task == "stsb" else label
+        rows[texts] = label / 5 if generate is stsb else label
     return pd.DataFrame([(*texts, rows[texts], i) for i, texts in enumerate(rows)], columns=[*columns, "label", "idx"])

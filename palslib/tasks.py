@@ -5,17 +5,23 @@ The eight tasks of Stickland & Murray 2019, section 4: GLUE (https://gluebenchma
 like that repository, or a delimited file with named text and label columns.
 """
 
-import csv
-import hashlib
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from palslib.names import check_name, unknown
-from palslib.paths import data_folder
+from palslib.sources import (
+    SUFFIXES,
+    check_column,
+    checked,
+    find_file,
+    labelled,
+    locate,
+    part,
+    read_delimited,
+    read_repository,
+)
 from palslib.synthetic import synthetic_split
 
 
@@ -41,6 +47,26 @@ class Task:
     skip_unlabelled: bool = False
     """Leave out rows of a delimited file whose label is an empty cell, with a warning; else they are an error."""
 
+    head: str = "linear"
+    """`linear` on the pooled [CLS]; a pair is one sequence. Or each text of a pair is encoded by itself, to h1 and h2,
+    and the head is `concatenation`, linear on [h1, h2], or `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
+    source: str = ""
+    """Name of its data set, where that is not the task's own."""
+    files: str = ""
+    """Its files in a folder of delimited ones; `{split}` stands for the split, which is `dev` for `validation`."""
+
+    def __post_init__(self):
+        check_name(f"head of task {self.name!r}", self.head, ("linear", "concatenation", "cosine"))
+        if self.apart and len(self.texts) != 2:
+            raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
+        if self.head == "cosine" and self.labels:
+            raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+
+    @property
+    def apart(self) -> bool:
+        """Whether each text of a pair is encoded by itself."""
+        return self.head != "linear"
+
     @property
     def is_regression(self) -> bool:
         """Whether a score is predicted, not a class."""
@@ -48,42 +74,111 @@ class Task:
 
     @property
     def num_outputs(self) -> int:
-        """Width of the task's logits."""
-        return len(self.labels) or 1
+        """Width of the task's logits; linear on [h1, h2] has one logit for two classes."""
+        return 1 if self.head == "concatenation" and len(self.labels) == 2 else len(self.labels) or 1
+
+
+def _table(*tasks: Task) -> dict[str, Task]:
+    return {task.name: task for task in tasks}
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
-TASKS: dict[str, Task] = {
-    t.name: t
-    for t in (
-        Task("cola", ("sentence",), ("unacceptable", "acceptable"), ("matthews", "accuracy")),
-        Task("sst2", ("sentence",), ("negative", "positive")),
-        Task("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
-        Task("stsb", ("sentence1", "sentence2"), (), ("pearson", "spearman")),
-        Task("qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), ("accuracy", "f1")),
-        Task(
-            "mnli",
-            ("premise", "hypothesis"),
-            ("entailment", "neutral", "contradiction"),
-            evaluation=("validation_matched", "validation_mismatched"),
-        ),
-        Task("qnli", ("question", "sentence"), _ENTAILMENT),
-        Task("rte", ("sentence1", "sentence2"), _ENTAILMENT),
-    )
+TASKS: dict[str, Task] = _table(
+    Task("cola", ("sentence",), ("unacceptable", "acceptable"), ("matthews", "accuracy")),
+    Task("sst2", ("sentence",), ("negative", "positive")),
+    Task("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
+    Task("stsb", ("sentence1", "sentence2"), (), ("pearson", "spearman")),
+    Task("qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), ("accuracy", "f1")),
+    Task(
+        "mnli",
+        ("premise", "hypothesis"),
+        ("entailment", "neutral", "contradiction"),
+        evaluation=("validation_matched", "validation_mismatched"),
+    ),
+    Task("qnli", ("question", "sentence"), _ENTAILMENT),
+    Task("rte", ("sentence1", "sentence2"), _ENTAILMENT),
+)
+"""The eight tasks of the paper, by name."""
+
+_SST5 = Task(
+    "sst5",
+    ("sentence",),
+    ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
+    label="sentiment",
+    separator="\t",
+    files="ids-sst-{split}*.csv",
+)
+_QUORA = Task(
+    "quora",
+    ("sentence1", "sentence2"),
+    ("not_duplicate", "duplicate"),
+    ("accuracy", "f1"),
+    label="is_duplicate",
+    separator="\t",
+    skip_unlabelled=True,  # two rows of the course's dev file have no label
+    head="concatenation",
+    files="quora-{split}*.csv",
+)
+_STS = Task(
+    "sts",
+    ("sentence1", "sentence2"),
+    (),
+    ("pearson", "spearman"),
+    scale=1.0,  # the head itself gives 0 to 5
+    label="similarity",
+    separator="\t",
+    head="cosine",
+    files="sts-{split}*.csv",
+)
+SUITES: dict[str, dict[str, Task]] = {
+    "glue": TASKS,
+    "minbert": _table(
+        _SST5,
+        _QUORA,
+        _STS,
+        replace(_QUORA, name="quora-pair", head="linear", source="quora"),
+        replace(_STS, name="sts-pair", head="linear", source="sts", scale=5.0),
+    ),
 }
+"""All tasks with a row, by data set: the paper's, and those of the minBERT report in the course's files. `-pair`: the
+same data, with a pair read as one sequence."""
+_ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
 
 
-def get_task(task: str | Task) -> Task:
-    """The task of that name, or that task itself."""
-    return task if isinstance(task, Task) else TASKS[check_name("task", task, TASKS)]
+def get_task(task: str | Task, data: str | Path = "") -> Task:
+    """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
+    (or is `data`): then its columns are `text` and `label`, and its classes those that occur."""
+    if isinstance(task, Task) or task in _ROWS:
+        return task if isinstance(task, Task) else _ROWS[task]
+    path = Path(locate(data)) if Path(locate(data)).is_file() else find_file(data, f"{task}.[ct]sv")
+    if path is None or path.stem != task:
+        found = [p.stem for p in sorted(Path(locate(data)).glob("*.[ct]sv"))] if data else []
+        raise unknown("task", task, [*_ROWS, *found])
+    return task_from_file(path)
+
+
+def task_from_file(path: str | Path, text: str = "text", label: str = "label", separator: str | None = None) -> Task:
+    """Any delimited file as a task of classification, called as the file is; the classes are those that occur, sorted.
+
+    Raises ValueError where a column is missing; the separator is the suffix's (`.csv` a comma, `.tsv` a tab) if none
+    is given.
+    """
+    path = Path(path)
+    separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
+    frame = read_delimited(path, separator)
+    task = Task(path.stem, (text,), label=label, separator=separator, files=path.name)
+    for column in (text, label):
+        check_column(frame, column, task, path.name)
+    return replace(task, labels=tuple(sorted(set(frame[label]))))
 
 
 def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
     """One split as a table with the task's text columns and `label` (class number, or the score itself).
 
     Args:
-        data: `synthetic`, `glue`, a folder laid out like nyu-mll/glue, or a delimited file. A file is one whole data
-            set, so its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
+        data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
+            nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
+            its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
             `{split}` in it is one file a split.
 
     The table's index is the row: in a delimited file the line on which it begins, as an editor counts, elsewhere from
@@ -91,126 +186,40 @@ def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or
     ConnectionError for no source.
     """
-    task, source = get_task(task), str(data)
+    task, source = get_task(task, data), locate(data)
+    name = task.source or task.name
     if source == "synthetic":
-        table = _checked(synthetic_split(task.name, split), task, f"synthetic {task.name}/{split}")
-    elif "{split}" in source or Path(source).is_file():
-        path = Path(source.replace("{split}", split))
-        table = _checked(_read_delimited(path, task), task, path.name, "line")
-        if "{split}" not in source:
-            table = _part(table, task, split)
+        frame = synthetic_split(name, split).rename(columns={"label": task.label})
+        table = checked(frame, task, f"synthetic {name}/{split}")
+    elif path := _file(task, source, split):
+        table = checked(labelled(read_delimited(path, task.separator), task, path.name), task, path.name, "line")
+        if "{split}" not in source + task.files:
+            table = part(table, task, split)
     else:
-        table = _checked(_read_repository(source, task, split), task, f"{source} {task.name}/{split}")
+        frame, features = read_repository(source, name, split)
+        names = getattr(features.get(task.label), "names", None)
+        if names is not None and tuple(names) != task.labels:
+            where = f"{source} {name}/{split}"
+            raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
+        table = checked(frame, task, f"{source} {name}/{split}")
     if table.empty:
         raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
     return table
 
 
-def source_folder(data: str) -> str:
-    """Where a repository of tasks is read from: `glue` is the mirror under $PALSLIB_DATA where there is one."""
-    mirror = data_folder()
-    if data == "glue":
-        return str(mirror / "glue") if mirror and (mirror / "glue").is_dir() else "nyu-mll/glue"
-    return data
-
-
-def _read_repository(data: str, task: Task, split: str) -> pd.DataFrame:
-    import datasets
-
-    datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
-    source = source_folder(data)
-    if not Path(source).is_dir():
-        if Path(source).is_absolute() or source.startswith("."):
-            raise FileNotFoundError(f"no data folder or file {source!r} (data={data!r})")
-        if "/" not in source:  # the Hub's names have an owner
-            raise unknown("data source", source, ("synthetic", "glue", "a folder", "a file", "owner/name on the Hub"))
-    try:
-        loaded = datasets.load_dataset(source, task.name, split=split)
-    except (ConnectionError, OSError) as error:
-        if Path(source).is_dir():
-            raise
-        raise ConnectionError(
-            f"could not reach {source!r} on the Hub for task {task.name!r}, and no folder or file is called so. Three "
-            "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
-            "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
-        ) from error
-    except ValueError as error:  # unknown configuration or split
-        raise ValueError(f"{source}: {error}") from error
-    names = getattr(loaded.features.get(task.label), "names", None)
-    if names is not None and tuple(names) != task.labels:
-        raise ValueError(f"{source} {task.name}/{split}: label names {names} are not the task's {list(task.labels)}")
-    return loaded.to_pandas()
-
-
-def _read_delimited(path: Path, task: Task) -> pd.DataFrame:
-    if not path.is_file():
-        raise FileNotFoundError(f"no data file {str(path)!r} for task {task.name!r}")
-    for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path.name}, line {line}: not UTF-8 at byte {error.start + 1} of the line") from error
-    rows, lines, last = [], [], 0
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=task.separator, strict=True)
-        try:
-            for (
-                row
-            ) in reader:  # a quoted cell may hold line breaks: a row begins after the line where the last one ends
-                if row:
-                    rows.append(row)
-                    lines.append(last + 1)
-                last = reader.line_num
-        except csv.Error as error:
-            raise ValueError(f"{path.name}, line {last + 1}: {error}") from error
-    if not rows:
-        raise ValueError(f"{path.name}: the file is empty")
-    (header, *rows), lines = rows, lines[1:]
-    for row, line in zip(rows, lines, strict=True):
-        if len(row) != len(header):
-            raise ValueError(f"{path.name}, line {line}: {len(row)} cells, but the header has {len(header)}: {header}")
-    frame = pd.DataFrame(rows, index=lines, columns=header, dtype=object)
-    if task.skip_unlabelled and task.label in frame and (missing := frame[task.label] == "").any():
-        at = ", ".join(map(str, frame.index[missing]))
-        warnings.warn(f"{path.name}: rows without a label left out (lines {at})", stacklevel=3)
-        frame = frame[~missing]
-    return frame
-
-
-def _part(frame: pd.DataFrame, task: Task, split: str) -> pd.DataFrame:
-    """80/10/10 by distinct first text, so that none stands in two parts; the order of rows does not matter."""
-    check_name("split", split, ("train", "validation", "test"))
-    first = frame[task.texts[0]].str.strip()
-    tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
-    return frame[{"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}[split]]
-
-
-def _checked(frame: pd.DataFrame, task: Task, where: str, count: str = "row") -> pd.DataFrame:
-    """The task's columns with every cell checked; `count` is what the frame's index counts."""
-    for column in (*task.texts, task.label):
-        if column not in frame:
-            hint = f" (is its separator {task.separator!r}?)" if len(frame.columns) == 1 else ""
-            raise ValueError(f"{where}: no column {column!r} for task {task.name!r}; it has: {list(frame)}{hint}")
-
-    def refuse(bad: np.ndarray, column: str, why: str) -> None:
-        if bad.any():
-            place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
-            value = frame[column].tolist()[bad.argmax()]
-            raise ValueError(f"{where}, {count} {place}, column {column!r}: {value!r} {why}")
-
-    for column in task.texts:
-        refuse(np.array([not isinstance(x, str) for x in frame[column]], dtype=bool), column, "is not a text")
-    numbers = pd.to_numeric(frame[task.label], errors="coerce").to_numpy("float64", copy=True)
-    if task.is_regression:
-        refuse(~(np.abs(numbers) <= np.finfo("float32").max), task.label, "is not a finite number")
-    else:
-        named = frame[task.label].map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
-        # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").
-        if any(name.isdigit() and int(name) != i for i, name in enumerate(task.labels)):
-            numbers[[isinstance(x, str) for x in frame[task.label]]] = np.nan
-        numbers = np.where(np.isnan(named), numbers, named)
-        valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
-        refuse(~np.isin(numbers, np.arange(task.num_outputs)), task.label, valid)
-    table = frame[list(task.texts)].copy()
-    table["label"] = numbers.astype("float32" if task.is_regression else "int64")
-    return table
+def _file(task: Task, source: str, split: str) -> Path | None:
+    """The delimited file that a source means, or None where it is a repository."""
+    if "{split}" in source or Path(source).is_file():
+        return Path(source.replace("{split}", split))
+    if not task.files:
+        return None
+    pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
+    if path := find_file(source, pattern):
+        return path
+    if Path(source).is_dir():
+        names = ", ".join(sorted(p.name for p in Path(source).iterdir())) or "nothing"
+        raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
+    raise FileNotFoundError(
+        f"task {task.name!r} is read from a folder of delimited files, and {source!r} is none: data='synthetic' needs "
+        f"no files, or PALSLIB_DATA=FOLDER, where FOLDER/{source} has {pattern}"
+    )

@@ -23,7 +23,8 @@ class TokenisedTask:
     token_type_ids: np.ndarray
     """0 in the first text, 1 in the second, like `input_ids`."""
     offsets: np.ndarray
-    """Row i lies at offsets[i]:offsets[i + 1]; (rows + 1,)."""
+    """Row i lies at offsets[i]:offsets[i + 1]; (rows + 1,). Of a task that encodes the texts of a pair apart, first
+    texts are rows 0 to N - 1 here, and second texts rows N to 2N - 1."""
     labels: np.ndarray
     """Class numbers, or scores divided by the task's scale."""
     cut: int
@@ -35,11 +36,16 @@ class TokenisedTask:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Word pieces of every row."""
-        return np.diff(self.offsets)
+        """Word pieces of every row, (N,); of both its texts where they are encoded apart."""
+        return np.diff(self.offsets).reshape(-1, len(self)).sum(0)
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Where rows lie among `offsets`: first texts, then second texts where they are encoded apart."""
+        return np.concatenate([rows, rows + len(self)]) if self.task.apart else np.asarray(rows)
 
     def batch(self, rows: np.ndarray, width: int | None = None, multiple: int = 1) -> dict:
-        """Rows as tensors `input_ids`, `attention_mask`, `token_type_ids` (B, S) and `labels` (B,).
+        """Rows as tensors `input_ids`, `attention_mask`, `token_type_ids` (B, S) and `labels` (B,); (2B, S), first
+        texts then second texts, where they are encoded apart.
 
         Args:
             width: S; by default the longest row's length, rounded up to a `multiple`. Never cuts.
@@ -47,7 +53,8 @@ class TokenisedTask:
         import torch
 
         rows = np.asarray(rows)
-        starts, lengths = self.offsets[rows], self.lengths[rows]
+        places = self._places(rows)
+        starts, lengths = self.offsets[places], np.diff(self.offsets)[places]
         width = max(width or 0, -(-int(lengths.max()) // multiple) * multiple)
         filled = np.arange(width) < lengths[:, None]  # (B, S)
         places = (starts[:, None] + np.arange(width))[filled]
@@ -67,9 +74,10 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
     if len(data) <= most:
         return data
     rows = np.linspace(0, len(data) - 1, most).round().astype(int)
-    places = np.concatenate([np.arange(data.offsets[row], data.offsets[row + 1]) for row in rows])
+    texts = data._places(rows)
+    places = np.concatenate([np.arange(data.offsets[i], data.offsets[i + 1]) for i in texts])
     ids, types = data.input_ids[places], data.token_type_ids[places]
-    offsets = np.concatenate([[0], np.cumsum(data.lengths[rows])])
+    offsets = np.concatenate([[0], np.cumsum(np.diff(data.offsets)[texts])])
     return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
 
 
@@ -86,6 +94,8 @@ def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
 
 def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> pa.Table:
     texts = [frame[column].tolist() for column in task.texts]
+    if task.apart:
+        texts = [texts[0] + texts[1]]
     whole = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, verbose=False)
     cut = sum(len(row) > max_length for row in whole["input_ids"])
     if cut:
@@ -99,7 +109,7 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> pa
         {
             "input_ids": pa.array(whole["input_ids"], pa.list_(pa.int32())),
             "token_type_ids": pa.array(whole["token_type_ids"], pa.list_(pa.int8())),
-            "labels": pa.array(labels),
+            "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # a pair's two texts have one
         }
     )
     return table.combine_chunks().replace_schema_metadata({"cut": str(cut)})
@@ -110,10 +120,11 @@ def tokenise_task(
 ) -> TokenisedTask:
     """Loads a split, tokenises it once and keeps the result under `runs/cache/`; later calls map the file.
 
-    Pairs become [CLS] first [SEP] second [SEP]; a row over `max_length` word pieces is cut, longest text first, and
-    counted. The file's name depends on texts, labels, tokenizer and limit, so nothing stale is ever read.
+    Pairs become [CLS] first [SEP] second [SEP], or each text by itself where the task encodes them apart; a row over
+    `max_length` word pieces is cut, longest text first, and counted. The file's name depends on texts, labels,
+    tokenizer and limit, so nothing stale is ever read.
     """
-    task = get_task(task)
+    task = get_task(task, data)
     frame = load_task(task, data, split)
     path = runs_folder() / "cache" / f"{task.name}-{split}-{_key(frame, task, tokenizer, max_length)}.arrow"
     if not path.exists():
@@ -126,7 +137,7 @@ def tokenise_task(
         ids.values.to_numpy(),
         types.values.to_numpy(),
         ids.offsets.to_numpy().astype(np.int64),
-        labels.to_numpy(),
+        labels.to_numpy()[: len(frame)],
         int(table.schema.metadata[b"cut"]),
         tokenizer.pad_token_id,
     )

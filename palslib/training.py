@@ -1,6 +1,7 @@
 """Training, as the algorithm reads; `python -m palslib.training CONFIG.json` is the same from a terminal.
 
-For each step: task and examples from the plan -> loss -> backward -> clip -> update -> schedule (sections 3.3, 3.4).
+For each step: task and examples from the plan -> loss -> backward (-> projection, see `gem`) -> clip -> update ->
+schedule (sections 3.3, 3.4).
 The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
 checkpoint ends with the weights it would have had, and one process or several train the same model.
 """
@@ -31,7 +32,6 @@ from palslib.optimizer import make_optimizer
 from palslib.paths import runs_folder
 from palslib.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
-from palslib.tasks import TASKS
 from palslib.tokens import tokenise_task
 
 
@@ -59,9 +59,14 @@ class Run(Resumable):
                 return tokenise_task(task, tokenizer, config.data, split, config.max_length)
 
         self.train_data = {task: tokenised(task, "train") for task in config.tasks}
-        self.dev_data = {t: {s: tokenised(t, s) for s in TASKS[t].evaluation} for t in config.tasks}
+        self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
-        self.model = MultiTaskModel.from_backbone(config.backbone, self.method, config.tasks, config.seed)
+        tasks = [data.task for data in self.train_data.values()]
+        if config.start:
+            self.model = MultiTaskModel.continued(config.start, self.method, config.backbone, tasks)
+        else:
+            self.model = MultiTaskModel.from_backbone(config.backbone, self.method, tasks, config.seed)
+        self.model.head_dropout = config.head_dropout
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
         self.model.train()
@@ -71,6 +76,11 @@ class Run(Resumable):
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
+        self.memory = None
+        if config.memory:
+            from palslib.gem import EpisodicMemory
+
+            self.memory = EpisodicMemory(self.plan, config.memory)
 
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
@@ -94,6 +104,8 @@ class Run(Resumable):
             accelerator.backward(loss)
             total += loss.detach()
             self.tokens += int(self.train_data[task].lengths[some].sum()) * world
+        if self.memory:
+            self.memory.constrain(self, task)
         if self.recipe.clip == "global":
             accelerator.clip_grad_norm_([p for g in self.optimizer.param_groups for p in g["params"]], config.clip)
         if self.recipe.step_counter == "global":
@@ -101,6 +113,8 @@ class Run(Resumable):
                 group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup, self.recipe.decay)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
+        if self.memory:
+            self.memory.store(task, rows)
         self.pending.append(total)
         self.step += 1
 
@@ -171,6 +185,8 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
     bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
     latest: dict[str, float] = {}
     seen = run.step  # losses up to here are in `latest`
+    if config.evaluate_first and not run.history:
+        run.evaluate()
     began = time.perf_counter()
     while run.step < config.steps:
         run.train_step()

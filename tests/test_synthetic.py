@@ -8,8 +8,8 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from palslib.lexicon import LEXICON
 from palslib.synthetic import (
-    LEXICON,
     SYNTHETIC_DEV_SIZE,
     SYNTHETIC_TRAIN_SIZES,
     clause,
@@ -74,6 +74,7 @@ def test_golden(frames):
 def test_sizes_keep_the_ratios_of_glue(frames):
     assert SYNTHETIC_TRAIN_SIZES == {
         "cola": 220, "sst2": 1731, "mrpc": 94, "stsb": 148, "qqp": 9352, "mnli": 10094, "qnli": 2692, "rte": 64,
+        "sst5": 220, "quora": 3637, "sts": 155,
     }  # fmt: skip
     assert round(SYNTHETIC_TRAIN_SIZES["mnli"] / SYNTHETIC_TRAIN_SIZES["rte"], 1) == 157.7 == round(392702 / 2490, 1)
     for (task, split), frame in frames.items():
