@@ -58,7 +58,7 @@ class Selection:
             return False
         if config["recipe"] != "paper" or config["recipe_options"] or config["alpha"] is not None:
             return False
-        if config["backbone"] == "tiny":  # random weights, for tests
+        if config["backbone"].removeprefix("minbert:") == "tiny":  # random weights, for tests
             return False
         # Separate models have no schedule of tasks; every other method alone on a task is another kind of run.
         if config["schedule"] != self.schedule and (self.method, self.schedule) != ("fine-tuned", "single-task"):

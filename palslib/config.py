@@ -25,7 +25,7 @@ class RunConfig:
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     backbone: str = "minilm"
-    """`minilm`, `tiny`, a Hub id or a folder."""
+    """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
     tasks: tuple[str, ...] = tuple(TASKS)
     """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
     data: str = "synthetic"

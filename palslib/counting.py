@@ -52,6 +52,7 @@ class Backbone:
         if isinstance(backbone, Backbone):
             return backbone
         if isinstance(backbone, str):
+            backbone = backbone.removeprefix("minbert:")  # our own BERT is of the same sizes
             if backbone in BACKBONES:
                 return BACKBONES[backbone]
             from palslib.backbones import load_config  # a Hub id or a folder: its configuration has to be read

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.bert.modeling_bert import BertPooler
 
@@ -137,7 +136,8 @@ class MultiTaskModel(Saved, nn.Module):
         """A model on a pre-trained backbone.
 
         Args:
-            backbone: `minilm`, `tiny`, a Hub id or folder, or an encoder already loaded (it is adapted in place).
+            backbone: `minilm`, `tiny`, a Hub id or folder, each also with `minbert:` before it; or an encoder already
+                loaded (it is adapted in place).
             method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
             tasks: names of `TASKS`, or `Task`s.
             seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
@@ -199,7 +199,7 @@ class MultiTaskModel(Saved, nn.Module):
     def checkpoint_activations(self) -> None:
         """Recomputes activations in the backward pass to save memory (gradient checkpointing), in tasks' copies too."""
         for part in self.modules():
-            if isinstance(part, PreTrainedModel):
+            if hasattr(part, "activation_checkpointing_enable"):  # Hugging Face's models and ours
                 part.activation_checkpointing_enable({"use_reentrant": False})
 
     def encode(self, task: str | None, input_ids, attention_mask=None, token_type_ids=None, **kwargs):

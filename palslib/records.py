@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from palslib.backbones import MINBERT
 from palslib.counting import count_parameters
 from palslib.paths import PROJECT, RECORDS, write_text
 
@@ -65,8 +66,10 @@ def make_record(run) -> dict:
     device = run.accelerator.device
     about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress")}
     for name in ("data", "backbone", "start"):
-        if about[name] and (Path(about[name]).is_absolute() or Path(about[name]).exists()):
-            about[name] = Path(about[name]).name
+        prefix = MINBERT if name == "backbone" and about[name].startswith(MINBERT) else ""
+        place = Path((about[name] or "").removeprefix(prefix))
+        if about[name] and (place.is_absolute() or place.exists()):
+            about[name] = prefix + place.name
     return {
         "key": config.key,
         "status": "finished",

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 from palslib.methods import Method
+from palslib.minbert import MinBert
 from palslib.paths import replace_folder, write_text
 from palslib.tasks import Task
 
@@ -62,6 +63,8 @@ class Saved:
         about = {
             "backbone": self.config.to_dict(),
             "backbone_name": self.backbone_name,
+            "minbert": isinstance(self.backbone, MinBert),
+            "pooler_is_new": self.pooler_is_new,
             "method": asdict(self.method),
             "tasks": [asdict(task) for task in self.tasks.values()],
             "seed": self.seed,
@@ -82,7 +85,10 @@ class Saved:
         config = AutoConfig.for_model(**about["backbone"])
         tasks = [_task_from(row) for row in about["tasks"]]
         with torch.random.fork_rng(devices=[]):  # Hugging Face draws weights, which are then replaced
-            encoder = AutoModel.from_config(config)
+            if about.get("minbert"):
+                encoder = MinBert(config, pooler=not about["pooler_is_new"])
+            else:
+                encoder = AutoModel.from_config(config)
         model = cls(encoder, Method(**about["method"]), tasks, about["seed"], about["backbone_name"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.eval()

@@ -1,0 +1,64 @@
+"""What tasks that come one after another do to each other: the matrix R, and three numbers from it.
+
+R[i, j] is the score on task j, in percent, after training on tasks 1 to i; b[j] is the score before any training
+(Lopez-Paz & Ranzato 2017, section 2, equations 2 to 4).
+"""
+
+import numpy as np
+import pandas as pd
+
+
+def _main_scores(point: dict) -> pd.Series:
+    """Each task's first metric at a point of a record's history."""
+    return pd.Series({task: next(iter(scores.values())) for task, scores in point["scores"].items()}, dtype=float)
+
+
+def accuracy_matrix(record: dict) -> pd.DataFrame:
+    """R of a run with the schedule `sequential`, (T, T): a row for each task trained, a column for each evaluated.
+
+    The score is each task's first metric. Raises ValueError for a run of another schedule, and for one that was not
+    evaluated at the end of every task (`evaluate_every` = steps / tasks), naming the steps that are missing.
+    """
+    tasks, steps = list(record["config"]["tasks"]), record["config"]["steps"]
+    if (schedule := record["config"]["schedule"]) != "sequential":
+        raise ValueError(f"the tasks of this run did not come one after another (schedule {schedule!r})")
+    ends = [-(-(i + 1) * steps // len(tasks)) for i in range(len(tasks))]
+    points = {point["step"]: _main_scores(point) for point in record["history"]}
+    if missing := [end for end in ends if end not in points]:
+        raise ValueError(f"no evaluation at steps {missing}, where a task ends; evaluated were {list(points)}")
+    return pd.DataFrame([points[end] for end in ends], index=pd.Index(tasks, name="after"))[tasks]
+
+
+def baseline(record: dict) -> pd.Series | None:
+    """b, every task's score before the first step; None without `evaluate_first`."""
+    first = record["history"][0]
+    return _main_scores(first)[list(record["config"]["tasks"])] if first["step"] == 0 else None
+
+
+def average_accuracy(R: pd.DataFrame) -> float:
+    """1/T Σ_j R[T, j]: what is known in the end."""
+    return float(R.to_numpy()[-1].mean())
+
+
+def backward_transfer(R: pd.DataFrame) -> float:
+    """1/(T-1) Σ_{j<T} (R[T, j] - R[j, j]): what later tasks did to earlier ones. Below 0: forgetting. One task: NaN."""
+    values = R.to_numpy()
+    return float((values[-1] - values.diagonal())[:-1].mean()) if len(R) > 1 else float("nan")
+
+
+def forward_transfer(R: pd.DataFrame, b: pd.Series) -> float:
+    """1/(T-1) Σ_{j>1} (R[j-1, j] - b[j]): what earlier tasks did for later ones before they came. One task: NaN."""
+    above = R.to_numpy().diagonal(1)
+    return float((above - b[list(R.columns)].to_numpy()[1:]).mean()) if len(R) > 1 else float("nan")
+
+
+def transfer_measures(record: dict) -> dict[str, float]:
+    """`average`, `backward` and `forward` of a run; NaN where they are not defined (tasks mixed, no `evaluate_first`).
+
+    The average of a run of any schedule is that of its last evaluation.
+    """
+    if record["config"]["schedule"] != "sequential":
+        return {"average": float(_main_scores(record["results"]["last"]).mean()), "backward": np.nan, "forward": np.nan}
+    R, b = accuracy_matrix(record), baseline(record)
+    forward = np.nan if b is None else forward_transfer(R, b)
+    return {"average": average_accuracy(R), "backward": backward_transfer(R), "forward": forward}
