@@ -17,7 +17,7 @@ from palslib.methods import METHODS, Method, get_method
 from palslib.names import check_name
 from palslib.paper import GLUE_TRAIN_SIZES
 from palslib.plotting import TASK_LABELS, budget_bar, plan_panels
-from palslib.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
+from palslib.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 from palslib.tasks import TASKS
 
 STEPS_PER_EPOCH = 2_400  # of the paper, section 3.4
@@ -169,7 +169,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
     """
     text = " ".join(f"{task}={sizes[task]}" for task in TASKS if task in sizes)
     c = {
-        "schedule": dropdown("schedule", list(SCHEDULES), schedule),
+        "schedule": dropdown("schedule", list(MIXED), schedule),
         "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
         "epochs": slider("E", PAPER_EPOCHS, 1, 50),
         "epoch": slider("epoch e", 1, 1, PAPER_EPOCHS),

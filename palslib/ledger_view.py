@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from palslib import paper
 from palslib.counting import count_parameters
 from palslib.derivations import derive, near, numbers
-from palslib.sampling import SCHEDULES
+from palslib.sampling import MIXED
 from palslib.verdicts import VERDICTS
 
 TABLES = {
@@ -100,7 +100,7 @@ def ratios_of_table_3() -> pd.DataFrame:
     rows = []
     for method, cells in paper.TABLE_3.items():
         row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
-        for schedule in SCHEDULES:
+        for schedule in MIXED:
             mean, error = cells.get(schedule, (None, None))
             places = len(str(error).partition(".")[2])
             row[schedule] = "–" if mean is None else f"{mean:g}" if error is None else f"{mean:.{places}f} ± {error:g}"

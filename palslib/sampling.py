@@ -26,6 +26,8 @@ SCHEDULES = {
     "round-robin": "the tasks take turns",
     "sequential": "one task after another, with equal shares of the steps",
 }
+MIXED = ("proportional", "square-root", "annealed", "round-robin")
+"""Those of the paper, which mix the tasks."""
 PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (section 3.4)
 
 

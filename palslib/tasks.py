@@ -210,7 +210,10 @@ def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The delimited file that a source means, or None where it is a repository."""
     if "{split}" in source or Path(source).is_file():
-        return Path(source.replace("{split}", split))
+        path = Path(source.replace("{split}", split))
+        if not path.is_file():
+            raise FileNotFoundError(f"no data file {str(path)!r} for task {task.name!r}")
+        return path
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))

@@ -149,6 +149,8 @@ def test_key_depends_on_everything_else():
         "batch_size": 16, "max_length": 64, "learning_rate": 1e-5, "weight_decay": 0.0, "warmup": 0.2, "clip": 2.0,
         "seed": 1, "recipe": "released", "recipe_options": {"dropout": "until evaluated"}, "precision": "float32",
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
+        "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
+        "evaluate_first": True,
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
     assert left == {"folder", "progress", "keep", "checkpoint_every"}

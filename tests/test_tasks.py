@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 import pandas as pd
 import pytest
 
-from palslib.tasks import TASKS, Task, get_task, load_task
+from palslib.tasks import SUITES, TASKS, Task, get_task, load_task, task_from_file
 
 SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
 PAIRS = Task("pairs", ("first", "second"), (), ("pearson",), label="similarity", separator="\t")
@@ -49,8 +49,8 @@ def test_table_of_tasks():
 def test_get_task():
     assert get_task("rte") is TASKS["rte"]
     assert get_task(SENTIMENT) is SENTIMENT
-    with pytest.raises(ValueError, match=r"unknown task 'sts': did you mean 'stsb'\? Valid: cola, sst2"):
-        get_task("sts")
+    with pytest.raises(ValueError, match=r"unknown task 'rtee': did you mean 'rte'\? Valid: cola, sst2"):
+        get_task("rtee")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -296,6 +296,63 @@ def test_rows_without_a_label(tmp_path):
     with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
         frame = load_task(replace(SENTIMENT, skip_unlabelled=True), path, "x")
     assert frame["text"].tolist() == ["a", "c"]
+
+
+# ----------------------------------------------------------------------------------------------- files as tasks, suites
+
+
+def test_a_file_is_a_task(tmp_path):
+    """Called as the file is; its classes are those that occur, sorted; a folder of files offers each."""
+    rows = "text,label\nGood.,up\nBad.,down\n" + "".join(f"t{i},flat\n" for i in range(40))
+    path = written(tmp_path, rows, "mood.csv")
+    for data in (path, str(tmp_path)):
+        task = get_task("mood", data)
+        assert (task.name, task.labels, task.texts, task.head) == ("mood", ("down", "flat", "up"), ("text",), "linear")
+        assert set(load_task("mood", data)["label"]) <= {0, 1, 2}
+        assert load_task(task, data).equals(load_task("mood", data))
+    with pytest.raises(ValueError, match=r"unknown task 'moode': did you mean 'mood'\?.*Valid: .*mood"):
+        get_task("moode", str(tmp_path))
+
+
+def test_a_file_with_other_columns_and_separator(tmp_path):
+    path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
+    task = task_from_file(path, "tweet", "mood", ";")
+    assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
+    with pytest.raises(ValueError, match=r"tweets.csv: no column 'text' .* \['tweet;mood'\] \(is its separator ','"):
+        get_task("tweets", path)
+    with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
+        task_from_file(tmp_path / "tweets.txt")
+
+
+def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
+    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA."""
+    (tmp_path / "crowdflower").mkdir()
+    written(tmp_path / "crowdflower", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(60)), "airline.csv")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    assert get_task("airline", "crowdflower").labels == ("0", "1")
+    assert len(load_task("airline", "crowdflower", "train")) > 30
+
+
+@pytest.mark.parametrize("name", SUITES["minbert"])
+def test_the_minbert_tasks_from_a_folder(tmp_path, name):
+    """The course's files are tab-separated, whatever their ending, and their dev split is called so."""
+    task = get_task(name)
+    row = {"sentence": "A film", "sentence1": "Why?", "sentence2": "How?", task.label: "1"}
+    columns = [*task.texts, task.label]
+    text = "\tid\t" + "\t".join(columns) + "\n0\tx1\t" + "\t".join(row[c] for c in columns) + "\n"
+    for split in ("train-substitute", "dev"):
+        written(tmp_path, text, task.files.replace("{split}*", split))
+    for split in ("train", "validation"):
+        frame = load_task(name, str(tmp_path), split)
+        assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
+    with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
+        load_task(name, str(tmp_path), "test")
+
+
+def test_the_minbert_tasks_without_files():
+    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
+        load_task("sst5", "minbert-x")
+    assert len(load_task("quora-pair")) == len(load_task("quora")) == 3637
 
 
 # ---------------------------------------------------------------------------------------------------------- real files
