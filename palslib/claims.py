@@ -17,13 +17,17 @@ from scipy import stats
 from palslib.config import RunConfig
 from palslib.methods import get_method
 from palslib.paper import GLUE_TRAIN_SIZES, Row
-from palslib.tasks import TASKS
+from palslib.tasks import TASKS, get_task
+from palslib.transfer import transfer_measures
 
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 _BUDGETED = ("size", "inner", "heads")  # what fitting to a budget changes in a method
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "recipe_options"}
-_PRACTICAL = {"evaluate_every", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
+_VARIED |= {"memory", "memory_margin", "memory_over"}
+_PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
+_FURTHER = "-mlm"
+"""How the name of a backbone ends that `pretraining` has trained further, on the texts of the tasks."""
 
 
 def _value(text: str):
@@ -39,9 +43,10 @@ class Selection:
 
     method: str
     schedule: str
-    """A name of `SCHEDULES`, or `single-task`, or `sequential`."""
+    """A name of `SCHEDULES`, or `single-task`."""
     options: dict
-    """Of the method; besides, `size` (a number or `paper`; `budget` if nothing is said) and `data` (else `glue`)."""
+    """Of the method; besides, `size` (a number or `paper`; `budget` if nothing is said), `data` (else `glue`), `gem=on`
+    (with episodic memory) and `pretraining=mlm` (of the backbone, further, on the texts of the tasks)."""
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
@@ -51,18 +56,25 @@ class Selection:
 
     def matches(self, record: dict) -> bool:
         """Whether a record is of a finished run of this kind, under the paper's recipe and on real data."""
-        config, built = record["config"], record["method"]
+        config, built = _DEFAULTS | record["config"], record["method"]
         wanted = dict(self.options)
         size, data = wanted.pop("size", None), wanted.pop("data", "glue")
+        memory, further = wanted.pop("gem", "off") == "on", wanted.pop("pretraining", None) == "mlm"
         if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
             return False
         if config["recipe"] != "paper" or config["recipe_options"] or config["alpha"] is not None:
             return False
-        if config["backbone"].removeprefix("minbert:") == "tiny":  # random weights, for tests
+        if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
             return False
-        # Separate models have no schedule of tasks; every other method alone on a task is another kind of run.
-        if config["schedule"] != self.schedule and (self.method, self.schedule) != ("fine-tuned", "single-task"):
+        if (config["memory"] > 0, config["backbone"].endswith(_FURTHER)) != (memory, further):
             return False
+        if self.schedule == "single-task":  # separate models, in one run or many; of other methods those on one task
+            if self.method != "fine-tuned" and len(config["tasks"]) > 1:
+                return False
+        elif config["schedule"] != self.schedule:
+            return False
+        elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
+            return False  # mixing few tasks is another matter than mixing the paper's eight
         asked = built["size"] if isinstance(size, int) else config["size"]
         if built["size"] is not None and asked != (size or "budget"):
             return False
@@ -80,16 +92,22 @@ def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
+_DEFAULTS = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
+
+
 def _setting(record: dict) -> str:
     """Everything that two runs must share to be compared."""
-    defaults = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
-    config = {k: v for k, v in (defaults | record["config"]).items() if k not in _VARIED | _PRACTICAL}
+    config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in _VARIED | _PRACTICAL}
+    config["backbone"] = config["backbone"].removesuffix(_FURTHER)
     return json.dumps([config, record["precision"]], sort_keys=True)
 
 
-def _score(record: dict, task: str) -> float:
+def _score(record: dict, what: str) -> float:
+    """A task's score, a measure of `transfer_measures`, or (``) the average over tasks, after the last step."""
     last = record["results"]["last"]
-    return last["scores"][task][TASKS[task].metrics[0]] if task else last["dev_average"]
+    if what in ("average", "backward", "forward"):
+        return transfer_measures(record)[what]
+    return last["scores"][what][get_task(what).metrics[0]] if what else last["dev_average"]
 
 
 def interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
@@ -108,7 +126,7 @@ def _printed(scores: Sequence[float]) -> str:
 
 
 def compare(comparison: str, records: Sequence[dict]) -> tuple[str, str, dict | None]:
-    """Decides `"run > run"`, `"run >= run"` or either with `" : task"` behind it.
+    """Decides `"run > run"`, `"run >= run"` or either with `" : task"` or `" : backward"` (transfer) behind it.
 
     Returns verdict, what was seen (mean ± standard error of both sides, seeds), and a record of the setting, or None
     where there is no setting with runs of both. Among several settings the one with most seeds counts.
