@@ -166,7 +166,8 @@ def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> 
     """The learning rate of update `step` (from 0) as a fraction of its peak.
 
     Linear from 0 to 1 over the first `warmup` of the steps, then linear to 0 at the end: (1 - x) / (1 - w). With
-    `jump`, as released (ledger D11): x / w from x = 0, so the first update does nothing, then 1 - x.
+    `jump`, as released (ledger D11): x / w from x = 0, so the first update does nothing, then 1 - x. `constant` stays
+    at 1 after warm-up.
     """
     if decay == "jump":
         x = step / steps

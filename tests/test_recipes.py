@@ -304,6 +304,13 @@ def test_d11_schedule_by_hand():
     assert late == pytest.approx([0.99, 0.9])  # the jump
 
 
+def test_a_constant_rate_warms_up_and_stays():
+    """100 steps, warm-up 4: a quarter, a half, three quarters, then 1 to the end; without warm-up 1 throughout."""
+    rates = [rate_factor(k, 100, 0.04, "constant") for k in range(100)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 97)
+    assert [rate_factor(k, 100, 0.0, "constant") for k in (0, 99)] == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("steps", [1, 3, 10, 60, 97, 2000])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.33, 0.9])
 def test_d11_the_papers_rate_rises_once_and_falls_once(steps, warmup):

@@ -309,3 +309,32 @@ def test_encoder_of_another_width_is_refused(tmp_path):
     other = MultiTaskModel.from_backbone(encoder, tiny_method("lhuc"), ["cola"])
     with pytest.raises(ValueError, match="another backbone"):
         other.load_task(path)
+
+
+# ------------------------------------------------------------------------------------- runs that go on from a model
+
+
+@pytest.mark.parametrize("name", ["houlsby-64", "pals-204", "fine-tuned"])
+def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
+    """The earlier task's parameters come back bit for bit and are not trained; the new one's are."""
+    saved = trained(name, tasks=("rte",))
+    saved.save_pretrained(tmp_path / "model")
+    model = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]])
+    assert list(model.tasks) == ["rte", "stsb"]
+    for part in (model.adaptations, model.heads):
+        assert not any(p.requires_grad for p in part["rte"].parameters())
+        assert all(p.requires_grad for p in part["stsb"].parameters())
+    model.remove_task("stsb")
+    assert equal_states(model, saved)
+
+
+def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
+    saved = tiny_model("pals-204", tasks=("rte",))
+    saved.save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"task 'rte' is already in the model \(tasks: rte\)"):
+        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
+    with pytest.raises(ValueError, match="holds .* on backbone 'BertModel', not .* on 'minilm'"):
+        MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
+    with pytest.raises(ValueError, match="a run that starts from it has to be of the same"):
+        other = tiny_method("houlsby-64")
+        MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
