@@ -212,7 +212,7 @@ PRESETS: dict[str, dict] = {
     "gem": _COURSE | _FLAT | {"batch_size": 16, "head_dropout": 0.3, "steps": 12_000, "evaluate_every": 1_200},
 }
 """`smoke`: a minute, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU.
-`minbert` and `gem`: the two reports', ten of their epochs, with the backbone trained; frozen, `gem` has a rate of 1e-3."""
+`minbert` and `gem`: the two reports', ten of their epochs, all of BERT trained; with it frozen, gem has 1e-3."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

@@ -333,7 +333,7 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
     saved.save_pretrained(tmp_path / "model")
     with pytest.raises(ValueError, match=r"task 'rte' is already in the model \(tasks: rte\)"):
         MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
-    with pytest.raises(ValueError, match="holds .* on backbone 'BertModel', not .* on 'minilm'"):
+    with pytest.raises(ValueError, match=r"holds .* on backbone 'BertModel', not .* on 'minilm'"):
         MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
     with pytest.raises(ValueError, match="a run that starts from it has to be of the same"):
         other = tiny_method("houlsby-64")
