@@ -147,6 +147,14 @@ class Method:
             "bottom": range(half),
         }[self.layers]
 
+    def shared_layers(self, num_layers: int) -> int:
+        """How many leading layers compute the same for every task: those before the first that a task adapts."""
+        if self.takes("layers"):
+            adapted = self.adapted_layers(num_layers)
+        else:  # adapters are in every layer, a task's own copy is all layers; what goes on top is in none
+            adapted = range(num_layers if self.takes("span") or not _OPTIONS[self.kind] else 0)
+        return adapted.start if adapted else num_layers
+
     def with_options(self, **options) -> "Method":
         """The same method with other options. A new `size` scales the inner sizes with it, unless they are given."""
         for option in options:

@@ -23,6 +23,7 @@ from palslib.methods import Method, get_method
 from palslib.names import check_name
 from palslib.on_top import build_adaptation, initialise, plain_class
 from palslib.saving import Saved
+from palslib.serving import Serving
 from palslib.tasks import Task, get_task
 
 
@@ -106,7 +107,7 @@ class Output:
     """The mean over rows of `heads.task_loss`; None without labels."""
 
 
-class MultiTaskModel(Saved, nn.Module):
+class MultiTaskModel(Saved, Serving, nn.Module):
     """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
 
     def __init__(self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = ""):
@@ -224,12 +225,16 @@ class MultiTaskModel(Saved, nn.Module):
             task, input_ids, attention_mask, token_type_ids, output_hidden_states=adaptation.needs_all_layers
         )
         states = encoded.hidden_states if adaptation.needs_all_layers else (encoded.last_hidden_state,)
-        mask = create_bidirectional_mask(self.config, states[-1], attention_mask)
+        logits = self.logits(task, states, create_bidirectional_mask(self.config, states[-1], attention_mask))
+        return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
+
+    def logits(self, task: str, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None) -> torch.Tensor:
+        """From hidden states (B, S, d), of all layers or the last one alone, to a task's logits (B, outputs)."""
+        adaptation = self.adaptations[task]
         pooled = adaptation.pool(adaptation.on_top(states, mask), self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
         pooled = nn.functional.dropout(pooled, dropout, self.training)
-        logits = self.heads[task](pooled).float()
-        return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
+        return self.heads[task](pooled).float()
 
     def parameter_groups(self, weight_decay: float, decay_lhuc: bool = False) -> list[dict]:
         """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales."""
