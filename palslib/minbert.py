@@ -30,6 +30,8 @@ class SelfAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
         d, self.heads, self.config = config.hidden_size, config.num_attention_heads, config
+        if d % self.heads:
+            raise ValueError(f"hidden size {d} is not divisible by {self.heads} heads")
         self.query, self.key, self.value = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 

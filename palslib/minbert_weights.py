@@ -79,8 +79,8 @@ def load_minbert(place: str | Path) -> MinBert:
     for file in ("model.safetensors", "pytorch_model.bin"):
         if path := cached_file(place, file, _raise_exceptions_for_missing_entries=False):
             try:
-                read = load_file if file.endswith("safetensors") else lambda p: torch.load(p, "cpu", weights_only=True)
-                return minbert_from_state(config, read(path), place)
-            except (SafetensorError, UnpicklingError) as error:
-                raise ValueError(f"{file} of {place} is damaged: {error}") from error
+                state = load_file(path) if file.endswith("safetensors") else torch.load(path, "cpu", weights_only=True)
+            except (SafetensorError, UnpicklingError, EOFError, OSError, RuntimeError) as error:  # torch raises any
+                raise ValueError(f"{file} of {place} is damaged: {error or 'it is empty'}") from error
+            return minbert_from_state(config, state, place)
     raise FileNotFoundError(f"{place} holds neither model.safetensors nor pytorch_model.bin")
