@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from palslib.paths import replace_folder, write_text
 
@@ -29,10 +30,11 @@ class Resumable:
         temporary = self.folder / "checkpoint.tmp"
         if self.accelerator.is_main_process:
             shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed while saving
-        self.accelerator.wait_for_everyone()
-        self.accelerator.save_state(str(temporary), safe_serialization=True)
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
+            temporary.mkdir(parents=True)
+            # Not accelerate's save_state: its keys depend on whether there is one process or several.
+            tensors = {k: v.contiguous() for k, v in self.model.state_dict().items()}
+            save_file(tensors, temporary / "model.safetensors")
+            torch.save(self.optimizer.state_dict(), temporary / "optimizer.bin")
             state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
             state |= {"history": self.history, "key": self.config.key}
             if self.memory:
@@ -54,7 +56,9 @@ class Resumable:
         state = json.loads(about.read_text())
         if state["key"] != self.config.key:
             raise ValueError(f"{self.folder} holds a checkpoint of another config; choose another folder")
-        self.accelerator.load_state(str(about.parent))
+        self.model.load_state_dict(load_file(about.parent / "model.safetensors"))
+        kept = torch.load(about.parent / "optimizer.bin", map_location="cpu", weights_only=True)
+        self.optimizer.load_state_dict(kept)
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history = state["spent"], state["history"]
         if self.memory:

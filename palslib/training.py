@@ -3,7 +3,10 @@
 For each step: task and examples from the plan -> loss -> backward (-> projection, see `gem`) -> clip -> update ->
 schedule (sections 3.3, 3.4).
 The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
-checkpoint ends with the weights it would have had, and one process or several train the same model.
+checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
+machine, with GPUs or on CPUs alone (where it takes `--multi_gpu` all the same):
+
+    accelerate launch --multi_gpu --num_processes 2 -m palslib.training CONFIG.json
 """
 
 import hashlib
@@ -18,18 +21,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
 from tqdm import tqdm
 
 from palslib.backbones import load_config, load_tokenizer
 from palslib.checkpoints import Resumable
 from palslib.config import RunConfig, make_plan
 from palslib.evaluation import autocast, evaluate, precision_of
+from palslib.gem import EpisodicMemory
 from palslib.metrics import dev_average, glue_average
 from palslib.model import MultiTaskModel
 from palslib.optimizer import make_optimizer
 from palslib.paths import runs_folder
+from palslib.processes import make_accelerator
 from palslib.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.tokens import tokenise_task
@@ -41,9 +44,7 @@ class Run(Resumable):
     def __init__(self, config: RunConfig, folder: Path):
         self.folder, self.environment = folder, environment()
         self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
-        # Tasks that rest have no gradients. Autocast is ours: accelerate fixes its precision once for a whole process.
-        self.accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
-        self.precision = precision_of(config)
+        self.accelerator, self.precision = make_accelerator(), precision_of(config)
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
@@ -78,8 +79,6 @@ class Run(Resumable):
         self.history: list[dict] = []
         self.memory = None
         if config.memory:
-            from palslib.gem import EpisodicMemory
-
             self.memory = EpisodicMemory(self.plan, config.memory)
 
     def train_step(self) -> None:
@@ -93,6 +92,7 @@ class Run(Resumable):
         # Dropout too is a function of the step, so resuming needs no random state.
         digest = hashlib.sha256(f"{config.seed} {step} {rank}".encode()).digest()
         torch.manual_seed(int.from_bytes(digest[:7], "little"))
+        self.tokens += int(self.train_data[task].lengths[rows].sum())
         total = torch.zeros((), device=accelerator.device)
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
@@ -103,7 +103,6 @@ class Run(Resumable):
                 loss = self.wrapped(task=task, **batch).loss * weight
             accelerator.backward(loss)
             total += loss.detach()
-            self.tokens += int(self.train_data[task].lengths[some].sum()) * world
         if self.memory:
             self.memory.constrain(self, task)
         if self.recipe.clip == "global":
