@@ -3,6 +3,7 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 CORE := $(VENV)/core.stamp
+CLUSTER := $(VENV)/cluster.stamp
 EXTRAS := $(VENV)/extras.stamp
 
 # The first of these that is new enough makes the environment; `make PYTHON=/path/to/python ...` takes another.
@@ -15,13 +16,14 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce test lab lint notebooks clean preflight
+.PHONY: help reproduce test lab sweep no-grid lint notebooks clean preflight
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make reproduce   set up, run every notebook, end with a table (NOTEBOOKS=01,04 for some of them)"
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
+	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4' or '--slurm time=60')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make clean       remove .venv and caches; runs/ stays"
@@ -43,6 +45,13 @@ test: $(EXTRAS)
 lab: $(EXTRAS)
 	$(check_imports)
 	@$(PY) -m jupyterlab notebooks $(ARGS)
+
+sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
+	$(check_imports)
+	@$(PY) -m palslib.sweep $(GRID) $(ARGS)
+
+no-grid:
+	$(error Name the grid: make sweep GRID=FILE.json)
 
 lint: $(EXTRAS)
 	@$(PY) -m ruff check .
@@ -69,7 +78,11 @@ $(CORE): pyproject.toml constraints.txt | preflight
 
 $(EXTRAS): $(CORE)
 	@echo "Installing what tests and JupyterLab need"
-	@$(PIP_INSTALL) -e '.[lab,test,browser]' || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster]' || $(EXPLAIN)
+	@touch $@
+
+$(CLUSTER): $(CORE)
+	@$(PIP_INSTALL) -e '.[cluster]' || $(EXPLAIN)
 	@touch $@
 
 # Every problem with the machine or with .venv is one line that says what to do: $(error) prints it and stops make.

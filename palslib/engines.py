@@ -58,10 +58,11 @@ def failed(config: RunConfig, since: float) -> dict | None:
 
 
 def log_end(config: RunConfig, lines: int = 8) -> str:
-    """The last lines of a run's log; of a progress bar its last state."""
+    """The last lines of a run's last try; of a progress bar its last state."""
     path = Path(config.folder) / "log.txt"
     text = path.read_bytes()[-20_000:].decode(errors="replace") if path.exists() else ""
-    kept = [line.rsplit("\r", 1)[-1] for line in text.split("\n") if line.strip()]
+    text = text.rpartition("=== try ")[2]
+    kept = [line.rsplit("\r", 1)[-1] for line in text.split("\n")[1:] if line.strip()]
     return "\n".join(f"    {line}" for line in kept[-lines:])
 
 

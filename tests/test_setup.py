@@ -31,7 +31,7 @@ def pins() -> dict[str, str]:
 
 def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
     extras = pyproject["project"]["optional-dependencies"]
-    named = [*pyproject["project"]["dependencies"], *extras["lab"], *extras["test"], *extras["browser"]]
+    named = [*pyproject["project"]["dependencies"], *(name for extra in extras.values() for name in extra)]
     for requirement in map(Requirement, named):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier
     assert pins["torch"] == "2.13.0"
@@ -40,8 +40,8 @@ def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
 def test_environment_yml_installs_the_same_thing(pyproject):
     text = (PROJECT / "environment.yml").read_text()
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
-    assert pip == ["-c constraints.txt", "-e .[lab,test,browser]"]
-    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser"}
+    assert pip == ["-c constraints.txt", "-e .[lab,test,browser,cluster]"]
+    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser", "cluster"}
     assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
 
 
@@ -130,11 +130,23 @@ def test_the_second_call_installs_nothing_again(folder):
     script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
     assert make(folder, "test")[0] == 0
     calls = (folder / "calls").read_text()
-    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test,browser]" in calls
+    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test,browser,cluster]" in calls
     assert make(folder, "test")[0] == 0
     again = (folder / "calls").read_text().removeprefix(calls)
     assert "-m pip" not in again
     assert [line for line in again.splitlines() if "pytest" in line] == ["-m pytest", "-m pytest --nbval notebooks"]
+
+
+def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
+    script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
+    status, said = make(folder, "sweep")
+    assert status == 2 and said.count("\n") == 1 and "make sweep GRID=FILE.json" in said
+    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
+    calls = (folder / "calls").read_text()
+    assert calls.endswith("-m palslib.sweep my.json --slots 3\n") and "cluster" not in calls
+    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slurm time=60")[0] == 0
+    again = (folder / "calls").read_text().removeprefix(calls)
+    assert "-c constraints.txt -e .[cluster]" in again and again.endswith("-m palslib.sweep my.json --slurm time=60\n")
 
 
 @pytest.mark.parametrize("fails", ["-m pytest", "-m pytest --nbval notebooks"])
