@@ -66,12 +66,13 @@ class Grid:
                 raise unknown("parameter in product", name, sorted(known))
             if not isinstance(values, list) or not values:
                 raise ValueError(f"product: {name} must be a list of values, not {values!r}")
+        for own in self.runs:
+            if not isinstance(own, dict):
+                raise ValueError(f"runs: must be objects of parameters, not {own!r}")
         configs: dict[str, RunConfig] = {}
         combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
         for own, combination in itertools.product(self.runs, combinations):
             try:
-                if not isinstance(own, dict):
-                    raise ValueError(f"must be an object of parameters, not {own!r}")
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")
                 config = RunConfig.from_dict({"progress": False} | self.base | own | combination)
@@ -81,7 +82,7 @@ class Grid:
                 if config.name in configs:
                     raise ValueError("this run comes twice (keep and checkpoint_every make no difference)")
             except ValueError as error:
-                raise ValueError(f"run {len(configs) + 1}, {own, combination}: {error}") from error
+                raise ValueError(f"run {len(configs) + 1}, {own | combination}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
             configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
         return list(configs.values())
@@ -215,7 +216,6 @@ def main(arguments: Sequence[str]) -> int:
     slurm = "run as jobs of Slurm, with sbatch's options (partition=gpu gpus_per_node=1 cpus_per_task=8)"
     parser.add_argument("--slurm", nargs="*", type=_option, metavar="NAME=VALUE", help=slurm)
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run is left behind
     try:
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         if given.slots < 1 or given.retries < 0 or (given.limit is not None and given.limit <= 0):
@@ -240,4 +240,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run is left behind
     sys.exit(main(sys.argv[1:]))
