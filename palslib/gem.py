@@ -14,7 +14,10 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
+from palslib.evaluation import autocast
+
 CHUNK = 2**22  # parameters that are turned to float64 at a time
+RIDGE = 1e-10  # added to the squared length, 1, of a memory's gradient, so that equal ones can be told apart
 
 
 def inner_products(A: torch.Tensor, B: torch.Tensor) -> np.ndarray:
@@ -27,16 +30,14 @@ def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:
     """The v (t,) that minimises 1/2 v'Kv + c'v subject to v >= margin, where K = GG' (t, t) and c = Gg (t,).
 
     With v = u + margin it is 1/2 u'Ku + (c + K margin)'u + constant, u >= 0: non-negative least squares |Au - b|² with
-    A'A = K and A'b = -(c + K margin). Rows of G that depend on each other make K singular; so A comes from its
-    eigenvectors, without those of eigenvalue 0, in which c has no part either.
+    A'A = K and A'b = -(c + K margin), with the rows of G scaled to length 1. Where they depend on each other K is
+    singular; with RIDGE on its diagonal no inner product with one of them is below -√RIDGE |g + G'margin|.
     """
     lengths = np.sqrt(np.diag(K))
     lengths[lengths == 0] = 1.0  # a memory without gradient constrains nothing
     q = (c + K @ np.full(len(K), margin)) / lengths  # rows of G at length 1: losses may differ by orders of magnitude
-    values, vectors = np.linalg.eigh(K / np.outer(lengths, lengths))
-    kept = values > len(K) * np.finfo(float).eps * values[-1]
-    root, vectors = np.sqrt(values[kept])[:, None], vectors[:, kept].T
-    u, _ = nnls(root * vectors, -(vectors @ q) / root[:, 0])
+    A = np.linalg.cholesky(K / np.outer(lengths, lengths) + RIDGE * np.eye(len(K))).T
+    u, _ = nnls(A, np.linalg.solve(A.T, -q))
     return u / lengths + margin
 
 
@@ -163,8 +164,6 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
 
     In slices as large as the run's micro-batches; each process takes its share of the rows.
     """
-    from palslib.evaluation import autocast  # only here: the memory and `project` need no model
-
     accelerator, data = run.accelerator, run.train_data[task]
     world = accelerator.num_processes
     mine = rows[accelerator.process_index :: world]
