@@ -15,6 +15,7 @@ from statistics import fmean, variance
 from scipy import stats
 
 from palslib.config import RunConfig
+from palslib.head_table import from_lines
 from palslib.methods import get_method
 from palslib.paper import GLUE_TRAIN_SIZES, Row
 from palslib.tasks import TASKS, get_task
@@ -160,11 +161,30 @@ def _about(record: dict) -> str:
     return f"{config['backbone']}, {config['steps']:,} steps, {data}"
 
 
+def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
+    """Of the records of `adapters.ablate`: does any one layer cost less than a quarter of what all of them cost, and is
+    nothing worse than to remove all?"""
+    seen, holds, seeds = [], [], {}
+    for record in records:
+        for task, frame in from_lines(record["spans"]).groupby("task", sort=False):
+            one, whole = frame[frame["first"] == frame["last"]]["change"].min(), frame["last"].max()
+            every = frame.loc[(frame["first"] == 0) & (frame["last"] == whole), "change"].item()
+            seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
+            holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
+            seeds.setdefault(task, set()).add(record["config"]["seed"])
+    if min(map(len, seeds.values())) < 2:
+        return "inconclusive", "; ".join(seen), f"{_about(records[0])}, one seed"
+    return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records[0])
+
+
 def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str]:
     """Verdict, value and note of a row C."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
         return "not run", "–", "not pursued here"
+    spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
+    if row.id == "C17" and spans:
+        return _removed(spans)
     outcomes = [compare(comparison, records) for comparison in row.compare]
     seen = [o for o in outcomes if o[2] is not None]
     if not seen:

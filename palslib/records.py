@@ -111,9 +111,10 @@ def write_record(path: Path, record: dict) -> None:
 
 
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
-    """The records of a file, or of a folder and those below it, in order of path.
+    """The records of runs of a file, or of a folder and those below it, in order of path.
 
-    Raises ValueError naming a file that is no JSON.
+    A record of several runs (`adapters.ablate`) gives each of them, with what else it has. Raises ValueError naming a
+    file that is no JSON.
     """
     if isinstance(source, (str, Path)):
         source = [source] if Path(source).is_file() else sorted(Path(source).rglob("*.json"))
@@ -123,7 +124,9 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
             record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: not a JSON record: {error}") from error
-        if isinstance(record, dict) and "config" in record:
+        if isinstance(record, dict) and "runs" in record:
+            records += [record | run for run in record["runs"]]
+        elif isinstance(record, dict) and "config" in record:
             records.append(record)
     return records
 

@@ -42,6 +42,13 @@ def test_round_trip(tmp_path):
     assert load_records(tmp_path / "a" / "none").empty
 
 
+def test_a_record_of_several_runs_is_each_of_them(tmp_path):
+    write_record(tmp_path / "two.json", {"kind": "ablation", "spans": ["a,b"], "runs": [record(0), record(1)]})
+    runs = read_records(tmp_path)
+    assert [(run["config"]["seed"], run["spans"]) for run in runs] == [(0, ["a,b"]), (1, ["a,b"])]
+    assert load_records(tmp_path)["seed"].tolist() == [0, 1]
+
+
 def test_malformed_json_is_named(tmp_path):
     write_record(tmp_path / "a.json", record())
     (tmp_path / "broken.json").write_text('{"config": ')

@@ -388,6 +388,30 @@ def test_which_runs_a_selection_means(selection, changes, matches):
     assert Selection.parse(selection).matches(made_up(0, 60.0, **changes)) is matches
 
 
+def ablated(seed, one, every, middle=-5.0):
+    """The record of a run whose adapters were removed: two layers and both, changes in percent."""
+    record = made_up(seed, 80.0, method="houlsby-64", size="paper", tasks=("sst2",))
+    lines = [f"sst2,accuracy,80,{a},{b},0,{change}" for a, b, change in ((0, 0, one), (0, 1, every), (1, 1, middle))]
+    return record | {"spans": ["task,metric,whole,first,last,score,change", *lines]}
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([ablated(0, -2.0, -40.0), ablated(1, -9.0, -41.0)], "reproduced"),
+        ([ablated(0, -2.0, -40.0), ablated(1, -11.0, -41.0)], "not reproduced"),  # 11 is over a quarter of 41
+        ([ablated(0, -2.0, -40.0), ablated(1, 3.0, 2.0)], "not reproduced"),  # nothing was lost
+        ([ablated(0, -2.0, -40.0), ablated(0, -2.0, -40.0)], "inconclusive"),  # one seed
+        ([made_up(0, 80.0, method="houlsby-64", size="paper", tasks=("sst2",))], "not run"),
+    ],
+)
+def test_c17_asks_what_adapters_are_worth(records, expected):
+    kind, value, _ = claim_verdict(LEDGER["C17"], records)
+    assert kind == expected
+    if "spans" in records[0]:
+        assert "sst2: any one layer at most 5.0 % of the score, all 40.0 %" in value
+
+
 def test_runs_that_have_not_finished_do_not_count():
     record = made_up(0, 60.0) | {"status": "running"}
     assert not Selection.parse("pals-204 annealed").matches(record)
