@@ -35,6 +35,7 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | 
         cbar=False,
         ax=ax,
     )
+    ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
     ax.set(xlabel="last layer without", ylabel="first layer without")
     return ax
