@@ -20,8 +20,11 @@ Text = str | Sequence[str]
 _tokenizer = lru_cache(maxsize=4)(load_tokenizer)
 
 
+_FORMS = {1: "one text", 2: "a pair"}
+
+
 def _columns(task: Task) -> str:
-    return f"one text ({task.texts[0]})" if len(task.texts) == 1 else f"a pair ({', '.join(task.texts)})"
+    return f"{_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
 
 
 def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
@@ -47,10 +50,10 @@ def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tup
             raise ValueError(f"row {i} (the first is 0) is for no task. Valid: {', '.join(model.tasks)}")
         for task in map(model._known, wanted):
             if len(task.texts) != len(row):
-                fit = [t.name for t in model.tasks.values() if len(t.texts) == len(row)]
+                fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(row))
                 raise ValueError(
-                    f"row {i} (the first is 0): task {task.name!r} takes {_columns(task)}, not {len(row)} text(s); "
-                    f"of this model's tasks {len(row)} text(s) suit: {', '.join(fit) or 'none'}"
+                    f"row {i} (the first is 0): task {task.name!r} takes {_columns(task)}, not {_FORMS[len(row)]}; "
+                    f"this model's tasks for {_FORMS[len(row)]}: {fit or 'none'}"
                 )
     return rows, names
 
