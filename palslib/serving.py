@@ -72,10 +72,8 @@ class Serving:
 
         Equal to `forward` one task at a time, up to rounding. A task's own copy of the backbone shares nothing.
         """
-        inputs, k = (
-            (input_ids, attention_mask, token_type_ids),
-            self.method.shared_layers(self.config.num_hidden_layers),
-        )
+        inputs = (input_ids, attention_mask, token_type_ids)
+        k = self.method.shared_layers(self.config.num_hidden_layers)
         common, logits = None, {}
         for task, some in rows.items():
             self._known(task)

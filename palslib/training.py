@@ -77,9 +77,7 @@ class Run(Resumable):
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
-        self.memory = None
-        if config.memory:
-            self.memory = EpisodicMemory(self.plan, config.memory)
+        self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
 
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
