@@ -3,7 +3,8 @@
 A comparison `left > right` is decided by the difference of two means over seeds, δ = mean(left) - mean(right), and its
 95 % confidence interval δ ± t·√(s²_left/n_left + s²_right/n_right) (Welch: unequal variances). `>`: reproduced if the
 whole interval lies above 0, not reproduced if it lies below. `>=`, no worse: the same with -0.5 points in place of 0.
-In between, and with one seed on a side, it is inconclusive. Only runs that agree in everything else are compared.
+In between, and with one seed on a side, it is inconclusive. Only runs that agree in everything else are compared. Where
+both sides are models for one task each, a seed's score is the mean over the tasks that both sides have.
 """
 
 import json
@@ -96,9 +97,10 @@ def _plain(value):
 _DEFAULTS = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
 
 
-def _setting(record: dict) -> str:
-    """Everything that two runs must share to be compared."""
-    config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in _VARIED | _PRACTICAL}
+def _setting(record: dict, alone: bool) -> str:
+    """Everything that two runs must share to be compared; models for one task each may have rates of their own."""
+    varied = _VARIED | _PRACTICAL | ({"tasks", "learning_rate"} if alone else set())
+    config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
     config["backbone"] = config["backbone"].removesuffix(_FURTHER)
     return json.dumps([config, record["precision"]], sort_keys=True)
 
@@ -109,6 +111,19 @@ def _score(record: dict, what: str) -> float:
     if what in ("average", "backward", "forward"):
         return transfer_measures(record)[what]
     return last["scores"][what][get_task(what).metrics[0]] if what else last["dev_average"]
+
+
+def _scores(record: dict, what: str, alone: bool) -> dict[str, float]:
+    """`_score`, and of models for one task each the score of every task, of which the mean is taken over many runs."""
+    if not alone:
+        return {what: _score(record, what)}
+    return {task: _score(record, task) for task in record["results"]["last"]["scores"] if what in ("", task)}
+
+
+def _means(*sides: dict[int, dict[str, float]]) -> list[list[float]]:
+    """Of each side's scores by seed and task: for each seed the mean over the tasks that both sides have."""
+    tasks = set.intersection(*(set().union(*side.values()) for side in sides))
+    return [[fmean(s[t] for t in tasks) for s in side.values() if tasks and tasks <= set(s)] for side in sides]
 
 
 def interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
@@ -134,16 +149,17 @@ def compare(comparison: str, records: Sequence[dict]) -> tuple[str, str, dict | 
     """
     sides, _, task = comparison.partition(" : ")
     relation = ">=" if " >= " in sides else ">"
+    selections = [Selection.parse(text) for text in sides.split(f" {relation} ")]
+    alone = all(selection.schedule == "single-task" for selection in selections)
     settings: dict[str, tuple[dict, dict, dict]] = {}
-    for side, text in enumerate(sides.split(f" {relation} ")):
-        for record in filter(Selection.parse(text).matches, records):
-            entry = settings.setdefault(_setting(record), ({}, {}, record))
-            entry[side][record["config"]["seed"]] = _score(record, task)
-    both = [entry for entry in settings.values() if entry[0] and entry[1]]
-    if not both:
+    for side, selection in enumerate(selections):
+        for record in filter(selection.matches, records):
+            entry = settings.setdefault(_setting(record, alone), ({}, {}, record))
+            entry[side].setdefault(record["config"]["seed"], {}).update(_scores(record, task, alone))
+    both = [(*_means(*entry[:2]), entry[2]) for entry in settings.values() if entry[0] and entry[1]]
+    if not any(left and right for left, right, _ in both):
         return "not run", "", None
     left, right, record = max(both, key=lambda entry: (min(map(len, entry[:2])), len(entry[0]) + len(entry[1])))
-    left, right = list(left.values()), list(right.values())
     seen = f"{comparison}? {_printed(left)} against {_printed(right)} ({len(left)} and {len(right)} seeds)"
     if min(len(left), len(right)) < 2:
         return "inconclusive", seen.replace("(1 and 1 seeds)", "(1 seed each)"), record

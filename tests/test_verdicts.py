@@ -315,6 +315,27 @@ def test_one_tasks_score_decides_where_the_claim_is_about_it():
     assert [compare(claim, records)[0] for claim in (CLAIM, f"{CLAIM} : rte")] == ["reproduced", "not reproduced"]
 
 
+def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
+    """Adapters: (70 + 60) / 2 = 65, fine-tuned: (60 + 66) / 2 = 63, a third task only there, each at its own rate."""
+
+    def alone(method, task, score, seed, **options):
+        record = made_up(seed, score + seed / 10, tasks=(task,), learning_rate=1e-4 * (2 if options else 1))
+        record["method"] = asdict(get_method(method, **options))
+        record["config"] |= {"method": method, "size": "paper", "method_options": options}
+        record["results"]["last"]["scores"] = {task: {get_task(task).metrics[0]: score + seed / 10}}
+        return record
+
+    made = {"houlsby-64": {"rte": 70, "mrpc": 60}, "fine-tuned": {"rte": 60, "mrpc": 66, "sst2": 99}}
+    frozen = {"houlsby-64": {"freeze": "backbone"}}
+    runs = [alone(m, t, v, s, **frozen.get(m, {})) for m, of in made.items() for t, v in of.items() for s in (0, 1)]
+    claim = "houlsby-64 single-task size=paper freeze=backbone > fine-tuned single-task"
+    kind, seen, _ = compare(claim, runs)
+    assert kind == "reproduced" and "65.0 ± 0.05 against 63.0 ± 0.05 (2 and 2 seeds)" in seen
+    assert compare(f"{claim} : mrpc", runs)[0] == "not reproduced"
+    assert compare(claim, runs[:-3])[0] == "inconclusive"  # the second seed lacks a task of the two
+    assert compare(claim, runs[2:6])[0] == "not run"  # MRPC here, RTE there: no task in common
+
+
 def test_memory_is_compared_with_none_by_what_is_forgotten():
     """The first task falls from 80 to 70 without memory and to 78 with it; seeds differ by a tenth."""
 
