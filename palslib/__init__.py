@@ -14,6 +14,7 @@ _HOME = {
     "get_method": "methods",
     "count_parameters": "counting",
     "fit_budget": "counting",
+    "count_operations": "operations",
     "measured": "identity",
     "task_probabilities": "sampling",
     "annealed_alpha": "sampling",
@@ -25,6 +26,10 @@ _HOME = {
     "RunConfig": "config",
     "train": "training",
     "evaluate": "training",
+    "train_in_turn": "adapters",
+    "pretrain": "pretraining",
+    "write_submission": "submission",
+    "Grid": "sweep",
     "load_records": "records",
 }
 __all__ = sorted(_HOME)
