@@ -101,6 +101,18 @@ def test_paper_preset_is_the_papers():
     assert config.resolved_method().size == 204
 
 
+@pytest.mark.parametrize(("preset", "rows", "epoch"), [("minbert", 40, 1_950), ("gem", 16, 1_200)])
+def test_the_reports_presets(preset, rows, epoch):
+    """Ten epochs, and so ten values of α, each evaluated; s of 204 on three tasks, where the budget allows 348."""
+    config = RunConfig.from_dict({"preset": preset})
+    assert (config.batch_size, config.steps, config.evaluate_every) == (rows, 10 * epoch, epoch)
+    assert config.steps / config.epochs == epoch and config.resolved_method().size == 204
+    assert (config.learning_rate, config.weight_decay, config.head_dropout) == (1e-5, 0.01, 0.3)
+    assert config.resolved_recipe().decay == "constant" and config.warmup == 0
+    large = RunConfig.from_dict({"preset": preset, "size": 324})
+    assert large.resolved_method().size == 324
+
+
 def test_unknown_parameter_and_preset():
     with pytest.raises(
         ValueError, match=r"unknown parameter 'learning_rat': did you mean 'learning_rate'\? Valid: method, "
