@@ -2,12 +2,17 @@
 
 import re
 import subprocess
+from statistics import fmean
 
+import pandas as pd
 import pytest
 
 from palslib import METHODS, count_parameters
+from palslib.minbert_report import results_frame
 from palslib.paths import PROJECT, RECORDS
-from palslib.records import load_records
+from palslib.records import load_records, read_records
+from palslib.tasks import get_task
+from palslib.transfer import transfer_measures
 
 README = (PROJECT / "README.md").read_text()
 
@@ -62,6 +67,40 @@ def test_every_score_by_task_is_the_records():
     assert sorted(row[0] for row in rows) == sorted(records.index)
     for method, values in rows:
         assert values.split(" | ")[1:] == [f"{records.loc[method, f'last {c}']:.1f}" for c in columns]
+
+
+def test_the_minbert_reports_table_is_the_records():
+    """Three tasks: means over seeds, beside the report's printed mean."""
+    rows = re.findall(r"^\| ([a-z][\w-]+ [\w-]+) \| (\d+)((?: \| [\d.]+){5}) \|$", README, re.M)
+    frame = results_frame(read_records(RECORDS / "minbert")).set_index(["model", "task"])
+    assert [row[0] for row in rows] == list(frame.index.unique("model"))
+    for model, seeds, values in rows:
+        own = frame.loc[model]
+        shown = [own.loc[task, "ours"] for task in ("sst5", "quora", "sts", "mean")] + [own.loc["mean", "report"]]
+        assert int(seeds) == own["seeds"].min()
+        assert values.split(" | ")[1:] == [f"{value:.1f}" for value in shown]
+
+
+@pytest.mark.parametrize(
+    ("line", "schedule", "memory"),
+    [
+        ("one after another", "sequential", False),
+        ("one after another, with memory", "sequential", True),
+        ("jointly, in turn", "round-robin", False),
+        ("mixed, annealed", "annealed", False),
+        ("mixed, annealed, with memory", "annealed", True),
+    ],
+)
+def test_the_table_of_tasks_in_turn_is_the_records(line, schedule, memory):
+    """Scores after the last step, their average and backward transfer: means over seeds."""
+    runs = [r for r in read_records(RECORDS / "gem") if r["config"]["schedule"] == schedule]
+    runs = [r for r in runs if bool(r["config"]["memory"]) == memory]
+    (found,) = re.findall(rf"^\| {line} \| (\d+) \| (.*) \|$", README, re.M)
+    last = [r["results"]["last"]["scores"] for r in runs]
+    measures = pd.DataFrame([transfer_measures(r) for r in runs]).mean()
+    shown = [fmean(s[t][get_task(t).metrics[0]] for s in last) for t in ("sst2", "stsb", "mrpc")]
+    backward = "–" if schedule != "sequential" else f"{measures['backward']:+.1f}".replace("-", "−")
+    assert found == (str(len(runs)), " | ".join([*(f"{v:.1f}" for v in [*shown, measures["average"]]), backward]))
 
 
 def test_pictures_and_files_that_are_named_exist():
