@@ -54,9 +54,13 @@ def train_in_turn(
         on_step: as `training.train` takes it; where it stops a run, that is the last one.
         options: of `RunConfig`, in place of `REPORT`'s.
 
-    Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, and for a
-    method under which a new task would change the earlier ones.
+    Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, for a method
+    under which a new task would change the earlier ones, and for options that follow from the epochs.
     """
+    if epoch_steps is not None and epoch_steps < 1:
+        raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")
+    if given := [name for name in ("steps", "evaluate_every", "checkpoint_every", "keep") if name in options]:
+        raise ValueError(f"{', '.join(given)}: follows from epochs and epoch_steps here, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
     whole = RunConfig.from_dict({**known, "tasks": tasks})
     model = _model_before(whole, start)

@@ -58,6 +58,11 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
     return loaded.to_pandas(), loaded.features
 
 
+def _doubt(columns, separator: str) -> str:
+    """Where a file has a single column, another separator than its own may have been looked for."""
+    return f" (is its separator {separator!r}?)" if len(columns) == 1 else ""
+
+
 def read_delimited(path: Path, separator: str) -> pd.DataFrame:
     """Every cell as text; the index is the line on which a row begins, as an editor counts."""
     if not path.is_file():
@@ -83,7 +88,8 @@ def read_delimited(path: Path, separator: str) -> pd.DataFrame:
     (header, *rows), lines = rows, lines[1:]
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            raise ValueError(f"{path.name}, line {line}: {len(row)} cells, but the header has {len(header)}: {header}")
+            about = f"{len(row)} cells, but the header has {len(header)}: {header}{_doubt(header, separator)}"
+            raise ValueError(f"{path.name}, line {line}: {about}")
     return pd.DataFrame(rows, index=lines, columns=header, dtype=object)
 
 
@@ -105,10 +111,10 @@ def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
 
 
 def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
-    """Raises ValueError, with what columns there are, where a `tasks.Task`'s column is missing."""
-    if column not in frame:
-        hint = f" (is its separator {task.separator!r}?)" if len(frame.columns) == 1 else ""
-        raise ValueError(f"{where}: no column {column!r} for task {task.name!r}; it has: {list(frame)}{hint}")
+    """Raises ValueError, with what columns there are, where a `tasks.Task`'s column is missing or comes twice."""
+    if (count := list(frame).count(column)) != 1:
+        what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
+        raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(frame.columns, task.separator)}")
 
 
 def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.DataFrame:
@@ -127,6 +133,8 @@ def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.Dat
     numbers = pd.to_numeric(frame[task.label], errors="coerce").to_numpy("float64", copy=True)
     if task.is_regression:
         refuse(~(np.abs(numbers) <= np.finfo("float32").max), task.label, "is not a finite number")
+        if task.head == "cosine":
+            refuse(np.abs(numbers - 2.5) > 2.5, task.label, "is not a score from 0 to 5")
     else:
         named = frame[task.label].map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
         # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").

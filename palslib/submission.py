@@ -170,7 +170,7 @@ def write_course_csvs(
                     raise FileNotFoundError(f"{locate(data)} has no file {pattern!r} for {short}-{split}-output.csv")
                 where, frame = path.name, read_delimited(path, task.separator)
             values = _predictions(model, task, frame, "id", where)
-            values = values.astype(float) if name == "quora" else values
+            values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
             lines = (f"{identity} , {value} \n" for identity, value in values.items())
             texts[f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
     paths = [Path(folder) / name for name in texts]

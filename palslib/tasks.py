@@ -160,8 +160,8 @@ def get_task(task: str | Task, data: str | Path = "") -> Task:
 def task_from_file(path: str | Path, text: str = "text", label: str = "label", separator: str | None = None) -> Task:
     """Any delimited file as a task of classification, called as the file is; the classes are those that occur, sorted.
 
-    Raises ValueError where a column is missing; the separator is the suffix's (`.csv` a comma, `.tsv` a tab) if none
-    is given.
+    Raises ValueError where a column is missing, a label's cell is empty, or there are fewer than two classes; the
+    separator is the suffix's (`.csv` a comma, `.tsv` a tab) if none is given.
     """
     path = Path(path)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
@@ -169,7 +169,11 @@ def task_from_file(path: str | Path, text: str = "text", label: str = "label", s
     task = Task(path.stem, (text,), label=label, separator=separator, files=path.name)
     for column in (text, label):
         check_column(frame, column, task, path.name)
-    return replace(task, labels=tuple(sorted(set(frame[label]))))
+    if (empty := frame[label].str.strip() == "").any():
+        raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
+    if len(labels := sorted(set(frame[label]))) < 2:
+        raise ValueError(f"{path.name}, column {label!r}: a classification has two classes or more, not {labels}")
+    return replace(task, labels=tuple(labels))
 
 
 def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:

@@ -123,6 +123,16 @@ def test_a_task_is_trained_once(in_turn, tmp_path):
     assert not list(tmp_path.iterdir())  # refused before the first of them was trained
 
 
+def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
+    """Else it would be overridden without a word, or what the next task starts from would not be kept."""
+    for options in ({"steps": 5}, {"evaluate_every": 1}, {"checkpoint_every": 1}, {"keep": "none"}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))}: follows from epochs and epoch_steps"):
+            train_in_turn(["rte"], tmp_path, **TINY, **options)
+    with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for once through the data, not 0"):
+        train_in_turn(["rte"], tmp_path, **TINY | {"epoch_steps": 0})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [

@@ -247,12 +247,21 @@ def test_course_files(tmp_path, tasks):
         texts = [row if len(row) > 1 else row[0] for row in zip(*(frame[c] for c in task.texts), strict=True)]
         answers = model.predict(texts, task.name)
         if name == "sts":
-            assert [float(v) for v in values] == pytest.approx(answers["score"].tolist(), abs=1e-5)
+            assert [float(v) for v in values] == pytest.approx(answers["score"].clip(0, 5).tolist(), abs=1e-5)
         else:
             form = "{} " if name == "sst5" else "{}.0 "
             assert values == [form.format(task.labels.index(label)) for label in answers["label"]]
         dev = (tmp_path / "predictions" / f"{short}-dev-output.csv").read_text()
         assert dev.splitlines() == lines  # the same texts here
+
+
+@pytest.mark.parametrize(("bias", "end"), [(50.0, 5.0), (-50.0, 0.0)])
+def test_course_scores_are_from_0_to_5(tmp_path, bias, end):
+    """Linear on the pair, a score may lie outside."""
+    model = tiny([SUITES["minbert"][name] for name in ("sst5", "quora-pair", "sts-pair")])
+    model.heads["sts-pair"].bias.data.fill_(bias)
+    paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
+    assert {float(line.split(" , ")[1]) for line in paths[2].read_text().splitlines()[1:]} == {end}
 
 
 def test_course_files_of_synthetic_data(tmp_path):

@@ -256,6 +256,14 @@ BAD = {
     "fraction": ("text,mood\na,0.5\n", r"data.csv, line 2, column 'mood': '0.5' is not a label"),
     "empty file": ("", "data.csv: the file is empty"),
     "no rows": ("text,mood\n", "data.csv: the split 'train' of task 'sentiment' is empty"),
+    "a column twice": (
+        "text,text,mood\na,b,neutral\n",
+        r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]",
+    ),
+    "wrong separator, commas in texts": (
+        "text\tmood\nYes, it is\tneutral\n",
+        r"line 2: 2 cells, but the header has 1: \['text\\tmood'\] \(is its separator ',",
+    ),
     "too few cells": ("text,mood\na,neutral\nb\n", "data.csv, line 3: 1 cells, but the header has 2"),
     "too many cells": ("text,mood\nYes, it is,neutral\n", "data.csv, line 2: 3 cells, but the header has 2"),
     "one cell more in every row": ("text,mood\na,b,neutral\nc,d,neutral\n", "data.csv, line 2: 3 cells"),
@@ -282,6 +290,16 @@ def test_bad_scores(tmp_path, score):
     text = f"first\tsecond\tsimilarity\na\tb\t4.5\nc\td\t{score}\n"
     with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite number"):
         load_task(PAIRS, written(tmp_path, text))
+
+
+@pytest.mark.parametrize("score", ["5.01", "-1"])
+def test_scores_of_similarity_are_from_0_to_5(tmp_path, score):
+    """The course's STS, which is trained on the score itself; 0 and 5 are scores."""
+    text = "id\tsentence1\tsentence2\tsimilarity\n1\ta\tb\t0\n2\tc\td\t5\n"
+    assert load_task("sts", written(tmp_path, text, "x.csv").replace("x.", "{split}."), "x")["label"].tolist() == [0, 5]
+    path = written(tmp_path, f"{text}3\te\tf\t{score}\n", "x.csv").replace("x.", "{split}.")
+    with pytest.raises(ValueError, match=rf"x.csv, line 4, column 'similarity': '{score}' is not a score from 0 to 5"):
+        load_task("sts", path, "x")
 
 
 def test_byte_order_mark(tmp_path):
@@ -322,6 +340,15 @@ def test_a_file_with_other_columns_and_separator(tmp_path):
         get_task("tweets", path)
     with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
         task_from_file(tmp_path / "tweets.txt")
+
+
+def test_a_file_that_is_no_classification(tmp_path):
+    """An empty cell is no class, nor is there anything to learn where there is but one."""
+    with pytest.raises(ValueError, match=r"mood.csv, line 3, column 'label': the cell is empty"):
+        get_task("mood", written(tmp_path, "text,label\na,up\nb, \nc,down\n", "mood.csv"))
+    for rows, found in (("a,up\nb,up\n", r"\['up'\]"), ("", r"\[\]")):
+        with pytest.raises(ValueError, match=rf"mood.csv, column 'label': .* two classes or more, not {found}"):
+            get_task("mood", written(tmp_path, "text,label\n" + rows, "mood.csv"))
 
 
 def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
