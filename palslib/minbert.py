@@ -27,6 +27,8 @@ ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh
 class SelfAttention(nn.Module):
     """The heads: each token takes a mean of all tokens' values, weighted by how well its query fits their keys."""
 
+    fused = staticmethod(F.scaled_dot_product_attention)  # in a model for training, `dropout.fused_attention`
+
     def __init__(self, config):
         super().__init__()
         d, self.heads, self.config = config.hidden_size, config.num_attention_heads, config
@@ -46,7 +48,7 @@ class SelfAttention(nn.Module):
             context = weights @ v  # (B, H, S, d/H)
         else:
             dropout, weights = self.dropout.p if self.training else 0.0, None
-            context = F.scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, H, S, d/H)
+            context = self.fused(q, k, v, mask, dropout)  # (B, H, S, d/H)
         return context.transpose(1, 2).flatten(-2), weights  # (B, S, d)
 
 
@@ -185,7 +187,7 @@ class MinBert(nn.Module):
         if mask is None or mask.ndim == 4:
             return mask
         real = mask.bool()[:, None, None]
-        if self.config._attn_implementation == "sdpa":
+        if self.config._attn_implementation != "eager":
             return real
         return torch.zeros_like(real, dtype=dtype).masked_fill(~real, torch.finfo(dtype).min)
 

@@ -18,6 +18,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 
 from palslib.adaptation import LHUC, Adaptation, make_projections
 from palslib.backbones import load_encoder
+from palslib.dropout import use_fast_dropout
 from palslib.heads import make_head, task_loss
 from palslib.methods import Method, get_method
 from palslib.names import check_name
@@ -116,7 +117,7 @@ class MultiTaskModel(Saved, Serving, nn.Module):
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None  # of the pooled [CLS]; None: the backbone's own
         self.config = encoder.config
-        self.backbone = adapt_layers(encoder)
+        self.backbone = use_fast_dropout(adapt_layers(encoder))
         pooler = getattr(encoder, "pooler", None) or getattr(encoder, "moved_pooler", (None,))[0]
         self.pooler_is_new = pooler is None  # ELECTRA has none
         self.pooler = pooler or self._drawn("pooler", lambda: BertPooler(self.config))
@@ -166,6 +167,7 @@ class MultiTaskModel(Saved, Serving, nn.Module):
         adaptation = self._drawn(
             task.name, lambda: build_adaptation(self.method, self.backbone, self.pooler, self.shared)
         )
+        use_fast_dropout(adaptation)
         device = self.pooler.dense.weight.device
         self.tasks[task.name] = task
         self.heads[task.name] = head.to(device).train(self.training)
