@@ -10,6 +10,8 @@ from accelerate import Accelerator
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedDataParallelKwargs
 
+from palslib.allocator import keep_freed_memory
+
 
 def launched_alone() -> bool:
     """Whether `accelerate launch` was to start several processes and started this one only, as it does without
@@ -43,6 +45,7 @@ def make_accelerator() -> Accelerator:
 
     Raises ValueError where several were asked for and there is one, see `launched_alone`.
     """
+    keep_freed_memory()
     # Started by torch's launcher but not told to use CPUs, accelerate would make each process a run of its own.
     on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
     # Tasks that rest have no gradients. Autocast is ours: accelerate fixes its precision once for a whole process.

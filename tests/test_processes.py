@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from dataclasses import asdict
@@ -206,31 +205,3 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
     assert found.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
-
-
-# ---------------------------------------------------------------------------------------------------- freed memory
-
-FAULTS = """
-import resource, sys, torch
-from palslib.processes import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        torch.ones(2_000_000)  # 8 MB, freed at once
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-torch.set_num_threads(1)
-given_back = faults()
-keep_freed_memory()
-faults()  # the first time memory has to come from somewhere
-print(given_back, faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
-def test_freed_memory_is_kept():
-    """Page faults of twenty tensors made and freed: at least one for each of them before, next to none afterwards."""
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
-    given_back, kept = map(int, done.stdout.split())
-    assert given_back >= 20 > 5 * kept
