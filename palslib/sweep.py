@@ -111,8 +111,7 @@ def grid_frame(configs: Sequence[RunConfig]) -> pd.DataFrame:
     `records.load_records` has."""
     settings = pd.DataFrame([asdict(c) | {"tasks": ", ".join(c.tasks)} for c in configs]).astype(str)
     differ = [name for name in settings if name != "folder" and settings[name].nunique() > 1]
-    rows = [{"key": c.key} | state(c) | {name: getattr(c, name) for name in differ} for c in configs]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame([{"key": c.key} | state(c) | {name: getattr(c, name) for name in differ} for c in configs])
     records = load_records([path for c in configs if (path := Path(c.folder) / "record.json").exists()])
     if records.empty:
         return frame
@@ -120,23 +119,28 @@ def grid_frame(configs: Sequence[RunConfig]) -> pd.DataFrame:
     return frame.merge(records[more], on="key", how="left")
 
 
+def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Name of a run -> that name, and before it what tells the run from the others and is not in its name."""
+    known = ("method", "schedule", "seed", "folder", "checkpoint_every")
+    more = [f for f, v in vars(configs[0]).items() if f not in known and any(vars(c)[f] != v for c in configs)]
+    return {c.name: "  ".join([*(f"{f}={vars(c)[f]}" for f in more), c.name]) for c in configs}
+
+
 class Table:
     """The states of all runs: a table in place on a terminal, else a line whenever a run's status changes."""
 
-    def __init__(self, stream=None):
-        self.stream = stream or sys.stdout
-        self.drawn, self.said = 0, {}
+    def __init__(self, labels: dict[str, str], stream=None):
+        self.labels, self.stream, self.drawn, self.said = labels, stream or sys.stdout, 0, {}
 
-    @staticmethod
-    def line(row: dict, width: int) -> str:
-        average, seconds = row["dev average"], row["seconds"]
+    def line(self, row: dict, width: int) -> str:
+        label, average, seconds = self.labels[row["run"]][:width], row["dev average"], row["seconds"]
         average = "" if average is None else f"{average:.1f}"
         seconds = "" if seconds is None else f"{seconds:.0f} s"
         status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
-        return f"{row['run']:<{width}}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
+        return f"{label:<{width}}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
 
     def show(self, rows: Sequence[dict]) -> None:
-        width = max(len(row["run"]) for row in rows)
+        width = max(map(len, self.labels.values()))
         if not self.stream.isatty():
             for row in rows:
                 if self.said.get(row["run"], "waiting") != row["status"]:
@@ -144,6 +148,7 @@ class Table:
                 self.said[row["run"]] = row["status"]
             return
         columns, height = shutil.get_terminal_size()
+        width = min(width, max(24, columns - 46))  # the rest of a line
         order = ("running", "failed", "elsewhere", "waiting", "finished", "stopped")
         shown = rows if len(rows) < height - 2 else sorted(rows, key=lambda row: order.index(row["status"]))
         lines = [f"{'run':<{width}}  {'step/steps':>13}   dev      time  status"]
@@ -159,7 +164,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table
 
     What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice.
     """
-    table, since = table or Table(), engine.terms.since
+    table, since = table or Table(labels(configs)), engine.terms.since
     rows = {config.name: state(config, since) for config in configs}
     waiting = [config for config in configs if rows[config.name]["status"] != "finished"]
     jobs: dict[str, tuple] = {}
@@ -233,8 +238,9 @@ def main(arguments: Sequence[str]) -> int:
         print("palslib.sweep: interrupted; the same call goes on", file=sys.stderr)
         return 130
     bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
+    names = labels(configs)
     for config, row in bad:
-        print(f"\n{config.name}: {row['reason']}; the end of {config.folder}/log.txt:\n{log_end(config)}")
+        print(f"\n{names[config.name]}: {row['reason']}; the end of {config.folder}/log.txt:\n{log_end(config)}")
     print(f"\n{len(rows) - len(bad)} of {len(rows)} runs finished, in {folder}")
     return 1 if bad else 0
 
