@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce test lab sweep no-grid lint notebooks clean preflight
+.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks clean preflight
 .DELETE_ON_ERROR:
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
 	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4' or '--slurm time=60')"
+	@echo "make benchmark   set up, measure speed on this machine, a few minutes (ARGS='--record FILE.json')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make clean       remove .venv and caches; runs/ stays"
@@ -49,6 +50,10 @@ lab: $(EXTRAS)
 sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
 	$(check_imports)
 	@$(PY) -m palslib.sweep $(GRID) $(ARGS)
+
+benchmark: $(CORE)
+	$(check_imports)
+	@$(PY) -m palslib.benchmark $(ARGS)
 
 no-grid:
 	$(error Name the grid: make sweep GRID=FILE.json)

@@ -30,3 +30,25 @@ def test_freed_memory_is_kept():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     given_back, kept = map(int, done.stdout.split())
     assert given_back >= 20 > 5 * kept
+
+
+HELD = """
+import torch
+from palslib.allocator import keep_freed_memory
+from palslib.timing import resident
+
+keep_freed_memory()
+torch.set_num_threads(1)
+device, before = torch.device("cpu"), resident(torch.device("cpu"))
+kept = torch.ones(4_000_000)  # 16 MB
+freed = [torch.ones(2_000_000) for _ in range(9)]
+del freed
+print(resident(device) - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no malloc_trim")
+def test_freed_memory_is_given_back_when_asked():
+    """One tensor of 16 MB is held, nine of 8 MB are not, to 4 MB."""
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
+    assert abs(int(done.stdout) - 16_000_000) < 4_000_000
