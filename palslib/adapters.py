@@ -22,6 +22,7 @@ from palslib.backbones import load_tokenizer
 from palslib.config import RunConfig
 from palslib.evaluation import evaluate
 from palslib.head_table import as_lines
+from palslib.methods import get_method
 from palslib.model import MultiTaskModel
 from palslib.names import check_name
 from palslib.records import environment, write_record
@@ -34,6 +35,7 @@ REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup":
 task's share of the paper's budget would make m far larger than 64."""
 ADDITIONAL = {"learning_rate": 1e-4, "epochs": 50}
 """What differs for the report's further tasks (Crowdflower)."""
+_NOTHING = "adds nothing within the layers that could be removed"
 _PLACES = ("after_attention", "after_feed_forward", "parallel", "after_layer")
 
 
@@ -109,7 +111,7 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
     if not 0 <= first <= last < count:
         raise ValueError(f"no span of layers {first} to {last}: it takes 0 <= first <= last <= {count - 1}")
     if all(getattr(type(adaptation), place) is getattr(Adaptation, place) for place in _PLACES):
-        raise ValueError(f"method {model.method.label!r} adds nothing within the layers that could be removed")
+        raise ValueError(f"method {model.method.label!r} {_NOTHING}")
 
     def chosen(own, nothing, layer, *inputs):
         return (nothing if first <= layer <= last else own)(layer, *inputs)
@@ -147,12 +149,17 @@ def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: 
     return pd.DataFrame(found, columns=["task", "metric", "whole", "first", "last", "score", "change"])
 
 
-def ablate(tasks, folder, rows: int | None = None, **options) -> dict:
+def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
     """`train_in_turn`, then `ablation_frame` of each task with all of them trained: the record of both.
 
-    `spans` are lines of comma-separated values, for `head_table.from_lines`; `runs` the records of training.
+    `spans` are lines of comma-separated values, for `head_table.from_lines`; `runs` the records of training. Raises
+    ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.
     """
-    runs = train_in_turn(tasks, folder, **options)
+    if not (get_method(method).takes("layers") or get_method(method).takes("span")):
+        raise ValueError(f"method {method!r} {_NOTHING}")
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
+    runs = train_in_turn(tasks, folder, method, **options)
     model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / f"{len(tasks)}-{tasks[-1]}"))
     tokenizer, began, frames = load_tokenizer(model.backbone_name), time.perf_counter(), []
     for task, run in zip(tasks, runs, strict=True):

@@ -54,7 +54,8 @@ class RunConfig:
     memory_margin: float = 0.5
     """Lower bound on the dual variables of its projection."""
     memory_over: str = "trained"
-    """The parameters whose gradients it compares: all `trained` ones, or those of them that tasks `shared`."""
+    """The parameters whose gradients it compares: all `trained` ones (where nothing is frozen, all that there are), or
+    those of them that tasks `shared`."""
     start: str | None = None
     """A folder of weights that an earlier run kept: this run goes on from its backbone and tasks, and adds its own."""
     seed: int = 0

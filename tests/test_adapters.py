@@ -274,6 +274,10 @@ def test_the_command_line_writes_a_record(tmp_path, capsys):
     assert main([str(config), str(out)]) == 1 and "each once" in capsys.readouterr().err
     config.write_text(json.dumps(about | {"task": "rte"}))
     assert main([str(config), str(out)]) == 1 and "unknown parameter 'task'" in capsys.readouterr().err
+    for given, found in (({"method": "feature-extraction"}, "adds nothing within"), ({"rows": 0}, "rows must be at l")):
+        config.write_text(json.dumps(about | given | {"folder": str(tmp_path / "other")}))
+        assert main([str(config), str(out)]) == 1 and found in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()  # before anything is trained
     assert main([]) == 2 and "usage" in capsys.readouterr().err
     assert json.loads(out.read_text()) == record
 
