@@ -3,8 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-import psutil
 import torch
 from accelerate import Accelerator
 from accelerate.commands.launch import launch_command_parser
@@ -25,16 +25,15 @@ def launched_alone() -> bool:
 def start_the_others(module: str, arguments: Sequence[str]) -> None:
     """On CPUs, becomes the launcher of as many processes of a module as `accelerate launch` was to start.
 
-    How many they are is known to the launcher alone, from its command line; nothing happens where that does not say
-    so, where they were to be on other machines too, or where there is a GPU.
+    How many they are the launcher alone knows, so its command line is read. Nothing happens where that cannot be (not
+    on Linux) or does not say so, where they were to be on several machines, or where there is a GPU.
     """
-    if not launched_alone() or torch.cuda.is_available():
+    command = Path(f"/proc/{os.getppid()}/cmdline")
+    if not launched_alone() or torch.cuda.is_available() or not command.exists():
         return
-    words = psutil.Process(os.getppid()).cmdline()
-    start = next((i for i, word in enumerate(words) if word.endswith("launch")), None)
-    if start is None:
-        return
-    asked = launch_command_parser().parse_args(words[start + 1 :])
+    words = command.read_text().split("\0")[:-1]
+    start = next((i for i, word in enumerate(words) if word.endswith("launch")), len(words))
+    asked, _ = launch_command_parser().parse_known_args(words[start + 1 :] or ["none"])
     if (asked.num_processes or 1) > 1 and (asked.num_machines or 1) == 1:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(asked.num_processes)]
         os.execv(sys.executable, [sys.executable, *torchrun, "-m", module, *arguments])
@@ -53,7 +52,7 @@ def make_accelerator() -> Accelerator:
     accelerator = Accelerator(cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers)
     if launched_alone() and accelerator.num_processes == 1:
         raise ValueError(
-            "accelerate launch was asked for several processes and started one; with --multi_gpu, which serves CPUs "
-            "too, it starts all: accelerate launch --multi_gpu --num_processes 2 -m palslib.training CONFIG.json"
+            "accelerate launch was asked for several processes and started one; with --multi_gpu, which takes a GPU "
+            "for each or CPUs alone, it starts all: accelerate launch --multi_gpu --num_processes 2 ..."
         )
     return accelerator

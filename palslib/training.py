@@ -4,9 +4,9 @@ For each step: task and examples from the plan -> loss -> backward (-> projectio
 schedule (sections 3.3, 3.4).
 The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
 checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
-machine, with GPUs or on CPUs alone (where it takes `--multi_gpu` all the same):
+machine, each with a GPU or on CPUs alone:
 
-    accelerate launch --multi_gpu --num_processes 2 -m palslib.training CONFIG.json
+    accelerate launch --num_processes 2 -m palslib.training CONFIG.json
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from palslib.metrics import dev_average, glue_average
 from palslib.model import MultiTaskModel
 from palslib.optimizer import make_optimizer
 from palslib.paths import runs_folder
-from palslib.processes import make_accelerator
+from palslib.processes import make_accelerator, start_the_others
 from palslib.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.tokens import tokenise_task
@@ -227,6 +227,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m palslib.training CONFIG.json", file=sys.stderr)
         return 2
+    start_the_others("palslib.training", arguments)
     try:
         record = train(RunConfig.from_file(arguments[0]))
     except (ValueError, OSError, ImportError, FloatingPointError) as error:

@@ -13,7 +13,7 @@ from palslib.backbones import load_encoder, load_tokenizer
 from palslib.config import RunConfig
 from palslib.evaluation import predict
 from palslib.model import MultiTaskModel
-from palslib.processes import make_accelerator
+from palslib.processes import make_accelerator, start_the_others
 from palslib.tokens import tokenise_task
 from palslib.training import Run, main, train
 
@@ -52,12 +52,12 @@ def without_dropout(tmp_path_factory):
     return str(folder)
 
 
-def launch(*arguments, several=True):
-    """`accelerate launch` of two processes on CPUs."""
+def launch(*arguments, several=False):
+    """`accelerate launch` of two processes on CPUs: as it is (`several` False), or told to start both by itself."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
     environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
-    command += ["--multi_gpu"] * several
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--multi_gpu", "--main_process_port", "0"] * several
     return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=600)
 
 
@@ -80,7 +80,7 @@ def runs(tmp_path_factory, without_dropout):
     (folder / "train_all.py").write_text(TRAIN_ALL)
     stops = {"two, one": 5, "one, two": None, "memory": None, "released": None}
     jobs = [(asdict(configs[name]), stop) for name, stop in stops.items()]
-    together = launch(str(folder / "train_all.py"), json.dumps(jobs))
+    together = launch(str(folder / "train_all.py"), json.dumps(jobs), several=True)
     assert together.returncode == 0, together.stderr
     assert not (folder / "two-one" / "record.json").exists()
     return configs, done
@@ -143,11 +143,38 @@ def test_the_released_recipe_in_two_processes(tmp_path, runs):
 
 
 def test_one_process_in_place_of_two_is_refused(tmp_path):
-    """Without --multi_gpu, accelerate starts one process on CPUs, and says nothing."""
-    (tmp_path / "config.json").write_text(json.dumps(asdict(RunConfig(**TINY, folder=str(tmp_path / "run")))))
-    done = launch("-m", "palslib.training", str(tmp_path / "config.json"), several=False)
+    """Without --multi_gpu, accelerate starts one process on CPUs, and says nothing; a script cannot mend that."""
+    (tmp_path / "train_all.py").write_text(TRAIN_ALL)
+    jobs = [(asdict(RunConfig(**TINY, folder=str(tmp_path / "run"))), None)]
+    done = launch(str(tmp_path / "train_all.py"), json.dumps(jobs))
     assert done.returncode == 1 and not done.stdout and not (tmp_path / "run").exists()
-    assert "started one; on CPUs too it takes --multi_gpu: accelerate launch --multi_gpu" in done.stderr
+    assert "started one; with --multi_gpu, which takes a GPU for each or CPUs alone, it starts all" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "processes"),
+    [
+        ("python3 /bin/accelerate launch --num_processes 3 -m palslib.training two.json", "3"),
+        ("python3 -m accelerate.commands.launch --cpu --num-processes=2 -m palslib.training --num_processes", "2"),
+        ("python3 /bin/accelerate-launch --num_processes 2 --num_machines 2 -m palslib.training two.json", None),
+        ("python3 /bin/accelerate launch -m palslib.training two.json", None),
+        ("bash", None),
+    ],
+)
+def test_how_many_the_launcher_was_to_start(monkeypatch, tmp_path, words, processes):
+    """As its command line says, or nothing is started: the run is then refused."""
+    (tmp_path / "cmdline").write_text(words.replace(" ", "\0") + "\0")
+    monkeypatch.setattr("palslib.processes.Path", lambda _: tmp_path / "cmdline")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION"):
+        monkeypatch.setenv(name, "no")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    calls = []
+    monkeypatch.setattr(os, "execv", lambda path, call: calls.append(call))
+    start_the_others("palslib.training", ["two.json"])
+    assert [call[call.index("--nproc_per_node") + 1 :] for call in calls] == [
+        [processes, "-m", "palslib.training", "two.json"] for _ in range(processes is not None)
+    ]
 
 
 @pytest.mark.parametrize("variables", [("MASTER_ADDR",), ("ACCELERATE_MIXED_PRECISION",), ()])
