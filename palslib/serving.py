@@ -41,7 +41,7 @@ def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tup
             f"{len(texts)} texts and tasks for {len(tasks)}: a list of texts takes one entry of tasks for each text "
             "(a name, or a list of names), or one name for all; a text by itself takes a list of names"
         )
-    rows = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+    rows = [(text,) if isinstance(text, str) or not hasattr(text, "__iter__") else tuple(text) for text in texts]
     names = [[entry] if isinstance(entry, str) else list(entry) for entry in tasks]
     for i, (row, wanted) in enumerate(zip(rows, names, strict=True)):
         if len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):

@@ -75,7 +75,8 @@ def glue_predictions(
     """Name of the file -> class numbers or scores by `idx`, of those files that the model has a task for.
 
     Args:
-        split: `test`, or `validation` for a rehearsal on labelled rows (AX has the one split `test`).
+        split: `test`, or `validation` for a rehearsal on labelled rows (AX has the one split `test`). The data
+            `synthetic` is for rehearsals; there MNLI's matched rows stand for AX.
     """
     frames, found = {}, {}
     for name in files:  # all are read before the first is predicted: a missing one shows at once
@@ -83,7 +84,10 @@ def glue_predictions(
         if file.task in model.tasks:
             part = file.split if file.config else file.split.replace("test", split)
             config = file.config or file.task
-            frame = synthetic_split(config, part) if data == "synthetic" else read_repository(data, config, part)[0]
+            if data == "synthetic":
+                frame = synthetic_split(file.task, "validation_matched" if file.config else part)
+            else:
+                frame = read_repository(data, config, part)[0]
             frames[name] = frame, f"{data} {config}/{part}"
     for name, (frame, where) in frames.items():
         found[name] = _predictions(model, model.tasks[GLUE_FILES[name].task], frame, "idx", where)

@@ -297,6 +297,8 @@ def test_dropout_is_off_and_the_mode_is_restored(served, training):
         ),
         (["a", "b", "c"], ["cola", "sst2"], r"3 texts and tasks for 2: a list of texts takes one entry of tasks"),
         (("a", "b", "c"), ["mnli"], r"row 0 .*\('a', 'b', 'c'\) is neither a text nor a pair"),
+        (["a", None], "cola", r"row 1 .*None is neither a text nor a pair"),
+        (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
     ],
 )

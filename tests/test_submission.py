@@ -158,6 +158,15 @@ def test_a_labelled_sample_read_back_scores_as_the_model_does(model, tmp_path, n
     assert len(set(said)) == len(task.labels)
 
 
+def test_a_whole_rehearsal_on_synthetic_data(model, tmp_path):
+    """MNLI's matched rows stand for AX; there are no test splits."""
+    table = write_submission(model, tmp_path, "synthetic", "validation")
+    assert table["rows"].tolist() == [120] * 9 + [146, 120]
+    assert (tmp_path / "AX.tsv").read_bytes() == (tmp_path / "MNLI-m.tsv").read_bytes()
+    with pytest.raises(ValueError, match=r"unknown split of cola 'test'.*Valid: train, validation"):
+        write_submission(model, tmp_path, "synthetic")
+
+
 def test_scores_are_from_0_to_5(tmp_path):
     scores = pd.Series([-0.2, 7.0, 2.34567], index=[4, 2, 3])
     write_submission(rows_of() | {"STS-B": scores}, tmp_path)
