@@ -39,10 +39,11 @@ class Dropout(nn.Dropout):
 
 
 def fused_attention(query, key, value, mask=None, dropout: float = 0.0, scale: float | None = None) -> torch.Tensor:
-    """Torch's `scaled_dot_product_attention`, in single steps where that is slow: on a CPU with dropout, and in bf16
-    with a gradient. query, key, value and the result are (B, H, S, w); a mask is boolean or additive."""
-    slow = dropout > 0 or (query.requires_grad and query.dtype == torch.bfloat16)
-    if query.device.type != "cpu" or not slow:
+    """Torch's `scaled_dot_product_attention`, in single steps where that is slow: on a CPU with dropout or in bf16.
+
+    query, key, value and the result are (B, H, S, w); a mask is boolean or additive, (B, 1, S, S) or (B, 1, 1, S).
+    """
+    if query.device.type != "cpu" or (dropout == 0 and query.dtype != torch.bfloat16):
         return nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
     scores = (query * (scale or query.shape[-1] ** -0.5)) @ key.transpose(-1, -2)  # (B, H, S, S)
     if mask is not None:

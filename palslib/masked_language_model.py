@@ -15,9 +15,10 @@ from transformers import BertForMaskedLM
 
 from palslib.backbones import MINBERT, load_config, load_encoder
 from palslib.config import RunConfig
-from palslib.evaluation import EVALUATION_BATCH, autocast, precision_of
+from palslib.evaluation import autocast, precision_of
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all pieces; of the chosen ones
+ROWS_MEASURED = 64  # at a time; what is masked depends on it
 HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders that `pretraining` writes
 
 
@@ -69,8 +70,8 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
     model.eval()
     with torch.inference_mode(), autocast(precision_of(config), device):
         for task, rows in data.items():
-            for i in range(0, len(rows), EVALUATION_BATCH):
-                batch = rows.batch(range(i, min(i + EVALUATION_BATCH, len(rows))))
+            for i in range(0, len(rows), ROWS_MEASURED):
+                batch = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))))
                 logits, labels = predict_chosen(model, batch, tokenizer, number_from(config.seed, task, i), device)
                 loss += cross_entropy(logits, labels, reduction="sum").item()
                 right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
