@@ -25,7 +25,7 @@ from palslib.transfer import transfer_measures
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 _BUDGETED = ("size", "inner", "heads")  # what fitting to a budget changes in a method
-_VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "recipe_options"}
+_VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe"}
 _VARIED |= {"memory", "memory_margin", "memory_over"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _FURTHER = "-mlm"
@@ -64,7 +64,9 @@ class Selection:
         memory, further = wanted.pop("gem", "off") == "on", wanted.pop("pretraining", None) == "mlm"
         if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
             return False
-        if config["recipe"] != "paper" or config["recipe_options"] or config["alpha"] is not None:
+        rate = dict(config["recipe_options"])
+        rate.pop("decay", None)  # the minBERT and GEM reports keep the rate constant
+        if config["recipe"] != "paper" or rate or config["alpha"] is not None:
             return False
         if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
             return False

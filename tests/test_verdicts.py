@@ -302,6 +302,16 @@ def test_runs_that_differ_in_anything_else_are_not_compared():
     assert compare(CLAIM, two_methods([66.0, 66.2], []) + other)[0] == "not run"
 
 
+def test_a_constant_rate_is_a_setting_of_its_own():
+    """As the minBERT and GEM reports have it; any other difference from the paper's recipe is another matter."""
+    constant = two_methods([66.0, 66.2], [64.0, 64.2], recipe_options={"decay": "constant"})
+    assert compare(CLAIM, constant)[0] == "reproduced"
+    assert compare(CLAIM, constant[:2] + two_methods([], [64.0, 64.2]))[0] == "not run"
+    assert (
+        compare(CLAIM, two_methods([66.0, 66.2], [64.0, 64.2], recipe_options={"order": "reshuffled"}))[0] == "not run"
+    )
+
+
 def test_a_setting_with_more_seeds_goes_before_one_with_fewer():
     records = two_methods([60.0], [70.0], steps=4_000) + two_methods([66.0, 66.2], [64.0, 64.2])
     kind, _, record = compare(CLAIM, records)
