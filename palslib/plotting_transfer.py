@@ -57,7 +57,8 @@ def projection_picture(g, G, margin: float = 0.0, ax: Axes | None = None) -> Axe
     colours = sns.color_palette("colorblind")
     for vector, colour, name in [*vectors, (g, colours[3], "g"), (projected, colours[0], "g̃")]:
         ax.annotate("", vector.numpy(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
-        ax.annotate(name, vector.numpy() * 1.1, color=colour, ha="center", va="center")
+        tip = vector + 0.12 * reach * vector / vector.norm().clamp(min=1e-9)
+        ax.annotate(name, tip.numpy(), color=colour, ha="center", va="center")
     ax.plot(*torch.stack([g, projected]).T.numpy(), ":", color="0.3", linewidth=1.2)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.grid(visible=False)
