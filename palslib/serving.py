@@ -121,7 +121,7 @@ class Serving:
             tokenizer: the backbone's own if none is given.
             max_length: longer rows are cut, in word pieces.
 
-        Returns a row for each text and task, texts in order: `row`, `task`, `label` (None for a score), `score` (the
+        Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
         label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
         Dropout is off, and the model's training mode is as before afterwards. Raises ValueError for an unknown task, no
         texts, a pair for a task of one text and the reverse, and lengths that differ.
