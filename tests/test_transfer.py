@@ -98,9 +98,9 @@ def test_projection_picture(margin):
     ax = projection_picture([1, -2], [[0, 1]], margin, plt.figure().add_subplot())
     tips = {text.get_text(): text.xy for text in ax.texts if text.get_text()}
     assert list(tips) == ["memory 1", "g", "g̃"]
-    np.testing.assert_allclose(
-        [tips["memory 1"], tips["g"], tips["g̃"]], 1.1 * np.array([[0, 1], [1, -2], [1, 0]]), atol=1e-8
-    )
+    beyond = 0.12 * 2.5  # the names, in the direction of the arrows
+    expected = [[0, 1 + beyond], [1 + beyond / 5**0.5, -2 - 2 * beyond / 5**0.5], [1 + beyond, 0]]
+    np.testing.assert_allclose([tips["memory 1"], tips["g"], tips["g̃"]], expected, atol=1e-8)
     ((low, high), (bottom, top)) = ax.get_xlim(), ax.get_ylim()
     assert low == bottom == -2.5 and high == top == 2.5
     shaded = ax.patches[0].get_path()
