@@ -73,7 +73,7 @@ def resident(device: torch.device) -> int:
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
 
-def start_up(rounds: int = 5, names=tuple(STARTS)) -> list[dict]:
+def start_up(rounds: int = 3, names=tuple(STARTS)) -> list[dict]:
     """What a notebook begins with, each in a Python of its own; the floor is Python alone."""
 
     def start(name: str) -> None:
