@@ -66,3 +66,14 @@ def own_figure_style():
 
     with matplotlib.rc_context():
         yield
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Sums in another number of threads have other last bits."""
+    import torch  # not above: most notebooks and the counting tests do without
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

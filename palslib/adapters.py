@@ -8,7 +8,6 @@ the record; the config has the arguments of `ablate`.
 """
 
 import itertools
-import json
 import sys
 import time
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from palslib.head_table import as_lines
 from palslib.methods import get_method
 from palslib.model import MultiTaskModel
 from palslib.names import check_name
+from palslib.paths import read_object
 from palslib.records import environment, write_record
 from palslib.tasks import get_task, load_task
 from palslib.tokens import TokenisedTask, some_rows, tokenise_task
@@ -182,7 +182,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m palslib.adapters CONFIG.json RECORD.json", file=sys.stderr)
         return 2
     try:
-        write_record(Path(arguments[1]), ablate(**json.loads(Path(arguments[0]).read_text())))
+        write_record(Path(arguments[1]), ablate(**read_object(arguments[0])))
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
         print(f"palslib.adapters: {error}", file=sys.stderr)
         return 1

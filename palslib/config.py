@@ -9,6 +9,7 @@ from pathlib import Path
 from palslib.counting import fit_budget
 from palslib.methods import Method, get_method
 from palslib.names import check_name, unknown
+from palslib.paths import read_object
 from palslib.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.tasks import TASKS, get_task
@@ -193,13 +194,7 @@ class RunConfig:
     @classmethod
     def from_file(cls, path: str | Path) -> "RunConfig":
         """From a JSON file."""
-        try:
-            values = json.loads(Path(path).read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}: not an object of parameters but a {type(values).__name__}")
-        return cls.from_dict(values)
+        return cls.from_dict(read_object(path))
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5}

@@ -1,5 +1,6 @@
 """Where things lie, whatever the working folder: pytest --nbval starts in a notebook's, papermill in its caller's."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -39,3 +40,14 @@ def write_text(path: Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_object(path: str | Path, parts: str = "parameters") -> dict:
+    """A JSON file that must hold an object of `parts`. Raises ValueError naming the file for anything else."""
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: not an object of {parts} but a {type(values).__name__}")
+    return values

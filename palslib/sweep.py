@@ -23,7 +23,7 @@ import pandas as pd
 from palslib.config import RunConfig
 from palslib.engines import TRAIN, LocalSlots, Slurm, Terms, failed, finished, log_end, run_lock
 from palslib.names import unknown
-from palslib.paths import runs_folder
+from palslib.paths import read_object, runs_folder
 from palslib.records import load_records
 
 
@@ -41,13 +41,8 @@ class Grid:
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":
         """From a JSON file. Raises ValueError naming the file for what is no grid."""
-        try:
-            values = json.loads(Path(path).read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: not JSON: {error}") from error
         types = {"base": dict, "product": dict, "runs": list}
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}: not an object of {', '.join(types)} but a {type(values).__name__}")
+        values = read_object(path, ", ".join(types))
         for name, value in values.items():
             if name not in types:
                 raise ValueError(f"{path}: {unknown('part of a grid', name, types)}")

@@ -22,14 +22,7 @@ from palslib.gem import (
 from palslib.sampling import TrainingPlan
 from palslib.training import Run, train
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sums in another number of threads have other last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensor(*values):

@@ -35,14 +35,7 @@ from palslib.training import train
 
 ATTENTION = pytest.mark.parametrize("attention", ["eager", "sdpa"])
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sums in another number of threads have other last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def ours_of(plain) -> MinBert:

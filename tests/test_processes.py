@@ -32,13 +32,7 @@ for values, stop in json.loads(sys.argv[1]):
 """
 """A script: trains one run after the other, each up to a step."""
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -94,12 +94,7 @@ def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), **options):
     return Run(config, tmp_path / "run")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def state_of(module):

@@ -81,7 +81,7 @@ os.replace(folder / "record.tmp", folder / "record.json")
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
+def one_core_each(monkeypatch):
     """Two processes of many threads each are slow on few cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 

@@ -42,14 +42,7 @@ TINY = {
     "progress": False,
 }
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sums in another number of threads have other last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(folder=None, **options):
