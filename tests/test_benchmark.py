@@ -53,6 +53,7 @@ def test_parts(done):
     ]
     assert [r["what"] for r in parts["released"]] == ["released", *precisions]
     assert {r["mean width"] for r in parts["released"] if r["what"] == "released"} == {128.0}
+    assert len({r["mean length"] for r in parts["released"]}) == 1  # the same texts
     assert all(r["mean width"] < 128 for r in parts["released"] if r["what"] != "released")
     for row in (parts["step"][0], parts["released"][0]):
         assert row["ratio"]["median"] == row["speed-up"] == row["ratio floor"] == 1
