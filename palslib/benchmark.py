@@ -84,7 +84,9 @@ class Benchmark:
     def random_bert(folder: str) -> str:
         """Puts a BERT-base of random weights into a folder, with BERT's word pieces; returns the folder."""
         from transformers import AutoModel, BertConfig
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         AutoModel.from_config(BertConfig()).save_pretrained(folder)
         load_tokenizer("minilm").save_pretrained(folder)
         return folder
