@@ -1,5 +1,6 @@
 """The README: its tree lists every file, its numbers are the records', and what it quotes exists."""
 
+import json
 import re
 import subprocess
 from statistics import fmean
@@ -103,6 +104,22 @@ def test_the_table_of_tasks_in_turn_is_the_records(line, schedule, memory):
     assert found == (str(len(runs)), " | ".join([*(f"{v:.1f}" for v in [*shown, measures["average"]]), backward]))
 
 
+def test_the_table_of_speed_is_the_record():
+    """Ratios of training steps beside those of operations, and how many times as fast as the released code's way."""
+    parts = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
+    rows = {(part, r["what"], r["precision"], r["backbone"]): r for part in ("step", "released") for r in parts[part]}
+    step = re.findall(
+        r"over one without, (\w+) \| (\S+) \(operations: (\S+)\) \| (\S+) \(operations: (\S+)\) \|", README
+    )
+    way = re.findall(r"released code's way, (\w+) \| (\S+)× \| (\S+)× \|", README)
+    assert [row[0] for row in step] == [row[0] for row in way] == ["float32", "bf16"]
+    for (precision, *ratios), (_, *times) in zip(step, way, strict=True):
+        pals = [rows["step", "pals-204", precision, backbone] for backbone in ("bert-base-uncased", "minilm")]
+        assert ratios == [f"{r:.2f}" for row in pals for r in (row["ratio"]["median"], row["ratio floor"])]
+        runs = [rows["released", precision, precision, backbone] for backbone in ("bert-base-uncased", "minilm")]
+        assert times == [f"{row['speed-up']:.1f}" for row in runs]
+
+
 def test_pictures_and_files_that_are_named_exist():
     """Links to pictures and notebooks, and the method names in the examples."""
     for path in re.findall(r"\]\((figures/[^)]+)\)", README) + re.findall(r"`(notebooks/\w+\.ipynb)`", README):
@@ -118,8 +135,8 @@ def test_the_example_says_what_it_gives():
 
 
 def test_make_lists_the_targets_that_the_readme_names():
-    """`make reproduce`, `make test` and `make lab` are what `make` says."""
+    """`make reproduce`, `make test` and the others are what `make` says."""
     said = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    named = set(re.findall(r"make (reproduce|test|lab)\b", README))
-    assert named == {"reproduce", "test", "lab"}
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", README, re.M))
+    assert named >= {"reproduce", "test", "lab", "sweep", "benchmark"}
     assert all(f"make {target} " in said for target in named)
