@@ -206,7 +206,7 @@ def _option(text: str) -> tuple[str, object]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m palslib.sweep GRID.json [options]`: 0 if every run finished, 1 if not, 2 for a grid or option amiss."""
+    """`python -m palslib.sweep GRID.json [options]`: 0 if every run finished, 1 if not, 2 for a bad grid or option."""
     parser = argparse.ArgumentParser("python -m palslib.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("grid", type=Path, help="a JSON file with base, product, runs; see palslib.sweep.Grid")
     parser.add_argument("--folder", type=Path, help="where the runs lie; by default runs/sweeps/ and the grid's name")
