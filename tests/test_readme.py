@@ -11,7 +11,7 @@ import pytest
 from palslib import METHODS, count_parameters
 from palslib.minbert_report import results_frame
 from palslib.paths import PROJECT, RECORDS
-from palslib.records import load_records, read_records
+from palslib.records import load_records, read_records, summarise
 from palslib.tasks import get_task
 from palslib.transfer import transfer_measures
 
@@ -118,6 +118,15 @@ def test_the_table_of_speed_is_the_record():
         assert ratios == [f"{r:.2f}" for row in pals for r in (row["ratio"]["median"], row["ratio floor"])]
         runs = [rows["released", precision, precision, backbone] for backbone in ("bert-base-uncased", "minilm")]
         assert times == [f"{row['speed-up']:.1f}" for row in runs]
+
+
+def test_the_scores_of_both_precisions_are_the_records():
+    """Mean and standard error of the dev average, over as many seeds as there are."""
+    found = re.search(r"(\d) seeds: ([\d.]+) ± ([\d.]+) in bf16, ([\d.]+) ± ([\d.]+) in float32", README)
+    table = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
+    shown = [f"{table.loc[p, c]:.1f}" for p in ("bf16", "float32") for c in ("mean", "standard_error")]
+    assert list(found.groups()) == [str(table["seeds"].min()), *shown]
+    assert table["seeds"].nunique() == 1
 
 
 def test_pictures_and_files_that_are_named_exist():
