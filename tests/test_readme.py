@@ -122,9 +122,8 @@ def test_the_table_of_speed_is_the_record():
 
 def test_the_scores_of_both_precisions_are_the_records():
     """Mean and standard error of the dev average, over as many seeds as there are."""
-    found = re.search(
-        r"(\d) seeds: ([\d.]+) ± ([\d.]+) in bf16, ([\d.]+) ± ([\d.]+) in float32", " ".join(README.split())
-    )
+    text = " ".join(README.split())  # the sentence goes over lines
+    found = re.search(r"(\d) seeds: ([\d.]+) ± ([\d.]+) in bf16, ([\d.]+) ± ([\d.]+) in float32", text)
     table = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
     shown = [f"{table.loc[p, c]:.1f}" for p in ("bf16", "float32") for c in ("mean", "standard_error")]
     assert list(found.groups()) == [str(table["seeds"].min()), *shown]
