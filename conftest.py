@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -60,12 +61,15 @@ def real_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_figure_style():
-    """No test draws in a style that another one set."""
+def own_figures():
+    """No test draws in a style that another one set, nor into its figure."""
     import matplotlib  # not above: it reads MPLBACKEND when it is imported
 
     with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a fixture of a whole module may have set one before this test
         yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(scope="module")

@@ -106,8 +106,10 @@ def configs(tmp_path):
 
 
 def start(arguments, **environment):
+    """A sweep in the foreground: where the tests themselves run in the background, Ctrl-C would be ignored."""
     call = [sys.executable, "-m", "palslib.sweep", *arguments]
-    return subprocess.Popen(call, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+    about = {"env": os.environ | environment, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(call, **about, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def starts(config):
