@@ -49,11 +49,11 @@ lab: $(EXTRAS)
 
 sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
 	$(check_imports)
-	@$(PY) -m palslib.sweep $(GRID) $(ARGS)
+	@$(PY) -m palslib.grid.sweep $(GRID) $(ARGS)
 
 benchmark: $(CORE)
 	$(check_imports)
-	@$(PY) -m palslib.benchmark $(ARGS)
+	@$(PY) -m palslib.benchmark.measure $(ARGS)
 
 no-grid:
 	$(error Name the grid: make sweep GRID=FILE.json)

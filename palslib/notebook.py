@@ -12,7 +12,7 @@ from IPython.display import HTML, Image, Markdown, display
 from matplotlib.figure import Figure
 from PIL import Image as Pillow
 
-from palslib.plotting import save_figure, use_style
+from palslib.figures.style import save_figure, use_style
 
 
 def begin(*packages: str) -> None:

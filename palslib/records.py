@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.backbones import MINBERT
-from palslib.counting import count_parameters
-from palslib.paths import PROJECT, RECORDS, write_text
+from palslib.bert.backbones import MINBERT
+from palslib.common import PROJECT, RECORDS, write_text
+from palslib.methods.counting import count_parameters
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
 

@@ -20,8 +20,7 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
-from palslib.names import check_name
-from palslib.paths import PROJECT, runs_folder
+from palslib.common import PROJECT, check_name, runs_folder
 
 NOTEBOOKS = PROJECT / "notebooks"
 INLINE = "module://matplotlib_inline.backend_inline"

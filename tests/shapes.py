@@ -4,8 +4,8 @@ import torch
 from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
-from palslib.methods import METHODS, Method, get_method
-from palslib.model import MultiTaskModel
+from palslib.methods.table import METHODS, Method, get_method
+from palslib.model.multi_task import MultiTaskModel
 
 D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
 """Three layers, so that halves are not whole; an odd inner size, so that a mix-up of sizes shows."""

@@ -1,0 +1,147 @@
+"""What is known of every head of a model, and the record of it: `python -m palslib.analysis.head_table FOLDER ...`.
+
+A record holds a model's heads in numbers, so that what a text says about a model too large to be committed can be
+read from a file that is. Its tables are lines of comma-separated values.
+"""
+
+import argparse
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from palslib.analysis.attention import AttentionMaps, attention_maps, head_divergences, head_statistics
+from palslib.analysis.head_removal import PER, head_importance, uniform_heads
+from palslib.bert.backbones import load_tokenizer
+from palslib.data.tasks import load_task
+from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.records import environment, read_records, write_record
+from palslib.training.evaluation import evaluate
+
+Maps = Mapping[str | None, list[AttentionMaps]]
+"""Task (None: the plain backbone) -> its maps of the same texts in the same order."""
+
+
+def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
+    """The maps of every task, and of the plain backbone, on `rows` dev examples of each task.
+
+    All are shown the same texts: a sentence and a pair differ in length and form, and so would the maps.
+    """
+    texts = []
+    for task in model.tasks.values():
+        frame = load_task(task, data, task.evaluation[0]).head(rows)
+        texts += frame[list(task.texts)].itertuples(index=False, name=None)
+    return {task: [attention_maps(model, task, tokenizer, *t) for t in texts] for task in (None, *model.tasks)}
+
+
+def head_table(maps: Maps) -> pd.DataFrame:
+    """The tasks' own heads, a row each: task, layer, head, the columns of `attention.STATISTICS` and
+
+    - `to_tasks`: Jensen–Shannon divergence from the heads of the other tasks (the mean over them, heads matched within
+      the layer), in nats; NaN where there is one task;
+    - `overlap`: with that head of BERT in the same layer that is most like it, 1 − divergence / log 2: 1 for the same
+      map, 0 for two that never look at one token. Under the same task, so that both read the same hidden states.
+
+    Raises ValueError for a model without projected attention.
+    """
+    tasks, place = [task for task in maps if task is not None], ["layer", "head"]
+    frame = head_statistics(one for task in tasks for one in maps[task]).query("kind == 'pal'").drop(columns="kind")
+    for task in tasks:
+        rows = frame["task"] == task
+        index = pd.MultiIndex.from_frame(frame.loc[rows, place])
+        others = [head_divergences(maps[task], maps[other]).query("matched") for other in tasks if other != task]
+        apart = pd.concat(others).groupby(place)["divergence"].mean() if others else pd.Series(np.nan, index)
+        bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(place)["divergence"].min()
+        frame.loc[rows, "to_tasks"] = apart.loc[index].to_numpy()
+        frame.loc[rows, "overlap"] = 1 - bert.loc[index].to_numpy() / np.log(2)
+    return frame.reset_index(drop=True)
+
+
+def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) -> pd.DataFrame:
+    """Every removal from a task, of its PAL's heads and of BERT's, on at most `rows` rows, by its first metric.
+
+    Columns as `head_importance` gives them and `removed`: one of `PER`; `pattern` where nothing was removed, but every
+    head of the PAL made to take the plain mean; `nothing` for the whole model.
+    """
+    data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
+    found = [
+        head_importance(model, task, data, kind, per, rows, **options).assign(removed=per)
+        for kind in ("pal", "bert")
+        for per in PER
+    ]
+    frame = pd.concat(found, ignore_index=True).query("metric == @metric")
+    whole = (frame["score"] - frame["change"]).iloc[0]
+    with uniform_heads(model, task):
+        flat = evaluate(model, {task: {"dev": data}}, **options)[task][metric]
+    more = {"task": task, "kind": "pal", "metric": metric, "score": [whole, flat], "change": [0.0, flat - whole]}
+    frame = pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
+    return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
+
+
+def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
+    """A table as lines of comma-separated values, which a JSON file shows one a line."""
+    whole = {name: "Int64" for name in PER["head"] if name in frame}  # else 3 becomes 3.0 beside a missing one
+    return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
+
+
+def from_lines(lines: list[str]) -> pd.DataFrame:
+    """The table again; a layer or head that a line leaves out is <NA>."""
+    frame = pd.read_csv(StringIO("\n".join(lines)))
+    return frame.astype({name: "Int64" for name in PER["head"] if name in frame})
+
+
+def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str = "float32") -> dict:
+    """The record of the heads of a saved model.
+
+    Args:
+        folder: of the model; the run's own `record.json`, if it lies above, says how it was trained.
+        data: where the dev examples come from.
+        tasks: those for which heads are removed, with at most `rows` dev rows each. The maps are those of all tasks, on
+            `texts` dev examples of each.
+    """
+    model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
+    tokenizer, known = load_tokenizer(model.backbone_name), model.tasks
+    maps = maps_of(model, tokenizer, data, texts)
+    statistics = head_statistics(one for some in maps.values() for one in some)
+    by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
+    table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
+    splits = {task: tokenise_task(known[task], tokenizer, data, known[task].evaluation[0]) for task in tasks}
+    removed = [removals(model, task, split, rows, precision=precision) for task, split in splits.items()]
+    about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
+    if above.is_file():
+        (run,) = read_records(above)
+        names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
+        known = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        about["run"] = {name: known[name] for name in names}
+    return {
+        "model": about,
+        "data": data,
+        "texts": len(maps[None]),
+        "rows": {task: min(rows, len(split)) for task, split in splits.items()},
+        "precision": precision,
+        "environment": environment(),
+        "entropy": as_lines(by_layer.reset_index(), 7),
+        "distances": as_lines(table.reset_index(), 7),
+        "removal": as_lines(pd.concat(removed)),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Writes the record of one model."""
+    parser = argparse.ArgumentParser("python -m palslib.analysis.head_table", description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="a folder with a saved model")
+    parser.add_argument("out", type=Path, help="the JSON file to write")
+    parser.add_argument("--data", default="synthetic")
+    parser.add_argument("--tasks", nargs="+", default=["sst2"], help="those for which heads are removed")
+    parser.add_argument("--rows", type=int, default=500, help="dev rows of each of these tasks, at most")
+    parser.add_argument("--texts", type=int, default=4, help="dev examples of every task for the maps")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"))
+    given = vars(parser.parse_args(arguments))
+    write_record(given.pop("out"), inspect(**given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Does a model start as its backbone, and is it as large as its closed form says? Asked of a model that was built.
+
+Within layers V^D starts at zero, LHUC's 2σ(w) at one and copies start as copies: then the adapted hidden states equal
+the backbone's bit for bit. What goes on top of BERT has no residual around it and starts at random.
+"""
+
+import pandas as pd
+import torch
+from transformers.masking_utils import create_bidirectional_mask
+
+from palslib.methods.counting import count_parameters
+from palslib.methods.table import Method, get_method
+from palslib.model.multi_task import MultiTaskModel
+
+
+@torch.no_grad()
+def final_states(model: MultiTaskModel, task: str | None, inputs: dict) -> torch.Tensor:
+    """What the pooler reads, (B, S, d): the last layer's output under a task (None: the plain backbone's), and what
+    goes on top of it."""
+    encoded = model.encode(task, **inputs, output_hidden_states=True)
+    if task is None:
+        return encoded.last_hidden_state
+    mask = create_bidirectional_mask(model.config, encoded.last_hidden_state, inputs.get("attention_mask"))
+    return model.adaptations[task].on_top(encoded.hidden_states, mask)
+
+
+def measured(model: MultiTaskModel) -> dict[str, int]:
+    """Parameters that a built model holds: each task's own by its name, and under `tasks` what all of them share beyond
+    the backbone. Heads do not count. Equal to `count_parameters(..., exact=True)`, `per_task` and `shared_by_tasks`."""
+    parts = {**model.adaptations, "tasks": model.shared}
+    return {name: sum(p.numel() for p in part.parameters()) if part else 0 for name, part in parts.items()}
+
+
+@torch.no_grad()
+def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -> None:
+    """Adds noise to all that a method adds for a task, as if it had been trained."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in filter(None, (model.adaptations[task], model.shared)):
+        for parameter in part.parameters():
+            parameter.add_(std * torch.randn(parameter.shape, generator=generator))
+
+
+def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> pd.DataFrame:
+    """A row for each method, built for one task on an encoder that keeps its weights.
+
+    Args:
+        methods: names or `Method`s.
+        encoder: in eval mode, or dropout would differ between two passes.
+        inputs: `input_ids`, `attention_mask`, `token_type_ids`, each (B, S).
+
+    Returns:
+        columns `method`; `per task, BERT-base` (closed form, without biases); `built` and `closed form` (everything
+        that the built adaptation holds, counted and computed); `starts as BERT`; `after noise` (whether the output is
+        another one after noise on all that was added).
+    """
+    rows = []
+    for method in map(get_method, methods):
+        model = MultiTaskModel(encoder, method, [task])
+        exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
+        plain, start = final_states(model, None, inputs), final_states(model, task, inputs)
+        disturb(model, task)
+        rows.append(
+            {
+                "method": method.label,
+                "per task, BERT-base": _at_bert_base(method),
+                "built": sum(measured(model).values()),
+                "closed form": exact.per_task + exact.shared_by_tasks,
+                "starts as BERT": torch.equal(start, plain),
+                "after noise": "differs" if not torch.allclose(final_states(model, task, inputs), plain) else "equal",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _at_bert_base(method: Method) -> int:
+    """The paper's count: the row of `METHODS` as published, whatever size it has on this backbone."""
+    return count_parameters(method.name).per_task

@@ -1,0 +1,84 @@
+"""What `benchmark.py` measures with: turns, device events, quartiles, the rate of matrix products, memory."""
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from palslib.training.allocator import give_back_freed_memory
+
+STARTS = {
+    "Python alone": "",
+    "import palslib": "import palslib",
+    "first cell": "from palslib.notebook import begin, show_figure, show_source, show_table; begin('torch')",
+    "a model of 8 tasks": "from palslib import TASKS, MultiTaskModel; MultiTaskModel.from_backbone('minilm', "
+    "'pals-204', list(TASKS), size=120)",
+}
+"""What a notebook begins with."""
+
+
+def spread(values) -> dict:
+    """Median and quartiles of at least one number."""
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return {"median": median, "low": low, "high": high, "times": len(values)}
+
+
+def seconds(function: Callable, device: torch.device) -> float:
+    """How long one call takes: on a GPU between two of its events, else by the clock."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        function()
+        return time.perf_counter() - began
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    function()
+    last.record()
+    torch.cuda.synchronize(device)
+    return first.elapsed_time(last) / 1000
+
+
+def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device, warm: int = 1) -> dict[str, list]:
+    """The seconds of so many calls of each function, one of each a round; `warm` rounds before do not count."""
+    times = {name: [] for name in functions}
+    for i in range(warm + rounds):
+        for name, function in functions.items():
+            spent = seconds(function, device)
+            if i >= warm:
+                times[name].append(spent)
+    return times
+
+
+def matrix_rate(device: torch.device, precision: str, rounds: int = 30) -> dict:
+    """Operations a second, two for each multiply-add, of a product as BERT-base has it; on a GPU of a larger one."""
+    n, k, m = (8192, 8192, 8192) if device.type == "cuda" else (1280, 768, 3072)
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(shape, device=device, dtype=kind) for shape in ((n, k), (k, m)))
+    times = in_turn({"product": lambda: a @ b}, rounds, device, warm=2)["product"]
+    return spread([2 * n * k * m / t for t in times])
+
+
+def resident(device: torch.device) -> int:
+    """Bytes of memory in use: on a GPU by tensors, else by this whole process (0 where the system does not say)."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    gc.collect()
+    give_back_freed_memory()
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
+
+
+def start_up(rounds: int = 3, names=tuple(STARTS)) -> list[dict]:
+    """What a notebook begins with, each in a Python of its own; the floor is Python alone."""
+
+    def start(name: str) -> None:
+        subprocess.run([sys.executable, "-c", STARTS[name]], check=True, capture_output=True)
+
+    times = in_turn({n: lambda n=n: start(n) for n in names}, rounds, torch.device("cpu"))
+    floor = float(np.median(times[names[0]]))
+    return [{"what": name, "seconds": spread(spent), "floor": floor} for name, spent in times.items()]

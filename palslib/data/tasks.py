@@ -1,0 +1,232 @@
+"""The tasks: each a row of `TASKS`, read from one of four kinds of source into one shape of table.
+
+The eight tasks of Stickland & Murray 2019, section 4: GLUE (https://gluebenchmark.com) without WNLI. Sources:
+`synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
+like that repository, or a delimited file with named text and label columns.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from palslib.common import check_name, unknown
+from palslib.data.sources import (
+    SUFFIXES,
+    check_column,
+    checked,
+    find_file,
+    labelled,
+    locate,
+    part,
+    read_delimited,
+    read_repository,
+)
+from palslib.data.synthetic import synthetic_split
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is read, predicted and measured. A task is data: a new one is a new `Task(...)`, never a new class."""
+
+    name: str
+    texts: tuple[str, ...]
+    """Columns of one text, or of two that are read as a pair."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes, in order; empty for a score to be regressed."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Names of `metrics.METRICS`; the first is the one that enters the dev average."""
+    evaluation: tuple[str, ...] = ("validation",)
+    """The splits it is evaluated on."""
+    scale: float = 5.0
+    """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
+    label: str = "label"
+    """Column of the label."""
+    separator: str = ","
+    """Between the columns, where the source is a delimited file."""
+    skip_unlabelled: bool = False
+    """Leave out rows of a delimited file whose label is an empty cell, with a warning; else they are an error."""
+
+    head: str = "linear"
+    """`linear` on the pooled [CLS]; a pair is one sequence. Or each text of a pair is encoded by itself, to h1 and h2,
+    and the head is `concatenation`, linear on [h1, h2], or `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
+    source: str = ""
+    """Name of its data set, where that is not the task's own."""
+    files: str = ""
+    """Its files in a folder of delimited ones; `{split}` stands for the split, which is `dev` for `validation`."""
+
+    def __post_init__(self):
+        check_name(f"head of task {self.name!r}", self.head, ("linear", "concatenation", "cosine"))
+        if self.apart and len(self.texts) != 2:
+            raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
+        if self.head == "cosine" and self.labels:
+            raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+
+    @property
+    def apart(self) -> bool:
+        """Whether each text of a pair is encoded by itself."""
+        return self.head != "linear"
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether a score is predicted, not a class."""
+        return not self.labels
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the task's logits; linear on [h1, h2] has one logit for two classes."""
+        return 1 if self.head == "concatenation" and len(self.labels) == 2 else len(self.labels) or 1
+
+
+def _table(*tasks: Task) -> dict[str, Task]:
+    return {task.name: task for task in tasks}
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+TASKS: dict[str, Task] = _table(
+    Task("cola", ("sentence",), ("unacceptable", "acceptable"), ("matthews", "accuracy")),
+    Task("sst2", ("sentence",), ("negative", "positive")),
+    Task("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
+    Task("stsb", ("sentence1", "sentence2"), (), ("pearson", "spearman")),
+    Task("qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), ("accuracy", "f1")),
+    Task(
+        "mnli",
+        ("premise", "hypothesis"),
+        ("entailment", "neutral", "contradiction"),
+        evaluation=("validation_matched", "validation_mismatched"),
+    ),
+    Task("qnli", ("question", "sentence"), _ENTAILMENT),
+    Task("rte", ("sentence1", "sentence2"), _ENTAILMENT),
+)
+"""The eight tasks of the paper, by name."""
+
+_SST5 = Task(
+    "sst5",
+    ("sentence",),
+    ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
+    label="sentiment",
+    separator="\t",
+    files="ids-sst-{split}*.csv",
+)
+_QUORA = Task(
+    "quora",
+    ("sentence1", "sentence2"),
+    ("not_duplicate", "duplicate"),
+    ("accuracy", "f1"),
+    label="is_duplicate",
+    separator="\t",
+    skip_unlabelled=True,  # two rows of the course's dev file have no label
+    head="concatenation",
+    files="quora-{split}*.csv",
+)
+_STS = Task(
+    "sts",
+    ("sentence1", "sentence2"),
+    (),
+    ("pearson", "spearman"),
+    scale=1.0,  # the head itself gives 0 to 5
+    label="similarity",
+    separator="\t",
+    head="cosine",
+    files="sts-{split}*.csv",
+)
+SUITES: dict[str, dict[str, Task]] = {
+    "glue": TASKS,
+    "minbert": _table(
+        _SST5,
+        _QUORA,
+        _STS,
+        replace(_QUORA, name="quora-pair", head="linear", source="quora"),
+        replace(_STS, name="sts-pair", head="linear", source="sts", scale=5.0),
+    ),
+}
+"""All tasks with a row, by data set: the paper's, and those of the minBERT report in the course's files. `-pair`: the
+same data, with a pair read as one sequence."""
+_ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
+
+
+def get_task(task: str | Task, data: str | Path = "") -> Task:
+    """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
+    (or is `data`): then its columns are `text` and `label`, and its classes those that occur."""
+    if isinstance(task, Task) or task in _ROWS:
+        return task if isinstance(task, Task) else _ROWS[task]
+    path = Path(locate(data)) if Path(locate(data)).is_file() else find_file(data, f"{task}.[ct]sv")
+    if path is None or path.stem != task:
+        found = [p.stem for p in sorted(Path(locate(data)).glob("*.[ct]sv"))] if data else []
+        raise unknown("task", task, [*_ROWS, *found])
+    return task_from_file(path)
+
+
+def task_from_file(path: str | Path, text: str = "text", label: str = "label", separator: str | None = None) -> Task:
+    """Any delimited file as a task of classification, called as the file is; the classes are those that occur, sorted.
+
+    Raises ValueError where a column is missing, a label's cell is empty, or there are fewer than two classes; the
+    separator is the suffix's (`.csv` a comma, `.tsv` a tab) if none is given.
+    """
+    path = Path(path)
+    separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
+    frame = read_delimited(path, separator)
+    task = Task(path.stem, (text,), label=label, separator=separator, files=path.name)
+    for column in (text, label):
+        check_column(frame, column, task, path.name)
+    if (empty := frame[label].str.strip() == "").any():
+        raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
+    if len(labels := sorted(set(frame[label]))) < 2:
+        raise ValueError(f"{path.name}, column {label!r}: a classification has two classes or more, not {labels}")
+    return replace(task, labels=tuple(labels))
+
+
+def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
+    """One split as a table with the task's text columns and `label` (class number, or the score itself).
+
+    Args:
+        data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
+            nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
+            its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
+            `{split}` in it is one file a split.
+
+    The table's index is the row: in a delimited file the line on which it begins, as an editor counts, elsewhere from
+    0. An empty text is a text. Raises ValueError naming source, row and column for a missing column or cell, an unknown
+    label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or
+    ConnectionError for no source.
+    """
+    task, source = get_task(task, data), locate(data)
+    name = task.source or task.name
+    if source == "synthetic":
+        frame = synthetic_split(name, split).rename(columns={"label": task.label})
+        table = checked(frame, task, f"synthetic {name}/{split}")
+    elif path := _file(task, source, split):
+        table = checked(labelled(read_delimited(path, task.separator), task, path.name), task, path.name, "line")
+        if "{split}" not in source + task.files:
+            table = part(table, task, split)
+    else:
+        frame, features = read_repository(source, name, split)
+        names = getattr(features.get(task.label), "names", None)
+        if names is not None and tuple(names) != task.labels:
+            where = f"{source} {name}/{split}"
+            raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
+        table = checked(frame, task, f"{source} {name}/{split}")
+    if table.empty:
+        raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
+    return table
+
+
+def _file(task: Task, source: str, split: str) -> Path | None:
+    """The delimited file that a source means, or None where it is a repository."""
+    if "{split}" in source or Path(source).is_file():
+        path = Path(source.replace("{split}", split))
+        if not path.is_file():
+            raise FileNotFoundError(f"no data file {str(path)!r} for task {task.name!r}")
+        return path
+    if not task.files:
+        return None
+    pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
+    if path := find_file(source, pattern):
+        return path
+    if Path(source).is_dir():
+        names = ", ".join(sorted(p.name for p in Path(source).iterdir())) or "nothing"
+        raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
+    raise FileNotFoundError(
+        f"task {task.name!r} is read from a folder of delimited files, and {source!r} is none: data='synthetic' needs "
+        f"no files, or PALSLIB_DATA=FOLDER, where FOLDER/{source} has {pattern}"
+    )

@@ -1,0 +1,154 @@
+"""Tokenised splits, kept in an Arrow file and read without Python loops, and the batches made from them."""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from palslib.common import runs_folder
+from palslib.data.tasks import Task, get_task, load_task
+
+
+@dataclass(frozen=True)
+class TokenisedTask:
+    """One split of one task as word pieces: all rows end to end, and where each begins."""
+
+    task: Task
+    input_ids: np.ndarray
+    """Word pieces of all rows, one after the other."""
+    token_type_ids: np.ndarray
+    """0 in the first text, 1 in the second, like `input_ids`."""
+    offsets: np.ndarray
+    """Row i lies at offsets[i]:offsets[i + 1]; (rows + 1,). Of a task that encodes the texts of a pair apart, first
+    texts are rows 0 to N - 1 here, and second texts rows N to 2N - 1."""
+    labels: np.ndarray
+    """Class numbers, or scores divided by the task's scale."""
+    cut: int
+    """Rows that were longer than the limit and lost their end."""
+    pad_token_id: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Word pieces of every row, (N,); of both its texts where they are encoded apart."""
+        return np.diff(self.offsets).reshape(-1, len(self)).sum(0)
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Where rows lie among `offsets`: first texts, then second texts where they are encoded apart."""
+        return np.concatenate([rows, rows + len(self)]) if self.task.apart else np.asarray(rows)
+
+    def batch(self, rows: np.ndarray, width: int | None = None, multiple: int = 1) -> dict:
+        """Rows as tensors `input_ids`, `attention_mask`, `token_type_ids` (B, S) and `labels` (B,); (2B, S), first
+        texts then second texts, where they are encoded apart.
+
+        Args:
+            width: S; by default the longest row's length, rounded up to a `multiple`. Never cuts.
+        """
+        import torch
+
+        rows = np.asarray(rows)
+        places = self._places(rows)
+        starts, lengths = self.offsets[places], np.diff(self.offsets)[places]
+        width = max(width or 0, -(-int(lengths.max()) // multiple) * multiple)
+        filled = np.arange(width) < lengths[:, None]  # (B, S)
+        places = (starts[:, None] + np.arange(width))[filled]
+        ids = np.full(filled.shape, self.pad_token_id, dtype=np.int64)
+        types = np.zeros(filled.shape, dtype=np.int64)
+        ids[filled], types[filled] = self.input_ids[places], self.token_type_ids[places]
+        return {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(filled.astype(np.int64)),
+            "token_type_ids": torch.from_numpy(types),
+            "labels": torch.from_numpy(self.labels[rows]),
+        }
+
+
+def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
+    """At most so many rows, evenly spread over the split: some splits are sorted by source."""
+    if len(data) <= most:
+        return data
+    rows = np.linspace(0, len(data) - 1, most).round().astype(int)
+    texts = data._places(rows)
+    places = np.concatenate([np.arange(data.offsets[i], data.offsets[i + 1]) for i in texts])
+    ids, types = data.input_ids[places], data.token_type_ids[places]
+    offsets = np.concatenate([[0], np.cumsum(np.diff(data.offsets)[texts])])
+    return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
+
+
+def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
+    digest = hashlib.sha256()
+    digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    rules = tokenizer.backend_tokenizer
+    rules.no_truncation()  # else the key would depend on what the latest call, whatever it was, left here
+    rules.no_padding()
+    digest.update(rules.to_str().encode())
+    digest.update(repr((task, max_length)).encode())
+    return digest.hexdigest()[:24]
+
+
+def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> pa.Table:
+    texts = [frame[column].tolist() for column in task.texts]
+    if task.apart:
+        texts = [texts[0] + texts[1]]
+    whole = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, verbose=False)
+    cut = sum(len(row) > max_length for row in whole["input_ids"])
+    if cut:
+        whole = tokenizer(
+            *texts, truncation=True, max_length=max_length, return_token_type_ids=True, return_attention_mask=False
+        )
+    labels = frame["label"].to_numpy()
+    if task.is_regression:
+        labels = (labels / task.scale).astype(np.float32)
+    table = pa.table(
+        {
+            "input_ids": pa.array(whole["input_ids"], pa.list_(pa.int32())),
+            "token_type_ids": pa.array(whole["token_type_ids"], pa.list_(pa.int8())),
+            "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # a pair's two texts have one
+        }
+    )
+    return table.combine_chunks().replace_schema_metadata({"cut": str(cut)})
+
+
+def tokenise_task(
+    task: str | Task, tokenizer, data: str = "synthetic", split: str = "train", max_length: int = 128
+) -> TokenisedTask:
+    """Loads a split, tokenises it once and keeps the result under `runs/cache/`; later calls map the file.
+
+    Pairs become [CLS] first [SEP] second [SEP], or each text by itself where the task encodes them apart; a row over
+    `max_length` word pieces is cut, longest text first, and counted. The file's name depends on texts, labels,
+    tokenizer and limit, so nothing stale is ever read.
+    """
+    task = get_task(task, data)
+    frame = load_task(task, data, split)
+    path = runs_folder() / "cache" / f"{task.name}-{split}-{_key(frame, task, tokenizer, max_length)}.arrow"
+    if not path.exists():
+        _write(path, _tokenise(frame, task, tokenizer, max_length))
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
+    return TokenisedTask(
+        task,
+        ids.values.to_numpy(),
+        types.values.to_numpy(),
+        ids.offsets.to_numpy().astype(np.int64),
+        labels.to_numpy()[: len(frame)],
+        int(table.schema.metadata[b"cut"]),
+        tokenizer.pad_token_id,
+    )
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with pa.ipc.new_file(str(temporary), table.schema) as writer:
+            writer.write_table(table)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

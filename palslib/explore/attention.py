@@ -1,0 +1,125 @@
+"""Type a sentence or a pair and see where the heads look: BERT's and the PALs', of two tasks side by side."""
+
+from dataclasses import replace
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
+from palslib.common import check_name
+from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
+from palslib.figures.heads import attention_map, head_grid
+from palslib.figures.style import TASK_LABELS
+
+MOST_TOKENS = 32  # that can be read along an axis
+_KINDS = {"BERT's": "bert", "the PAL's": "pal"}
+
+
+def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> list[list[str]]:
+    """One head's statistics under each of two tasks, and how far apart the two maps are (Jensen–Shannon)."""
+    chosen = []
+    for maps in sides:
+        weights = maps.layer(kind, layer)[head]
+        place = maps.layers[kind].index(layer)
+        one = maps.of(kind)[place : place + 1, head : head + 1]
+        chosen.append((weights, replace(maps, weights={kind: one}, layers={kind: (layer,)})))
+    frames = [head_statistics(maps).iloc[0] for _, maps in chosen]
+    rows = [
+        [words, *(f"{f[name]:.3f}" if f[name] == f[name] else "–" for f in frames)]
+        for name, words in STATISTICS.items()
+    ]
+    apart = js_divergence(chosen[0][0], chosen[1][0]).mean()
+    return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
+
+
+def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, titles: list[str], figure: Figure):
+    """One head's map under each of several tasks, in one scale of colours; the first 32 tokens of long texts."""
+    shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
+    axes = figure.subplots(1, len(sides))
+    for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
+        tokens = [token for token, real in zip(maps.tokens, maps.real, strict=True) if real][:MOST_TOKENS]
+        attention_map(weights, tokens, ax, max(w.max() for w in shown), bar=False).set_title(title)
+    axes[1].set(ylabel="", yticks=[])
+    figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
+
+
+def explore_attention(
+    model,
+    tokenizer,
+    text: str = "The doctor asked the nurse a question.",
+    pair: str = "She answered it.",
+    task: str | None = None,
+) -> Explorer:
+    """Choose task, layer and head, and a second task to compare with.
+
+    Args:
+        model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
+        pair: the second text; empty for none.
+        task: the first to be shown, by default the model's first.
+
+    The whole text is read, up to the backbone's limit; the maps show its first 32 tokens and say so.
+    """
+    tasks = list(model.tasks)
+    task = check_name("task of this model", task or tasks[0], tasks)
+    words = {TASK_LABELS.get(name, name): name for name in tasks}
+    limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
+    line = {"continuous_update": False, "layout": {"width": "664px"}}
+    c = {
+        "text": widgets.Text(text, description="text", **line),
+        "pair": widgets.Text(pair, description="second", placeholder="none", **line),
+        "task": dropdown("task", words, task),
+        "other": dropdown("beside", words, next((name for name in tasks if name != task), task)),
+        "kind": dropdown("heads", _KINDS, "bert"),
+        "layer": slider("layer", 0, 0, 0, continuous_update=False),
+        "head": slider("head", 0, 0, 0, continuous_update=False),
+    }
+    note, numbers = widgets.HTML(), widgets.HTML()
+    maps_picture, heads_picture = (
+        Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04),
+        Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3),
+    )
+    shown = [note, maps_picture, numbers, heads_picture]
+    explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
+    kept: dict[tuple, AttentionMaps] = {}  # of the latest text, so that another head needs no forward pass
+
+    def maps_of(name: str) -> AttentionMaps:
+        texts = (c["text"].value, c["pair"].value or None)
+        if any(key[1:] != texts for key in kept):
+            kept.clear()
+        if (name, *texts) not in kept:
+            kept[name, *texts] = attention_maps(model, name, tokenizer, *texts, max_length=limit)
+        return kept[name, *texts]
+
+    def fit(maps: AttentionMaps, kind: str) -> None:
+        """Layers and heads that there are."""
+        heads, layers = maps.of(kind).shape[1], maps.layers[kind]
+        with explorer.held():
+            c["layer"].min, c["layer"].max = min(c["layer"].min, layers[0]), max(c["layer"].max, layers[-1])
+            c["layer"].value = min(max(c["layer"].value, layers[0]), layers[-1])
+            c["layer"].min, c["layer"].max, c["head"].max = layers[0], layers[-1], heads - 1
+
+    def update():
+        sides = [maps_of(c["task"].value), maps_of(c["other"].value)]
+        fit(sides[0], c["kind"].value)
+        kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
+        names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
+        titles = [f"{name}: layer {layer}, head {head}" for name in names]
+        maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
+        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
+        heads = {f"All heads of layer {layer}, {names[0]}": sides[0].layer(kind, layer)[:, :MOST_TOKENS, :MOST_TOKENS]}
+        heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
+
+        whole = len(tokenizer(c["text"].value, c["pair"].value or None, verbose=False)["input_ids"])
+        size = int(sides[0].real.sum())
+        notes = [f"{size} tokens"]
+        if whole > size:
+            notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
+        if size > MOST_TOKENS:
+            notes.append(f"the maps show the first {MOST_TOKENS}; the numbers are of all")
+        if not (c["text"].value + c["pair"].value).strip():
+            notes.append("type a sentence: these are the special tokens alone")
+        if kind == "pal" and sides[0].name != sides[1].name:
+            notes.append("heads of the same number of two tasks' PALs are no counterparts")
+        note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
+
+    return explorer.follow(update)

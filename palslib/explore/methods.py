@@ -1,0 +1,202 @@
+"""Explorers for JupyterLab: what a method adds, what it costs, and what a schedule draws, live.
+
+Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
+What trains a model or looks into a trained one is in `explore_training.py` and `explore_attention.py`.
+"""
+
+import re
+from html import escape
+
+import ipywidgets as widgets
+import pandas as pd
+
+from palslib.common import check_name
+from palslib.data.tasks import TASKS
+from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
+from palslib.figures.diagrams import draw_layer
+from palslib.figures.style import TASK_LABELS, budget_bar, plan_panels
+from palslib.ledger.paper import GLUE_TRAIN_SIZES
+from palslib.methods.counting import BACKBONES, PAPER_BUDGET, ParameterCount, count_parameters, fit_budget
+from palslib.methods.table import METHODS, Method, get_method
+from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
+
+STEPS_PER_EPOCH = 2_400  # of the paper, section 3.4
+LARGEST_SIZE = 1_020  # where the sliders for s end
+_SHARING = {
+    "one pair for a task's layers": "layers",
+    "a pair for each layer": "none",
+    "a pair a layer, for all tasks": "tasks",
+    "one pair for all": "layers and tasks",
+}
+
+
+def explore_architecture(method: str = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+    """Choose a method: the layer with what it adds, where, and with which sizes (`drawing.draw_layer`)."""
+    controls = {"method": dropdown("method", list(METHODS), method)}
+    controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
+    image, text = Picture(5.4, 3.3), widgets.HTML()
+
+    def update():
+        count = count_parameters(controls["method"].value, controls["backbone"].value)
+        rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
+        each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
+        image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
+        text.value = f"{each}<p>{_ratio(count)}</p>"
+
+    shown = widgets.HBox([image, text], layout={"flex_flow": "row wrap", "align_items": "center"})
+    return Explorer("architecture", controls, [["method", "backbone"]], [shown]).follow(update)
+
+
+def _ratio(count: ParameterCount) -> str:
+    return (
+        f'<b class="palslib-added">{count.added:,}</b> added for {count.num_tasks} tasks: '
+        f'<b class="palslib-ratio">{count.ratio:.3f}</b> times {count.backbone.name}'
+    )
+
+
+def parts_frame(count: ParameterCount) -> pd.DataFrame:
+    """A row for each part of a count: part, formula, owner, `each` (its size for one owner) and `parameters` (for all
+    tasks, less what it replaces in the backbone). The `parameters` sum to `count.added`."""
+    rows = [
+        {
+            "part": t.part,
+            "formula": t.formula,
+            "owner": {"task": "each task", "tasks": "all tasks"}[t.owner],
+            "each": t.value,
+            "parameters": t.value * (count.num_tasks if t.owner == "task" else 1),
+        }
+        for t in count.terms
+        if t.owner != "replaced"
+    ]
+    frame = pd.DataFrame(rows, columns=["part", "formula", "owner", "each", "parameters"])
+    replaced = sum(t.value for t in count.terms if t.owner == "replaced")
+    if replaced:
+        frame.loc[frame.index[-1], "parameters"] -= replaced  # the term that replaces it comes last
+    return frame
+
+
+def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
+    """The paper's budget on a backbone, and what it allows."""
+    budget = PAPER_BUDGET * BACKBONES[backbone].parameters // BACKBONES["bert-base-uncased"].parameters
+    if not method.has_size:
+        return budget, ""
+    try:
+        largest = fit_budget(method, backbone, tasks)
+    except ValueError:
+        return budget, " (no s fits it)"
+    heads = f" with {largest.heads} heads" if largest.heads != method.heads else ""
+    return budget, f" (largest s: <b>{largest.size}</b>{heads})"
+
+
+def explore_parameters(method: str = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+    """Sliders for s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
+    c = {
+        "method": dropdown("method", list(METHODS), method),
+        "backbone": dropdown("backbone", list(BACKBONES), backbone),
+        "size": slider("s", 204, 1, LARGEST_SIZE),
+        "tasks": slider("tasks", 8, 1, 32),
+        "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
+        "sharing": dropdown("V^E, V^D", _SHARING, "layers"),
+    }
+    numbers, image = widgets.HTML(), Picture(1.5, left=0.01, right=0.72, bottom=0.36, top=0.96)
+    rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
+    explorer = Explorer("parameters", c, rows, [numbers, image])
+
+    def reset(change=None):
+        """The method's own options, with those that it does not take greyed out; s goes in steps of the heads."""
+        m = get_method(c["method"].value)
+        step = m.heads or 1
+        with explorer.held():
+            c["size"].min, c["size"].step, c["size"].max = step, step, LARGEST_SIZE // step * step
+            c["size"].value, c["layers"].value, c["sharing"].value = m.size or step, m.layers, m.sharing
+        for name in ("size", "layers", "sharing"):
+            c[name].disabled = not m.takes(name)
+
+    def update():
+        m = get_method(c["method"].value)
+        m = m.with_options(**{n: c[n].value for n in ("size", "layers", "sharing") if m.takes(n)})
+        count = count_parameters(m, c["backbone"].value, c["tasks"].value)
+        budget, allows = _budget(m, c["backbone"].value, c["tasks"].value)
+        parts = parts_frame(count)
+        rows = [[p.part, p.formula, f"{p.each:,}", p.owner, f"{p.parameters:,}"] for p in parts.itertuples()]
+        rows.append(["together", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
+        image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
+        inside = "within" if count.added <= budget else "over"
+        numbers.value = (
+            f"{table(['part', 'formula', 'each', 'owned by', 'for all tasks'], rows, 'terms')}<p>{_ratio(count)}, "
+            f"<b>{inside}</b> the budget of {budget:,}{allows}</p>"
+        )
+
+    c["method"].observe(reset, "value")
+    reset()
+    return explorer.follow(update)
+
+
+# ------------------------------------------------------------------------------------------------------------ schedules
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """`rte=2,490 cola=8551` as a dictionary in the tasks' own order. Raises ValueError saying what is wrong.
+
+    >>> parse_sizes("rte=2,490 cola=8551")
+    {'cola': 8551, 'rte': 2490}
+    """
+    sizes = {}
+    for word in re.split(r"[\s;]+", text.strip().strip(",;")):
+        task, sign, number = word.strip(",").partition("=")
+        digits = number.replace(",", "").replace("_", "")
+        if not sign or not re.fullmatch(r"[0-9]{1,12}", digits):
+            raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
+        check_name("task", task, TASKS)
+        if task in sizes:
+            raise ValueError(f"task {task!r} is there twice")
+        sizes[task] = int(digits)
+    return {task: sizes[task] for task in TASKS if task in sizes}
+
+
+def plan_frame(plan: TrainingPlan, step: int = 0) -> pd.DataFrame:
+    """A row for each task: examples, probability at a step, steps expected and drawn in all, passes over its data."""
+    columns = [plan.sizes, plan.probabilities(step), plan.expected_steps(), plan.drawn_steps(), plan.passes()]
+    names = ["examples", "probability", "expected", "drawn", "passes"]
+    frame = pd.DataFrame({name: pd.Series(column) for name, column in zip(names, columns, strict=True)})
+    return frame.rename_axis("task").reset_index()
+
+
+def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_TRAIN_SIZES) -> Explorer:
+    """Schedule, α, E, epoch and data sizes: probabilities, steps by task, and passes over each task's data.
+
+    An epoch is the paper's 2,400 steps of 32 examples, so E epochs are 2,400 E steps.
+    """
+    text = " ".join(f"{task}={sizes[task]}" for task in TASKS if task in sizes)
+    c = {
+        "schedule": dropdown("schedule", list(MIXED), schedule),
+        "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
+        "epochs": slider("E", PAPER_EPOCHS, 1, 50),
+        "epoch": slider("epoch e", 1, 1, PAPER_EPOCHS),
+        "seed": slider("seed", 0, 0, 20),
+        "sizes": widgets.Text(text, description="examples", continuous_update=False, layout={"width": "664px"}),
+    }
+    numbers, image = widgets.HTML(), Picture(2.5, left=0.09, right=0.99, bottom=0.22, top=0.96, wspace=0.25)
+    rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]
+    explorer = Explorer("schedules", c, rows, [numbers, image])
+
+    def update():
+        name, epochs = c["schedule"].value, c["epochs"].value
+        with explorer.held():
+            c["epoch"].max = epochs
+        c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
+        c["alpha"].layout.visibility = "hidden" if c["alpha"].disabled else "visible"  # its number would be wrong
+        alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
+        plan = TrainingPlan(parse_sizes(c["sizes"].value), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
+        frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
+        lines = []
+        for row in frame.itertuples():
+            steps_and_passes = [f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"]
+            lines.append([TASK_LABELS[row.task], f"{row.examples:,}", f"{row.probability:.4f}", *steps_and_passes])
+        lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
+        headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
+        now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""
+        image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
+        numbers.value = f"<p>{escape(SCHEDULES[name])}{now}</p>{table(headers, lines, 'plan')}"
+
+    return explorer.follow(update)

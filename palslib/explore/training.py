@@ -1,0 +1,158 @@
+"""Start, watch and stop a small run from a notebook, in a thread of its own so that the notebook stays free.
+
+Stopping keeps a checkpoint, and starting the same run again goes on from there: it ends with the weights that it would
+have had anyway (`training.train`). Dropout draws from the process's one random generator, so of all explorers in a
+kernel one trains at a time.
+"""
+
+import threading
+import time
+from dataclasses import replace
+
+import ipywidgets as widgets
+import pandas as pd
+
+from palslib.data.tasks import TASKS
+from palslib.explore.widgets import Explorer, Picture, dropdown, table
+from palslib.figures.style import TASK_LABELS, learning_curves, step_losses
+from palslib.methods.table import METHODS
+from palslib.plan.config import RunConfig
+from palslib.plan.sampling import SCHEDULES
+from palslib.records import history_frame
+
+_ONE_AT_A_TIME = threading.Lock()
+_SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes a tenth of a second, which a small run would feel
+
+
+def losses_frame(tasks: list[str], losses: list[float]) -> pd.DataFrame:
+    """A row for each step: step (from 1), task and loss."""
+    steps = range(1, len(losses) + 1)
+    return pd.DataFrame({"step": steps, "task": tasks[: len(losses)], "loss": losses})
+
+
+def main_scores(history: list[dict]) -> pd.DataFrame:
+    """Learning curves of each task's first metric and of the dev average, from a run's or a record's history."""
+    frame = history_frame({"history": history})
+    main = {name: task.metrics[0] for name, task in TASKS.items()} | {"average": "dev"}
+    return frame[frame["task"].map(main) == frame["metric"]] if len(frame) else frame
+
+
+def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
+    """Loss by task on the left, dev scores on the right; either may still be empty."""
+    step_losses(losses, axes[0])
+    if len(scores):
+        learning_curves(scores, axes[1])
+    else:
+        axes[1].set(xlabel="training step", ylabel="dev score (%)", xticks=[], yticks=[])
+        axes[1].text(0.5, 0.5, "not evaluated yet", ha="center", va="center", transform=axes[1].transAxes)
+        axes[1].legend(*axes[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+class _Session:
+    """One explorer's run: its thread, the wish to stop it, and what is shown."""
+
+    def __init__(self, config: RunConfig):
+        self.config, self.thread, self.stop, self.shown_at = config, None, threading.Event(), 0.0
+        number = {"layout": {"width": "200px"}}
+        controls = {
+            "method": dropdown("method", list(METHODS), config.method),
+            "schedule": dropdown("schedule", list(SCHEDULES), config.schedule),
+            "steps": widgets.BoundedIntText(config.steps, 1, 100_000, description="steps", **number),
+            "seed": widgets.BoundedIntText(config.seed, 0, 10_000, description="seed", **number),
+            "start": widgets.Button(description="Start", button_style="primary"),
+            "stop": widgets.Button(description="Stop", disabled=True),
+        }
+        self.bar = widgets.IntProgress(description="step", layout={"width": "664px"})
+        self.numbers, self.picture = widgets.HTML(), Picture(2.6)
+        rows = [["method", "schedule"], ["steps", "seed", "start", "stop"]]
+        self.explorer = Explorer("training", controls, rows, [self.bar, self.numbers, self.picture])
+        self.explorer.session = self
+        controls["start"].on_click(lambda _: self.start())
+        controls["stop"].on_click(lambda _: self.ask_to_stop())
+        self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start goes on.")
+
+    def start(self) -> None:
+        """Begins or resumes; what makes no sense is said, not raised."""
+        c = self.explorer.controls
+        names = ("method", "schedule", "steps", "seed")
+        try:
+            config = replace(self.config, progress=False, **{name: c[name].value for name in names})
+            config.resolved_method()
+        except ValueError as error:
+            return self.explorer.say(str(error), wrong=True)
+        if not _ONE_AT_A_TIME.acquire(blocking=False):
+            return self.explorer.say("another explorer of this kernel is training; stop it first")
+        self.stop.clear()
+        self.bar.max, self.bar.value = config.steps, 0
+        self._running(True)
+        self.explorer.say("loading data and model")
+        self.thread = threading.Thread(target=self._train, args=(config,), daemon=True)
+        self.thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Stops after the step that is being computed."""
+        self.stop.set()
+        self.explorer.say("stopping after this step")
+
+    def _running(self, running: bool) -> None:
+        for name, control in self.explorer.controls.items():
+            control.disabled = running != (name == "stop")
+
+    def _train(self, config: RunConfig) -> None:
+        from palslib.training.loop import train
+
+        try:
+            record = train(config, on_step=self._on_step)
+            if record["status"] == "stopped":
+                said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept, Start goes on"
+            else:
+                self._show_record(record)
+                average = record["results"]["last"]["dev_average"]
+                said = f"finished: dev average {average:.1f} after {config.steps:,} steps; another seed is another run"
+            self.explorer.say(said)
+        except Exception as error:  # of a thread nobody would see it
+            self.explorer.say(f"{type(error).__name__}: {error}")
+        finally:
+            self._running(False)
+            _ONE_AT_A_TIME.release()
+
+    def _on_step(self, run) -> bool:
+        stop = self.stop.is_set()
+        last = stop or run.step == run.config.steps
+        if last or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
+            run.read_losses()
+            losses, drawn = losses_frame(run.plan.tasks, run.losses), run.plan.drawn_steps(run.step)
+            self._show(losses, run.history, drawn, run.config.batch_size)
+            self.bar.value, self.shown_at = run.step, time.monotonic()
+            if not stop:
+                self.explorer.say(f"training: step {run.step:,} of {run.config.steps:,}")
+        return not stop
+
+    def _show_record(self, record: dict) -> None:
+        """The end of a run; of one that had finished before, only its history is known, not every step."""
+        config = record["config"]
+        if self.bar.value < config["steps"]:
+            points = [(p["step"], task, loss) for p in record["history"] for task, loss in p["loss"].items()]
+            losses = pd.DataFrame(points, columns=["step", "task", "loss"])
+            self._show(losses, record["history"], record["sampling"]["drawn"], config["batch_size"])
+        self.bar.value = config["steps"]
+
+    def _show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
+        """Table and picture. Scores are in percent."""
+        latest = losses.groupby("task")["loss"].last()
+        scores = history[-1]["scores"] if history else {}
+        rows = []
+        for task, steps in drawn.items():
+            metric = TASKS[task].metrics[0]
+            score = f"{scores[task][metric]:.1f} ({metric})" if scores else "–"
+            loss = f"{latest[task]:.3f}" if task in latest else "–"
+            rows.append([TASK_LABELS[task], f"{steps:,}", f"{steps * batch_size:,}", loss, score])
+        headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
+        self.numbers.value = table(headers, rows, "run")
+        self.picture.draw(lambda figure: draw_progress(losses, main_scores(history), figure.subplots(1, 2)))
+
+
+def explore_training(config: RunConfig | None = None) -> Explorer:
+    """Start, watch and stop a run of this config (by default the preset `smoke`), with its method, schedule, steps and
+    seed to be chosen. It lies where `train(config)` would put it."""
+    return _Session(config or RunConfig.from_dict({"preset": "smoke"})).explorer

@@ -1,0 +1,125 @@
+"""What every explorer is made of: a box of controls with results that follow them, pictures, tables.
+
+All of it is plain ipywidgets, with pictures made in the kernel, so nothing is fetched from anywhere.
+"""
+
+import io
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from html import escape
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from palslib.figures.style import PAGE_WIDTH
+
+
+class Explorer(widgets.VBox):
+    """Controls, a line for messages, and results that follow them. All state is the instance's own."""
+
+    def __init__(self, name: str, controls: dict[str, widgets.Widget], rows: list[list[str]], results: list):
+        """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
+        self.name, self.controls, self._held = name, controls, False
+        self.message, self.results = widgets.HTML(), widgets.VBox(results)
+        self.update: Callable[[], None] = lambda: None
+        lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
+        super().__init__([*lines, self.message, self.results])
+        self.add_class("palslib-explore")
+        self.add_class(f"palslib-explore-{name}")
+        self.message.add_class("palslib-message")
+
+    def follow(self, update: Callable[[], None]) -> "Explorer":
+        """Calls `update` now and after every change of a control; a ValueError is shown in place, not raised.
+
+        An update sets pictures before numbers: whoever sees new numbers sees the new picture too.
+        """
+        self.update = update
+        for control in self.controls.values():
+            control.observe(self.refresh, "value")
+        self.refresh()
+        return self
+
+    def refresh(self, change=None) -> None:
+        """Brings the results up to date; where that is impossible they are hidden, for stale numbers are wrong ones."""
+        if self._held:
+            return
+        try:
+            self.update()
+        except ValueError as error:
+            self.say(str(error), wrong=True)
+        else:
+            self.say("")
+
+    def say(self, text: str, wrong: bool = False) -> None:
+        """Shows a message above the results; `wrong` hides them."""
+        colour = "var(--jp-error-color1, #b00020)" if wrong else "inherit"
+        self.message.value = f'<span style="color: {colour}">{escape(text)}</span>' if text else ""
+        self.results.layout.visibility = "hidden" if wrong else "visible"
+
+    @contextmanager
+    def held(self):
+        """Within the block changes of controls do not update anything."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def __repr__(self) -> str:
+        """What stands in the page where no widget can: on GitHub, in print."""
+        return f"Explorer of {self.name}: run this cell in JupyterLab to use it."
+
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        """With PALSLIB_STATIC set, as `make notebooks` does, the words alone: a stored view would be a hole."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if os.environ.get("PALSLIB_STATIC"):
+            del bundle["application/vnd.jupyter.widget-view+json"]
+        return bundle
+
+
+class Picture(widgets.Image):
+    """A picture of a fixed size in inches, drawn anew on a figure that pyplot never sees.
+
+    Args:
+        margins: places of left, right, bottom and top as fractions of the figure, and gaps `wspace` and `hspace`.
+            Without them the figure finds its own layout, which takes twice the time.
+    """
+
+    def __init__(self, height: float, width: float = PAGE_WIDTH, **margins: float):
+        super().__init__(format="png", layout={"width": f"{width:g}in", "height": "auto", "max_width": "100%"})
+        self.inches, self.margins = (width, height), margins
+
+    def draw(self, draw: Callable[[Figure], object]) -> None:
+        """Shows what `draw` puts on an empty figure."""
+        figure, file = Figure(figsize=self.inches, layout="none" if self.margins else "constrained"), io.BytesIO()
+        if self.margins:
+            figure.subplots_adjust(**self.margins)
+        draw(figure)
+        figure.savefig(file, format="png", dpi=144)
+        self.value = file.getvalue()
+
+
+def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
+    """An HTML table; the first column is text, the others are numbers, set to the right."""
+    style = (
+        "padding: 1px 12px 1px 0; line-height: 1.4; border-bottom: 1px solid var(--jp-border-color2, #ddd); text-align"
+    )
+
+    def line(cells, tag):
+        sides = ["left"] + ["right"] * (len(cells) - 1)
+        row = (f'<{tag} style="{style}: {side}">{escape(c)}</{tag}>' for c, side in zip(cells, sides, strict=True))
+        return f"<tr>{''.join(row)}</tr>"
+
+    body = line(headers, "th") + "".join(line(row, "td") for row in rows)
+    return f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
+
+
+def dropdown(label: str, options, value) -> widgets.Dropdown:
+    """A choice from a list; `options` are values, or a dictionary of words and values."""
+    return widgets.Dropdown(options=options, value=value, description=label, layout={"width": "330px"})
+
+
+def slider(label: str, value: int, low: int, high: int, **options) -> widgets.IntSlider:
+    """A slider for a whole number."""
+    return widgets.IntSlider(value, low, high, description=label, layout={"width": "330px"}, **options)

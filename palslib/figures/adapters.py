@@ -1,0 +1,58 @@
+"""Figures of adapters: what those of each span of layers are worth, and which layers a task reads."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from palslib.figures.style import TASK_COLOURS, TASK_LABELS
+
+
+def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | None = None) -> Axes:
+    """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
+
+    On the diagonal one layer is without, in the upper right corner all are.
+
+    Args:
+        frame: columns `first`, `last` and `change` (percent of the whole), as `adapters.ablation_frame` gives it for
+            one task.
+        most: the change of the strongest colours, by default the frame's largest. Give one to maps that are compared.
+    """
+    ax = ax or plt.gca()
+    table = frame.pivot(index="first", columns="last", values="change").astype(float)
+    most = most or np.nanmax(np.abs(table.to_numpy()), initial=0) or 1.0  # of zeros alone, any scale
+    size = {"size": float(np.clip(60 / len(table), 4.5, 9))}
+    sns.heatmap(
+        table,
+        cmap="vlag_r",
+        vmin=-most,
+        vmax=most,
+        annot=True,
+        annot_kws=size,
+        fmt=".1f",
+        square=True,
+        cbar=False,
+        ax=ax,
+    )
+    ax.grid(visible=False)
+    ax.tick_params(rotation=0, length=0)
+    ax.set(xlabel="last layer without", ylabel="first layer without")
+    return ax
+
+
+def mix_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """The learned weight of each layer's states in a task's features; they sum to 1 over a task's layers.
+
+    Args:
+        frame: columns `task`, `layer` (0 is the embeddings) and `weight`.
+    """
+    ax = ax or plt.gca()
+    tasks = list(frame["task"].unique())
+    colours = {task: TASK_COLOURS.get(task, "0.4") for task in tasks}
+    sns.barplot(frame, x="layer", y="weight", hue="task", palette=colours, errorbar=None, ax=ax)
+    handles, _ = ax.get_legend_handles_labels()
+    ax.legend(handles, [TASK_LABELS.get(task, task) for task in tasks], loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.axhline(1 / frame["layer"].nunique(), color="black", linestyle="--", linewidth=1)
+    ax.set(xlabel="layer (0: embeddings)", ylabel="weight")
+    return ax

@@ -1,0 +1,137 @@
+"""`benchmark.py`'s record as text and as a figure."""
+
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from palslib.figures.style import PAGE_WIDTH
+
+NAMES = {"bert-base-uncased": "BERT", "minilm": "MiniLM"}
+
+
+def machine(record: dict) -> str:
+    """A name for a record's file: `cpu-2-cores`, or the GPU's."""
+    if record["device"] == "cpu":
+        return f"cpu-{record['threads']}-core{'s' * (record['threads'] > 1)}"
+    return re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
+
+
+def lines(record: dict) -> list[str]:
+    """A record as text, a line for each number, its floor behind it."""
+    cpu, parts = record["environment"]["cpu"], record["parts"]
+    where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
+    rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
+    text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
+
+    def add(part: str, what: str, row: dict, more: str = "") -> None:
+        s, precision = row["seconds"], row.get("precision", "")
+        quartiles = f"{s['median']:8.3f} s ({s['low']:.3f}-{s['high']:.3f}), floor {row['floor']:.3f} s"
+        text.append(f"{part} {row.get('backbone', ''):18}{precision:8}{what:22}{quartiles}{more}")
+
+    for row in parts["step"]:
+        r = row["ratio"]
+        ratio = (
+            f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) of shared, by arithmetic {row['ratio floor']:.3f}"
+        )
+        add("a", row["what"], row, ratio * (row["what"] != "shared"))
+    for row in parts["released"]:
+        add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
+    for row in parts["evaluation"]:
+        add("c", f"{row['texts']} texts", row, f"; {row['texts a second']['median']:.0f} texts/s")
+    for row in parts["many_tasks"]:
+        size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
+        add("d", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
+    for row in parts["start_up"]:
+        add("e", row["what"], row)
+    return text
+
+
+def _label(row: dict) -> str:
+    return f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}"
+
+
+def step_ratios(rows: list[dict], ax: Axes) -> Axes:
+    """(a) Steps with PALs over steps without, quartiles as whiskers, the ratio of operations as a line."""
+    rows = [row for row in rows if row["what"] != "shared"]
+    for x, row in enumerate(rows):
+        r = row["ratio"]
+        ends = [[max(0, r["median"] - r["low"])], [max(0, r["high"] - r["median"])]]
+        ax.errorbar(x, r["median"], ends, fmt="o", color="C0", capsize=3, label="measured" if x == 0 else None)
+        ax.hlines(row["ratio floor"], x - 0.3, x + 0.3, color="black", label="operations" if x == 0 else None)
+    ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal")
+    ax.set_xticks(range(len(rows)), map(_label, rows))
+    ax.set(title="a  Step with PALs / step without", ylabel="ratio", xlim=(-0.6, len(rows) - 0.4))
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(1.0, low), high + 0.4 * (high - low))  # room for the legend
+    ax.grid(axis="x", visible=False)
+    ax.legend(fontsize="small", loc="upper left", ncols=2)
+    return ax
+
+
+def speed_bars(rows: list[dict], ax: Axes) -> Axes:
+    """(b) How many times more texts a second than in the released code's way."""
+    rows = [row for row in rows if row["what"] != "released"]
+    places = np.arange(len(rows))
+    bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
+    ax.bar_label(bars, [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows], fontsize="small")
+    ax.axhline(5, color="C3", linestyle="--", linewidth=1)
+    ax.set_xticks(places, map(_label, rows))
+    ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
+    ax.margins(y=0.25)
+    ax.grid(axis="x", visible=False)
+    return ax
+
+
+def task_lines(rows: list[dict], axes) -> list[Axes]:
+    """(d) Seconds of a step, and memory, over the number of tasks in the model."""
+    tasks = [row["tasks"] for row in rows]
+    for key in ("low", "high", "median"):
+        style = {"color": "C0", "marker": "o"} if key == "median" else {"color": "C0", "linewidth": 0.6}
+        axes[0].plot(tasks, [row["seconds"][key] for row in rows], **style)
+    axes[0].plot(tasks, [row["floor"] for row in rows], color="black", label="floor")
+    axes[0].set(title="d  One step, by tasks in the model", ylabel="seconds", ylim=(0, None))
+    axes[0].legend(fontsize="small")
+    for key, label in (("resident", "resident"), ("bytes", "weights and optimiser's state")):
+        axes[1].plot(tasks, [row[key] / 1e9 for row in rows], "o-", label=label)
+    axes[1].set(title="   Memory, by tasks in the model", ylabel="GB", ylim=(0, None))
+    axes[1].legend(fontsize="small")
+    for ax in axes:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(tasks, map(str, tasks))
+        ax.set_xlabel("tasks")
+    return list(axes)
+
+
+def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str) -> Axes:
+    """(c), (e) Seconds as bars with their quartiles, the floor of each as a line."""
+    places, middle = np.arange(len(rows)), [row["seconds"]["median"] for row in rows]
+    low, high = (np.abs(np.subtract([row["seconds"][k] for row in rows], middle)) for k in ("low", "high"))
+    ax.barh(places, middle, xerr=[low, high], height=0.6, color=sns.color_palette()[0], capsize=2)
+    for place, row in zip(places, rows, strict=True):
+        ax.vlines(row["floor"], place - 0.35, place + 0.35, color="black")
+    ax.set_yticks(places, labels)
+    ax.invert_yaxis()
+    ax.set(title=title, xlabel="seconds")
+    return ax
+
+
+def benchmark_figure(record: dict) -> Figure:
+    """All parts of a record; black lines are floors, dashed lines goals."""
+    figure, axes = plt.subplots(3, 2, figsize=(PAGE_WIDTH, 7.6))
+    parts = record["parts"]
+    step_ratios(parts["step"], axes[0, 0])
+    speed_bars(parts["released"], axes[0, 1])
+    rows = parts["evaluation"]
+    bars_over_floor(
+        rows, [row["precision"] for row in rows], axes[1, 0], f"c  Evaluation of {rows[0]['texts']:,} texts"
+    )
+    rows = parts["start_up"]
+    bars_over_floor(rows, [row["what"] for row in rows], axes[1, 1], "e  Start of a notebook")
+    task_lines(parts["many_tasks"], axes[2])
+    cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
+    figure.suptitle(cpu if record["device"] == "cpu" else record["device"], fontsize="medium")
+    return figure

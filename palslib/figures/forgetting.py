@@ -1,0 +1,65 @@
+"""Figures of tasks that come one after another: the matrix R, and the projection of a gradient in the plane."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+import torch
+from matplotlib.axes import Axes
+
+from palslib.figures.style import TASK_LABELS
+from palslib.training.episodic_memory import project
+
+
+def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
+    """R (`transfer.accuracy_matrix`) tidy: columns `after`, `task` and `score`."""
+    return R.rename_axis(columns="task").stack().rename("score").reset_index()
+
+
+def accuracy_heatmap(frame: pd.DataFrame, ax: Axes | None = None, low: float = 0.0, high: float = 100.0) -> Axes:
+    """R with its numbers; what lies above the stairs was measured before its task was trained.
+
+    Args:
+        frame: columns `after`, `task` and `score` in percent, as `accuracy_frame` gives it.
+        low, high: scores of the lightest and darkest colour, so that several matrices can be compared.
+    """
+    ax = ax or plt.gca()
+    tasks = list(frame["task"].unique())
+    table = frame.pivot(index="after", columns="task", values="score").loc[tasks, tasks]
+    sns.heatmap(table, vmin=low, vmax=high, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
+    edge = np.arange(len(tasks) + 1)
+    ax.step(np.append(edge[1:], edge[-1]), edge, where="pre", color="black", linewidth=1.5, clip_on=False)
+    labels = [TASK_LABELS.get(task, task) for task in tasks]
+    ax.set_xticklabels(labels)
+    ax.set_yticklabels(labels, rotation=0)
+    ax.set(xlabel="score on", ylabel="after training on")
+    return ax
+
+
+def projection_picture(g, G, margin: float = 0.0, ax: Axes | None = None) -> Axes:
+    """A gradient, memories' gradients, and the projection, all in the plane.
+
+    Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
+
+    Args:
+        g: (2,). G: (t, 2). margin: as `gem.project` takes it.
+    """
+    ax = ax or plt.gca()
+    g, G = torch.as_tensor(g, dtype=torch.float64), torch.as_tensor(G, dtype=torch.float64)
+    projected = project(g, G, margin)
+    reach = 1.25 * float(torch.cat([g[None], G, projected[None]]).abs().max())
+    for m in G:
+        along = torch.stack([-m[1], m[0]]) / m.norm() * 3 * reach  # the border, at right angles to m
+        corners = torch.stack([along, -along, -along - 6 * reach * m / m.norm(), along - 6 * reach * m / m.norm()])
+        ax.fill(*corners.T.numpy(), color="0.5", alpha=0.18, linewidth=0)
+        ax.plot(*torch.stack([along, -along]).T.numpy(), color="0.5", linewidth=0.8)
+    vectors = [(m, "0.35", f"memory {j + 1}") for j, m in enumerate(G)]
+    colours = sns.color_palette("colorblind")
+    for vector, colour, name in [*vectors, (g, colours[3], "g"), (projected, colours[0], "g̃")]:
+        ax.annotate("", vector.numpy(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
+        tip = vector + 0.12 * reach * vector / vector.norm().clamp(min=1e-9)
+        ax.annotate(name, tip.numpy(), color=colour, ha="center", va="center")
+    ax.plot(*torch.stack([g, projected]).T.numpy(), ":", color="0.3", linewidth=1.2)
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    ax.grid(visible=False)
+    return ax

@@ -1,0 +1,149 @@
+"""Figures of attention heads: maps with tokens on both axes, all heads of a layer, statistics over layer and head."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ticker import MaxNLocator
+
+from palslib.data.tasks import TASKS
+from palslib.figures.style import PAGE_WIDTH, TASK_LABELS
+
+COLOURS = "mako_r"  # light to dark in lightness too
+
+
+def printable(token: str, most: int = 14) -> str:
+    """A token as the figure's font can write it: other characters by their number, long tokens cut.
+
+    >>> printable("attention"), printable("\u4e2d")
+    ('attention', '\\\\u4e2d')
+    """
+    glyphs = get_font(findfont(FontProperties())).get_charmap()
+    known = (c if ord(c) in glyphs and c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+    text = "".join(known) or "''"
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return text.replace("$", r"\$")  # else a pair of them would be taken for a formula
+
+
+def attention_map(
+    weights: np.ndarray,
+    tokens: Sequence[str],
+    ax: Axes | None = None,
+    vmax: float | None = None,
+    bar: bool = True,
+) -> Axes:
+    """One head: row i says where token i looks.
+
+    Args:
+        weights: (S, S), rows sum to 1.
+        tokens: the S tokens of both axes.
+        vmax: attention of the darkest colour; by default the map's own largest. Give one to maps that are compared.
+    """
+    ax = ax or plt.gca()
+    size, tokens = len(tokens), [printable(token) for token in tokens]
+    image = ax.imshow(weights, cmap=COLOURS, vmin=0, vmax=vmax)
+    font = float(np.clip(160 / size, 3, 8))  # points: legible up to some 40 tokens on half a page
+    ax.set_xticks(range(size), tokens, rotation=90, fontsize=font)
+    ax.set_yticks(range(size), tokens, fontsize=font)
+    ax.grid(visible=False)
+    ax.set(xlabel="is looked at (key)", ylabel="looks (query)")
+    if bar:
+        scale = ax.figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
+        scale.ax.tick_params(labelsize=7)
+        scale.outline.set_visible(False)
+    return ax
+
+
+def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | None = None) -> Figure:
+    """All heads of a layer as small multiples, group below group, each group with a colour scale of its own.
+
+    Args:
+        groups: name -> maps (heads, S, S), drawn in that order; a group's darkest colour is its largest attention.
+    """
+    rows = {name: -(-len(maps) // columns) for name, maps in groups.items()}
+    height = 1.22 * sum(rows.values()) + 0.3 * len(groups)
+    figure = figure or plt.figure(figsize=(PAGE_WIDTH, height))
+    parts = np.atleast_1d(figure.subfigures(len(groups), height_ratios=list(rows.values())))
+    for part, (name, maps) in zip(parts, groups.items(), strict=True):
+        axes = part.subplots(rows[name], columns, squeeze=False).ravel()
+        for head, ax in enumerate(axes):
+            if head >= len(maps):
+                ax.set_visible(False)
+                continue
+            image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=maps.max())
+            ax.set(xticks=[], yticks=[])
+            ax.set_title(f"head {head}", fontsize=7, pad=2)
+        part.suptitle(name, x=0.01, ha="left", fontsize=9)
+        bar = part.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.02)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def head_heatmap(
+    frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: float | None = 1.0, bar: bool = True
+) -> Axes:
+    """A statistic over layer (the input is at the bottom, as data flows upward) and head.
+
+    Args:
+        frame: one row a head, with `layer`, `head` and the column `value`; as `attention.head_statistics` gives it for
+            one task and one kind of head.
+    """
+    ax = ax or plt.gca()
+    table = frame.pivot(index="layer", columns="head", values=value).sort_index(ascending=False)
+    sns.heatmap(table, cmap=COLOURS, vmin=0, vmax=vmax, cbar=bar, ax=ax)
+    ax.tick_params(rotation=0, labelsize=7, length=0)
+    return ax
+
+
+def task_heatmap(frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: float | None = None) -> Axes:
+    """A number for each pair of tasks, written into its cell; columns `task`, `other_task` and `value`."""
+    ax = ax or plt.gca()
+    table = frame.pivot(index="task", columns="other_task", values=value)
+    order = [task for task in TASKS if task in table.index]
+    table = table.loc[order, order].rename(index=TASK_LABELS, columns=TASK_LABELS)
+    sns.heatmap(table, cmap=COLOURS, vmin=0, vmax=vmax, annot=True, fmt=".2f", square=True, cbar=False, ax=ax)
+    ax.set(xlabel="", ylabel="")
+    ax.tick_params(rotation=0, length=0)
+    return ax
+
+
+def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = False) -> Figure:
+    """Statistics over task, layer and head: a row of panels for each statistic, in it a panel for each task.
+
+    Args:
+        frame: one row a head, with `task`, `layer`, `head` and the columns that `values` names.
+        values: column -> its name beside the colour scale, which a row's panels share. A column with values below 0,
+            or named `change`, is red below 0, white at 0 and blue above.
+        one_scale: one range of colours for all rows, so that they can be compared.
+    """
+    tasks, columns = [task for task in TASKS if task in set(frame["task"])], list(values)
+    size = (PAGE_WIDTH, 1.35 * len(values) + 0.4)
+    figure, axes = plt.subplots(len(values), len(tasks), figsize=size, sharex=True, sharey=True, squeeze=False)
+    for row, (value, label) in zip(axes, values.items(), strict=True):
+        numbers = frame[columns if one_scale else [value]].to_numpy(float)
+        most = np.abs(numbers[np.isfinite(numbers)]).max(initial=0) or 1.0  # of zeros alone, any scale
+        signed = value == "change" or (numbers < 0).any()
+        scale = {"cmap": "vlag_r", "vmin": -most} if signed else {"cmap": COLOURS, "vmin": 0}
+        for ax, task in zip(row, tasks, strict=True):
+            table = frame[frame["task"] == task].pivot(index="layer", columns="head", values=value)
+            corners = (-0.5, table.shape[1] - 0.5, table.index[0] - 0.5, table.index[-1] + 0.5)
+            image = ax.imshow(table.to_numpy(float), origin="lower", aspect="auto", extent=corners, vmax=most, **scale)
+            ax.grid(visible=False)
+            ax.tick_params(labelsize=7)
+            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        bar = figure.colorbar(image, ax=row.tolist(), pad=0.01, aspect=10)
+        bar.set_label(label, fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+        row[0].set_ylabel("layer", fontsize=8)
+    for top, bottom, task in zip(axes[0], axes[-1], tasks, strict=True):
+        top.set_title(TASK_LABELS[task])
+        bottom.set_xlabel("head", fontsize=8)
+    return figure

@@ -1,0 +1,250 @@
+"""Where the runs of a grid take place: in slots of this machine, or as jobs of Slurm.
+
+Each run is a process of its own, under a lock and a time limit: a crash, an out-of-memory kill or a hang costs that run
+and nothing else. An engine has `slots`, `submit` (which returns a job with `done()` and `result()`) and `close`.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import math
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from palslib.common import write_text
+from palslib.plan.config import RunConfig
+
+TRAIN = (sys.executable, "-m", "palslib.training.loop")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which the runs of one sweep are taken."""
+
+    command: tuple[str, ...] = TRAIN
+    """What trains; the path of the config is added."""
+    limit: float | None = None
+    """Seconds that one try may take."""
+    retries: int = 1
+    """Further tries after one that failed; each goes on from the run's checkpoint."""
+    since: float = field(default_factory=time.time)
+    """When the sweep began: a failure before that is tried again, a later one, of another sweep, is not."""
+
+
+def finished(config: RunConfig) -> dict | None:
+    """The record of a run that has ended as its config asks, or None."""
+    path = Path(config.folder) / "record.json"
+    record = json.loads(path.read_text()) if path.exists() else None
+    if record is None or (config.keep != "none" and record["config"]["keep"] == "none"):
+        return None  # it kept no weights
+    return record
+
+
+def failed(config: RunConfig, since: float) -> dict | None:
+    """What became of a run that has failed since then, or None."""
+    path = Path(config.folder) / "failure.json"
+    failure = json.loads(path.read_text()) if path.exists() else {"ended": -math.inf}
+    return failure if failure["ended"] >= since else None
+
+
+def log_end(config: RunConfig, lines: int = 8) -> str:
+    """The last lines of a run's last try; of a progress bar its last state."""
+    path = Path(config.folder) / "log.txt"
+    text = path.read_bytes()[-20_000:].decode(errors="replace") if path.exists() else ""
+    text = text.rpartition("=== try ")[2]
+    kept = [line.rsplit("\r", 1)[-1] for line in text.split("\n")[1:] if line.strip()]
+    return "\n".join(f"    {line}" for line in kept[-lines:])
+
+
+@contextlib.contextmanager
+def run_lock(folder: Path, shared: bool = False):
+    """The lock of a run's folder, as an open file; None where a process has it already.
+
+    It is `flock`, not a file that merely exists, because the kernel lets go of it when the last process that holds it
+    is gone, however it died: a killed sweep or a lost machine leaves no lock behind. (On NFS it holds between machines
+    too, from version 4 on.) `shared` only asks, and does not disturb others who ask.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "a") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file = None
+        yield file
+
+
+def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = None, stop=None) -> dict:
+    """Takes a run to its record, unless another process is at it.
+
+    Args:
+        threads: of a process, for matrix products.
+        gpu: the one GPU that it may see, by number, or None for all.
+        stop: a `threading.Event` that ends it early.
+
+    Returns:
+        `status` (`finished`, `failed`, `elsewhere` or `stopped`), and of a failure `reason`, `seconds` of the last try
+        and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
+    """
+    folder = Path(config.folder)
+    with run_lock(folder) as lock:
+        if lock is None:
+            return {"status": "elsewhere"}
+        if finished(config):
+            return {"status": "finished"}
+        if failure := failed(config, terms.since):
+            return failure
+        write_text(folder / "config.json", json.dumps(asdict(config), indent=1) + "\n")
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        environment |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        for number in range(1 + terms.retries):
+            began = time.monotonic()
+            with open(folder / "log.txt", "a") as log:
+                print(f"=== try {number + 1}, {time.strftime('%Y-%m-%d %H:%M:%S')}", file=log, flush=True)
+                words = [*terms.command, str(folder / "config.json")]
+                reason = _run_process(words, environment, log, lock, terms.limit, stop)
+            if finished(config):
+                return {"status": "finished"}
+            if stop is not None and stop.is_set():
+                return {"status": "stopped"}
+        outcome = {"status": "failed", "reason": reason, "seconds": time.monotonic() - began, "ended": time.time()}
+        write_text(folder / "failure.json", json.dumps(outcome) + "\n")
+        return outcome
+
+
+def _run_process(words, environment, log, lock, limit, stop) -> str:
+    """Runs one process to its end, at the latest to its limit; returns how it ended.
+
+    It has a session of its own, so that it can be killed with all that it started, and it inherits the lock: where the
+    sweep itself is killed, its runs go on, and still nobody starts them a second time.
+    """
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+        pass_fds=[lock.fileno()],
+    )
+    deadline = time.monotonic() + (math.inf if limit is None else limit)
+    try:
+        while process.poll() is None and not (stop is not None and stop.is_set()):
+            if time.monotonic() > deadline:
+                return f"over the limit of {limit:g} s"
+            time.sleep(0.05)
+    finally:  # also after its end: what it had started would keep the lock
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode >= 0:
+        return f"exit status {process.returncode}" + ("" if process.returncode else ", but no record")
+    name = signal.Signals(-process.returncode).name
+    return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+
+
+class LocalSlots:
+    """Some runs at once on this machine: its cores are shared out among them, and its GPUs if it has several."""
+
+    def __init__(self, slots: int, terms: Terms):
+        self.slots, self.terms, self.stop = slots, terms, threading.Event()
+        self.threads = max(1, len(os.sched_getaffinity(0)) // slots)
+        self.pool = ThreadPoolExecutor(slots)
+        self.gpus: queue.SimpleQueue = queue.SimpleQueue()
+        gpus = visible_gpus()
+        for gpu in itertools.islice(itertools.cycle(gpus if len(gpus) > 1 else [None]), slots):
+            self.gpus.put(gpu)
+
+    def submit(self, config: RunConfig) -> Future:
+        def job() -> dict:
+            gpu = self.gpus.get()
+            try:
+                return perform(config, self.terms, self.threads, gpu, self.stop)
+            finally:
+                self.gpus.put(gpu)
+
+        return self.pool.submit(job)
+
+    def close(self) -> None:
+        """Kills what still runs."""
+        self.stop.set()
+        self.pool.shutdown()
+
+
+def visible_gpus() -> list[str]:
+    """The numbers of NVIDIA's GPUs that a process started here may use; no torch, which takes seconds to load."""
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [gpu for gpu in given.split(",") if gpu]
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    return [str(number) for number in range(listed.count("\n"))]
+
+
+class Slurm:
+    """Each run a job of Slurm, through submitit; the folder must be seen by all machines of the cluster.
+
+    Jobs outlive the sweep: calling it again waits for those that still run.
+    """
+
+    def __init__(self, slots: int, terms: Terms, folder: Path, options: dict):
+        try:
+            import submitit
+        except ImportError as error:
+            raise ValueError("Slurm needs the package submitit: pip install 'palslib[cluster]'") from error
+        if not shutil.which("srun"):
+            raise ValueError("this machine has no Slurm: the command srun is missing")
+        if terms.limit is None and "time" not in options:
+            raise ValueError("Slurm wants to know how long a job may take: give a limit, or time=MINUTES")
+        if terms.limit is not None:  # Slurm's limit is beyond ours, and Slurm warns (by a signal) 30 s before it
+            options = {"time": math.ceil(terms.limit * (1 + terms.retries) / 60) + 2} | options
+        self.slots, self.terms, self.threads = slots, terms, options.get("cpus_per_task", 1)
+        self.executor = submitit.SlurmExecutor(folder / "slurm")
+        self.executor.update_parameters(**{"job_name": "palslib", "signal_delay_s": 30} | options)
+        self.asked, self.queue = -math.inf, set()
+
+    def submit(self, config: RunConfig) -> "SlurmJob":
+        job = self.executor.submit(perform, config, self.terms, self.threads)
+        self.queue.add(job.job_id)
+        return SlurmJob(self, job)
+
+    def listed(self) -> set[str]:
+        """Numbers of the jobs that wait or run, asked for at most every ten seconds."""
+        if time.monotonic() - self.asked > 10:
+            self.asked = time.monotonic()
+            call = ["squeue", "--me", "--noheader", "--format=%A"]
+            said = subprocess.run(call, capture_output=True, text=True)
+            if said.returncode == 0:  # a controller that does not answer says nothing about the jobs
+                self.queue = set(said.stdout.split())
+        return self.queue
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class SlurmJob:
+    """One job. Its result is a file; a job without one that Slurm no longer lists is lost (no accounting is needed)."""
+
+    def __init__(self, engine: Slurm, job):
+        self.engine, self.job = engine, job
+
+    def done(self) -> bool:
+        return self.job.paths.result_pickle.exists() or self.job.job_id not in self.engine.listed()
+
+    def result(self) -> dict:
+        """As `perform` returns it."""
+        deadline = time.monotonic() + 5  # a shared file system may show the file late
+        while not self.job.paths.result_pickle.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if self.job.paths.result_pickle.exists() and self.job.exception() is None:
+            return self.job.result()
+        return {"status": "failed", "reason": f"Slurm ended job {self.job.job_id}, see {self.job.paths.stderr}"}

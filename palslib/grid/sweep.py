@@ -1,0 +1,245 @@
+"""A grid of runs: `python -m palslib.grid.sweep GRID.json`, or `make sweep GRID=GRID.json`.
+
+Each run has a folder that is named by a hash of its config, and the file system is the queue: what has a record is
+finished, what has a checkpoint goes on, what another sweep is at is left to it. So a sweep may be called again, or
+twice at once, and only what is missing is done.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+import pandas as pd
+
+from palslib.common import read_object, runs_folder, unknown
+from palslib.grid.engines import TRAIN, LocalSlots, Slurm, Terms, failed, finished, log_end, run_lock
+from palslib.plan.config import RunConfig
+from palslib.records import load_records
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Configs that differ in some fields: each of `runs` with each combination of `product`, on top of `base`."""
+
+    base: dict = field(default_factory=dict)
+    """Fields of `RunConfig` that all runs share; `preset` too."""
+    product: dict = field(default_factory=dict)
+    """Lists of values by field, as in `{"method": ["shared", "pals-204"], "seed": [0, 1, 2]}`."""
+    runs: list = field(default_factory=lambda: [{}])
+    """Fields of single runs, as in `[{"method": "pals-204", "learning_rate": 1e-4}, {"method": "shared"}]`."""
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "Grid":
+        """From a JSON file. Raises ValueError naming the file for what is no grid."""
+        types = {"base": dict, "product": dict, "runs": list}
+        values = read_object(path, ", ".join(types))
+        for name, value in values.items():
+            if name not in types:
+                raise ValueError(f"{path}: {unknown('part of a grid', name, types)}")
+            if not isinstance(value, types[name]):
+                raise ValueError(f"{path}: {name} must be a {types[name].__name__}, not {value!r}")
+        return cls(**values)
+
+    def configs(self, folder: Path) -> list[RunConfig]:
+        """All of them, each with its folder under `folder`; raises ValueError naming the run and the field.
+
+        A run without checkpoints gets one every tenth of its steps (that changes no result).
+        """
+        known = {f.name for f in fields(RunConfig)} | {"preset"}
+        for name, values in self.product.items():
+            if name not in known:
+                raise unknown("parameter in product", name, sorted(known))
+            if not isinstance(values, list) or not values:
+                raise ValueError(f"product: {name} must be a list of values, not {values!r}")
+        for own in self.runs:
+            if not isinstance(own, dict):
+                raise ValueError(f"runs: must be objects of parameters, not {own!r}")
+        configs: dict[str, RunConfig] = {}
+        combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
+        for own, combination in itertools.product(self.runs, combinations):
+            try:
+                if twice := set(own) & set(combination):
+                    raise ValueError(f"{min(twice)} is both in runs and in product")
+                config = RunConfig.from_dict({"progress": False} | self.base | own | combination)
+                if config.folder:
+                    raise ValueError("folder is chosen by the sweep")
+                config.resolved_method()  # refuses what does not fit the backbone
+                if config.name in configs:
+                    raise ValueError("this run comes twice (keep and checkpoint_every make no difference)")
+            except ValueError as error:
+                raise ValueError(f"run {len(configs) + 1}, {own | combination}: {error}") from error
+            every = config.checkpoint_every or max(1, config.steps // 10)
+            configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
+        return list(configs.values())
+
+
+def state(config: RunConfig, since: float = 0) -> dict:
+    """A run as its folder shows it: run, status, reason, step, steps, dev average, seconds.
+
+    A failure that is older than `since` does not count.
+    """
+    row = {"run": config.name, "status": "waiting", "reason": "", "step": 0, "steps": config.steps}
+    row |= {"dev average": None, "seconds": None}
+    if record := finished(config):
+        last = record["results"]["last"]
+        row |= {"status": "finished", "step": last["step"], "dev average": last["dev_average"]}
+        return row | {"seconds": record["seconds"]["total"]}
+    with contextlib.suppress(FileNotFoundError):  # none yet, or between two renames
+        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text())
+        row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
+    failure = failed(config, since) or {}
+    return row | {name: value for name, value in failure.items() if name in row}
+
+
+def grid_frame(configs: Sequence[RunConfig]) -> pd.DataFrame:
+    """One row for each run of a grid: its state, the fields in which the runs differ, and of a finished one all that
+    `records.load_records` has."""
+    settings = pd.DataFrame([asdict(c) | {"tasks": ", ".join(c.tasks)} for c in configs]).astype(str)
+    differ = [name for name in settings if name != "folder" and settings[name].nunique() > 1]
+    frame = pd.DataFrame([{"key": c.key} | state(c) | {name: getattr(c, name) for name in differ} for c in configs])
+    records = load_records([path for c in configs if (path := Path(c.folder) / "record.json").exists()])
+    if records.empty:
+        return frame
+    more = ["key", *(name for name in records if name not in frame)]
+    return frame.merge(records[more], on="key", how="left")
+
+
+def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Name of a run -> that name, and before it what tells the run from the others and is not in its name."""
+    known = ("method", "schedule", "seed", "folder", "checkpoint_every")
+    more = [f for f, v in vars(configs[0]).items() if f not in known and any(vars(c)[f] != v for c in configs)]
+    return {c.name: "  ".join([*(f"{f}={vars(c)[f]}" for f in more), c.name]) for c in configs}
+
+
+class Table:
+    """The states of all runs: a table in place on a terminal, else a line whenever a run's status changes."""
+
+    def __init__(self, labels: dict[str, str], stream=None):
+        self.labels, self.stream, self.drawn, self.said = labels, stream or sys.stdout, 0, {}
+
+    def line(self, row: dict, width: int) -> str:
+        label, average, seconds = self.labels[row["run"]][:width], row["dev average"], row["seconds"]
+        average = "" if average is None else f"{average:.1f}"
+        seconds = "" if seconds is None else f"{seconds:.0f} s"
+        status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+        return f"{label:<{width}}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
+
+    def show(self, rows: Sequence[dict]) -> None:
+        width = max(map(len, self.labels.values()))
+        if not self.stream.isatty():
+            for row in rows:
+                if self.said.get(row["run"], "waiting") != row["status"]:
+                    print(self.line(row, width), file=self.stream, flush=True)
+                self.said[row["run"]] = row["status"]
+            return
+        columns, height = shutil.get_terminal_size()
+        width = min(width, max(24, columns - 46))  # the rest of a line
+        order = ("running", "failed", "elsewhere", "waiting", "finished", "stopped")
+        shown = rows if len(rows) < height - 2 else sorted(rows, key=lambda row: order.index(row["status"]))
+        lines = [f"{'run':<{width}}  {'step/steps':>13}   dev      time  status"]
+        lines += [self.line(row, width) for row in shown[: height - 3]]
+        lines += [f"and {len(rows) - len(lines) + 1} more"] if len(rows) > height - 3 else []
+        back = f"\x1b[{self.drawn}F\x1b[J" if self.drawn else ""
+        print(back + "\n".join(line[: columns - 1] for line in lines), file=self.stream, flush=True)
+        self.drawn = len(lines)
+
+
+def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table | None = None) -> list[dict]:
+    """Takes every run to its end; returns the `state` of each.
+
+    What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice.
+    """
+    table, since = table or Table(labels(configs)), engine.terms.since
+    rows = {config.name: state(config, since) for config in configs}
+    waiting = [config for config in configs if rows[config.name]["status"] != "finished"]
+    jobs: dict[str, tuple] = {}
+    try:
+        while waiting or jobs:
+            for name, (config, job, began) in list(jobs.items()):
+                if job.done():
+                    del jobs[name]
+                    try:
+                        result = job.result()
+                    except OSError as error:  # no such command, a full disk
+                        result = {"status": "failed", "reason": str(error)}
+                    rows[name] = state(config, since) | {k: v for k, v in result.items() if k in rows[name]}
+                    if result["status"] == "elsewhere":
+                        waiting.append(config)
+                else:
+                    rows[name] = state(config, since) | {"status": "running", "seconds": time.time() - began}
+            for config in list(waiting):
+                rows[config.name] = state(config, since)
+                if rows[config.name]["status"] != "waiting":
+                    waiting.remove(config)
+                elif len(jobs) < engine.slots:
+                    with run_lock(Path(config.folder), shared=True) as free:
+                        pass
+                    if free is None:
+                        rows[config.name]["status"] = "elsewhere"
+                    else:
+                        jobs[config.name] = config, engine.submit(config), time.time()
+                        waiting.remove(config)
+                        rows[config.name]["status"] = "running"
+            table.show(list(rows.values()))
+            time.sleep(0.2)
+    finally:
+        engine.close()
+    table.show(list(rows.values()))
+    return list(rows.values())
+
+
+def _option(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, int(value) if value.isdigit() else value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m palslib.grid.sweep GRID.json [options]`: 0 if every run finished, 1 if not, 2 for a bad grid or option."""
+    parser = argparse.ArgumentParser("python -m palslib.grid.sweep", description=__doc__.split("\n")[0])
+    parser.add_argument("grid", type=Path, help="a JSON file with base, product, runs; see palslib.sweep.Grid")
+    parser.add_argument("--folder", type=Path, help="where the runs lie; by default runs/sweeps/ and the grid's name")
+    parser.add_argument("--slots", type=int, default=2, help="runs (or jobs of Slurm) at once; 2")
+    parser.add_argument("--limit", type=float, help="seconds that one try of a run may take")
+    parser.add_argument("--retries", type=int, default=1, help="further tries, each from the checkpoint; 1")
+    parser.add_argument("--command", type=shlex.split, default=TRAIN, help="what trains a CONFIG.json")
+    slurm = "run as jobs of Slurm, with sbatch's options (partition=gpu gpus_per_node=1 cpus_per_task=8)"
+    parser.add_argument("--slurm", nargs="*", type=_option, metavar="NAME=VALUE", help=slurm)
+    given = parser.parse_args(arguments)
+    try:
+        folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
+        if given.slots < 1 or given.retries < 0 or (given.limit is not None and given.limit <= 0):
+            raise ValueError("slots must be at least 1, retries at least 0, limit above 0")
+        configs = Grid.from_file(given.grid).configs(folder)
+        terms = Terms(tuple(given.command), given.limit, given.retries)
+        local = given.slurm is None
+        engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, dict(given.slurm))
+    except (ValueError, OSError, ImportError) as error:
+        print(f"palslib.sweep: {error}", file=sys.stderr)
+        return 2
+    try:
+        rows = sweep(configs, engine)
+    except KeyboardInterrupt:
+        print("palslib.sweep: interrupted; the same call goes on", file=sys.stderr)
+        return 130
+    bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
+    names = labels(configs)
+    for config, row in bad:
+        print(f"\n{names[config.name]}: {row['reason']}; the end of {config.folder}/log.txt:\n{log_end(config)}")
+    print(f"\n{len(rows) - len(bad)} of {len(rows)} runs finished, in {folder}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run is left behind
+    sys.exit(main(sys.argv[1:]))

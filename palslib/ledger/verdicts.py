@@ -1,0 +1,194 @@
+"""One verdict for every row of the ledger.
+
+    A  holds              derived here and equal to what is printed
+    B  does not follow    derived here, and another value comes out
+    C  reproduced, not reproduced, inconclusive    from the records of finished runs, never from one seed alone;
+       not run            there are none, or not the ones that the row needs
+    D  switchable         by fields of the recipe that differ between `paper` and `released`; or kept in both
+
+`not derivable here`: the source prints inputs that this package does not hold. What could be checked is in the note.
+A row that does not come out as it should is said to be so (`does not hold`, `not demonstrated`, `not switchable`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+import pandas as pd
+
+from palslib.data.tasks import Task
+from palslib.ledger.claims import claim_verdict
+from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
+from palslib.ledger.paper import Row, load_ledger
+from palslib.plan.recipes import RECIPES
+from palslib.records import read_records
+
+VERDICTS = {
+    "holds": "A: derived here, and equal",
+    "does not follow": "B: derived here, and different",
+    "not derivable here": "A, B: the source's inputs are not held here",
+    "reproduced": "C: several seeds agree with the claim",
+    "not reproduced": "C: several seeds contradict it",
+    "inconclusive": "C: too few seeds, or too small a difference",
+    "not run": "C: the runs that would decide do not exist",
+    "switchable": "D: a field of the recipe, or several",
+    "kept in both": "D: no difference between the recipes",
+}
+"""Verdict -> what it means, in the order in which they are counted and drawn."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of one row."""
+
+    id: str
+    verdict: str
+    value: str
+    """What we got, as text."""
+    note: str = ""
+    """What the verdict rests on, or what it leaves open."""
+
+
+def _all_near(unit: float) -> Callable[[list, list], bool]:
+    """Every printed number, to the unit of its last place, is the derived one at its position."""
+    return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=False))
+
+
+def _any_near(unit: float) -> Callable[[list, list], bool]:
+    """For B: whether any printed number would follow. A row of B has to fail in all of them."""
+    return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=False))
+
+
+# Whether what is printed follows: p are the numbers of `published`, v the derived ones, each flattened in order. A
+# expects True, B False. Rows of A that print no number of their own are absent: for them the derivation is all.
+_FOLLOWS: dict[str, Callable[[list, list], bool]] = {
+    "A1": _all_near(1e7),
+    "A3": _all_near(1e5),
+    **{row: lambda p, v: near(v[1], p[0], 0.01) for row in ("A4", "A5", "A6", "A7", "A9")},
+    "A10": lambda p, v: near(v[2], p[0], 0.01) and near(v[3], p[0], 0.01),
+    "A13": lambda p, v: v[1] <= p[0],
+    "A18": lambda p, v: near(v[0] - v[1], p[0], 0.1),
+    "A19": _all_near(1),
+    "A20": lambda p, v: p[0] == p[1] * p[2] == v[0] and near(v[1], p[3] * p[0], 1),
+    "A21": _all_near(0.1),
+    "A23": _all_near(0.1),
+    "A25": _all_near(1),
+    "A26": lambda p, v: near(v[0], p[0], 1e7) and near(v[1], p[1], 1),
+    "A27": lambda p, v: p[:3] == v[:3] and p[3] <= v[3],
+    "B1": lambda p, v: near(v[0], p[0], 1e6) or any(near(v[1], ratio, 0.01) for ratio in p[1:]),
+    "B2": lambda p, v: not _all_near(0.1)(p, v[:4]) or _any_near(0.1)(p, v[4:]),
+    "B3": _all_near(1e6),
+    "B4": lambda p, v: near(v[1], p[1], 0.01),
+    "B5": _any_near(1),
+    "B6": lambda p, v: v == [p[1], p[2]],
+    "B7": _any_near(0.001),
+    "B8": _any_near(0.1),
+    "B10": lambda p, v: v[0] in p,
+    "B11": lambda p, v: v[0] == v[1],
+    "B12": _all_near(0.001),
+    "B13": lambda p, v: near(v[0], p[1], 0.01),
+    "B14": _all_near(1e6),
+    "B15": _all_near(1),
+    "B16": _any_near(0.01),
+    "B17": lambda p, v: v[0] <= p[0] or v[1] <= p[1],
+    "B18": lambda p, v: p[0] == v[0],
+    "B19": _all_near(0.1),
+    "B20": lambda p, v: near(v[0], 0, 0.1) or near(v[1], 0, 0.1),
+    "B21": _all_near(0.1),
+}
+
+_NOT_DERIVABLE = {
+    "A22": "the means are ours; the report's printed averages are not held, but for the eighth, which B12 takes up",
+    "A24": "the twelve scores are not held",
+    "B9": "the twelve scores are not held; a mean of 74.975 would be printed as 75.0",
+}
+_NOTES = {
+    "A1": "the printed number is rounded to two figures",
+    "A3": "minbert's 1.8 million is rounded to two figures",
+    "A25": "by the ratio as printed to three places; 7.06 by the exact one",
+    "A26": "both printed numbers are rounded, to two figures and to one",
+    "A27": "low rank could have 101; the paper took 100",
+    "B2": "with the first numbers none of the four averages comes out",
+    "B3": "the printed value is the second, with d_i = d",
+    "B6": "half a pass over 156,090 examples is 1,951 steps of 40, or 2,439 of 32",
+    "B7": "the second average is the fourth value, with (r + 1)/2 for STS; the first is none of them",
+    "B14": "where 127 million comes from is not known",
+    "B18": "by the number of tasks; the other three values need the twelve scores, which are not held",
+    "B20": "two printings of one baseline; which correlation each STS-B is cannot be seen in the numbers",
+    "D3": "the .88 depends on the order of CoLA's dev set",
+    "D13": "a pooler for each task is an option of the method",
+    "D16": "in Task.scale",
+}
+
+
+def _places(value) -> int:
+    return 0 if isinstance(value, int) else len(repr(value).partition(".")[2])
+
+
+def format_values(values, like=None) -> str:
+    """The numbers of a ledger entry for a table, thousands separated, with as many decimals as `like` has.
+
+    Named lists and lists in lists are parted by semicolons; the decimals of one list are those of its longest number.
+    """
+    like = values if like is None else like
+    if isinstance(values, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {format_values(value)}" for name, value in values.items())
+    if isinstance(values, list):
+        if any(isinstance(value, list) for value in values):
+            return "; ".join(format_values(v, k) for v, k in zip(values, like, strict=True))
+        places = max((_places(k) for k in like if k is not None), default=0)
+        likes = [k if k is None or isinstance(k, int) else round(0.1**places, places) for k in like]
+        return " · ".join(format_values(v, k) or "–" for v, k in zip(values, likes, strict=True))
+    if values is None:
+        return ""
+    if 0 < abs(values) < 1e-4:
+        return f"{values:g}"
+    half_up = Decimal(repr(round(values, 9))).quantize(Decimal(10) ** -_places(like), ROUND_HALF_UP)
+    return f"{half_up:,}"
+
+
+def _derived_verdict(row: Row) -> Verdict:
+    values = derive(row.id)
+    text, note = format_values(values, row.derived), _NOTES.get(row.id, "")
+    if row.id in _NOT_DERIVABLE:
+        return Verdict(row.id, "not derivable here", text, _NOT_DERIVABLE[row.id])
+    if not agrees_with_ledger(row.id):
+        note = f"the ledger states {format_values(row.derived)}"
+        return Verdict(row.id, "does not hold" if row.kind == "A" else "not demonstrated", text, note)
+    follows = row.id not in _FOLLOWS or _FOLLOWS[row.id](numbers(row.published), numbers(values))
+    if row.kind == "A":
+        return Verdict(row.id, "holds" if follows else "does not hold", text, note)
+    return Verdict(row.id, "not demonstrated" if follows else "does not follow", text, note)
+
+
+def _switch_verdict(row: Row) -> Verdict:
+    note = _NOTES.get(row.id, "")
+    if not row.fields:
+        return Verdict(row.id, "kept in both", f"divided by {Task('any', ()).scale:g}", note)
+    pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
+    text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
+    differ = all(paper != released for paper, released in pairs.values())
+    return Verdict(row.id, "switchable" if differ else "not switchable", text, note)
+
+
+def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
+    """The verdict on one row; `records` (as `read_records` gives them) decide rows C and no others."""
+    if row.kind == "C":
+        return Verdict(row.id, *claim_verdict(row, records))
+    return _switch_verdict(row) if row.kind == "D" else _derived_verdict(row)
+
+
+def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
+    """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note.
+
+    Args:
+        records: of runs, as `read_records` gives them; by default the committed ones.
+    """
+    records = read_records() if records is None else records
+    rows = []
+    for row in load_ledger().values():
+        found = verdict(row, records)
+        said = (row.id, row.kind, row.source, row.statement, row.derivation, format_values(row.published) or "–")
+        rows.append((*said, found.value or "–", found.verdict, found.note))
+    columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note"]
+    return pd.DataFrame(rows, columns=columns)

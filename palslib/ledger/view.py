@@ -1,0 +1,159 @@
+"""The ledger as notebook 06 shows it: its rows as tables, its verdicts as tiles, and any number or word looked up."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from IPython.display import HTML, display
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from palslib.ledger import paper
+from palslib.ledger.derivations import derive, near, numbers
+from palslib.ledger.verdicts import VERDICTS
+from palslib.methods.counting import count_parameters
+from palslib.plan.sampling import MIXED
+
+TABLES = {
+    "GLUE's training examples": paper.GLUE_TRAIN_SIZES,
+    "paper T2": paper.TABLE_2,
+    "paper, beside T2": {"rte": paper.RTE_ELSEWHERE},
+    "paper T3": paper.TABLE_3,
+    "minbert T1": paper.MINBERT_TABLE_1,
+    "minbert's training examples": paper.MINBERT_TRAIN_SIZES,
+    "gem T1": paper.GEM_TABLE_1,
+    "adapters T2": paper.ADAPTERS_TABLE_2,
+    "adapters T3": paper.ADAPTERS_TABLE_3,
+    "adapters, figure 6": {"BERT-base": paper.ADAPTERS_FIGURE_6_BERT_BASE, "ELMo": paper.ADAPTERS_FIGURE_6_ELMO_SICK_E},
+}
+"""Where -> a table of `palslib.paper`, to any depth."""
+
+_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
+
+
+def _read(match: re.Match) -> tuple[float, float]:
+    """A number as written, and the unit of its last place: `1.8M` is 1,800,000 to the nearest 100,000."""
+    digits, scale = match[1].replace(",", ""), 10**6 if match[2] else 1
+    places = len(digits.partition(".")[2])
+    unit = 10.0**-places if places else (1 if match[2] else 0)  # an integer means itself, not what rounds to it
+    return float(digits) * scale, unit * scale
+
+
+def _cells(table, *path: str):
+    """Yields (words of the path, number) for every number of a table."""
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield from _cells(value, *path, " ".join(key) if isinstance(key, tuple) else key)
+    else:
+        yield from ((" · ".join(path), number) for number in numbers(table) if number is not None)
+
+
+@cache
+def _row_numbers(row_id: str) -> tuple:
+    row = paper.load_ledger()[row_id]
+    ours = numbers(derive(row_id)) if row.kind in "AB" else numbers(row.derived)
+    return tuple(n for n in numbers(row.published) + ours if n is not None)
+
+
+def _finder(term: str):
+    """A function of (text, numbers): whether they mention the term."""
+    match = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
+    if not match:
+        return lambda text, values: term.casefold().strip() in text.casefold()
+    value, unit = _read(match)
+
+    def mentions(text: str, values: Iterable) -> bool:
+        written = (_read(m)[0] for m in _NUMBER.finditer(text))
+        return any(near(abs(n), value, unit) for n in (*values, *written))
+
+    return mentions
+
+
+_DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
+
+
+def part(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """One part of `verdict_frame` as it is printed: the note stands behind the verdict."""
+    rows = frame[frame["kind"] == kind]
+    noted = [f"{v}: {note}" if note else v for v, note in zip(rows["verdict"], rows["note"], strict=True)]
+    columns = ["id", "source", "statement", "derivation", "published", "ours", "verdict"]
+    return rows.assign(verdict=noted)[columns].rename(columns={"derivation": _DERIVATION[kind]})
+
+
+def show_rows(frame: pd.DataFrame) -> None:
+    """A table of texts, left-aligned, without its index."""
+    left = [{"selector": "th, td", "props": [("text-align", "left"), ("vertical-align", "top")]}]
+    display(HTML(frame.style.hide(axis="index").set_table_styles(left).set_uuid("rows").to_html()))
+
+
+def averages_of_table_2() -> pd.DataFrame:
+    """The paper's table 2 as printed, and beside its "Av." the mean of the nine scores (ledger A21)."""
+    table = pd.DataFrame(paper.TABLE_2).T.rename_axis("method").reset_index()
+    return table.assign(ours=table[list(paper.TABLE_2_AVERAGED)].mean(axis=1))
+
+
+def ratios_of_table_3() -> pd.DataFrame:
+    """The paper's table 3 as printed, mean ± standard error, and beside its parameters ours (ledger A4-A10, B1)."""
+    rows = []
+    for method, cells in paper.TABLE_3.items():
+        row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
+        for schedule in MIXED:
+            mean, error = cells.get(schedule, (None, None))
+            places = len(str(error).partition(".")[2])
+            row[schedule] = "–" if mean is None else f"{mean:g}" if error is None else f"{mean:.{places}f} ± {error:g}"
+        rows.append(row)
+    return pd.DataFrame(rows).drop(columns="round-robin")
+
+
+VERDICT_COLOURS = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICTS)), strict=True))
+
+
+def verdict_tiles(frame: pd.DataFrame, ax: Axes | None = None, columns: int = 14) -> Axes:
+    """Every row of the ledger as a tile in its verdict's block, with the number of rows of each.
+
+    Args:
+        frame: columns `id` and `verdict`.
+        columns: tiles in a line.
+    """
+    ax = ax or plt.gca()
+    others = [v for v in frame["verdict"].unique() if v not in VERDICTS]
+    top = 0.0
+    for name in (*VERDICTS, *others):
+        ids = list(frame.loc[frame["verdict"] == name, "id"])
+        colour = VERDICT_COLOURS.get(name, (0, 0, 0))
+        for number, row_id in enumerate(ids):
+            x, y = number % columns, top + number // columns
+            ax.add_patch(Rectangle((x + 0.04, y + 0.06), 0.92, 0.88, facecolor=(*colour, 0.35), edgecolor=colour))
+            ax.text(x + 0.5, y + 0.5, row_id, ha="center", va="center", fontsize="small")
+        ax.text(-0.3, top + 0.5, name, ha="right", va="center")
+        ax.text(-5.2, top + 0.5, str(len(ids)), ha="right", va="center", fontweight="bold")
+        top += max(1, -(-len(ids) // columns)) + 0.25
+    ax.set(xlim=(-5.8, columns), ylim=(top, 0))
+    ax.axis("off")
+    return ax
+
+
+def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the ledger and cells of the tables that mention a number or a word: where, what, verdict.
+
+    Args:
+        term: `"1.13"` finds all that rounds to it, `"1.8M"` also 1,811,520, `"158"` only 158; other terms are texts.
+        frame: as `verdict_frame` gives it.
+    """
+    if not term.strip():
+        raise ValueError("nothing to look up: the term is empty")
+    mentions, found = _finder(term), []
+    ledger = paper.load_ledger()
+    for row, verdict, ours in zip(ledger.values(), frame["verdict"], frame["ours"], strict=True):
+        text = " ".join([row.id, row.source, row.statement, row.derivation, *row.needs, row.field, verdict, ours])
+        text += str(list(row.published)) if isinstance(row.published, dict) else ""
+        if mentions(text, _row_numbers(row.id)):
+            found.append((row.id, row.statement, verdict))
+    for where, table in TABLES.items():
+        for path, number in _cells(table):
+            if mentions(path, [number]):
+                found.append((where, f"{path} {number:,}", ""))
+    return pd.DataFrame(found, columns=["where", "what", "verdict"])

@@ -1,0 +1,234 @@
+"""One run of training as plain data: every field a flat JSON type, every nonsense refused before anything is loaded."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from palslib.common import check_name, read_object, unknown
+from palslib.data.tasks import TASKS, get_task
+from palslib.methods.counting import fit_budget
+from palslib.methods.table import Method, get_method
+from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
+from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What decides a run. Two runs with equal configs (but for `folder` and `progress`) end with the same weights."""
+
+    method: str = "pals-204"
+    """A name of `METHODS`."""
+    size: int | str = "budget"
+    """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number."""
+    method_options: dict = field(default_factory=dict)
+    """Other options of the method, by name (`{"heads": 6}`)."""
+    backbone: str = "minilm"
+    """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
+    data: str = "synthetic"
+    """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
+    schedule: str = "annealed"
+    """A name of `sampling.SCHEDULES`."""
+    alpha: float | None = None
+    """A constant exponent, with the schedule `proportional`."""
+    epochs: int = PAPER_EPOCHS
+    """Equal stretches of the steps in which α is constant."""
+    steps: int = 60
+    batch_size: int = 32
+    max_length: int = 128
+    """Word pieces a row; longer rows are cut."""
+    learning_rate: float = 1e-4
+    """At its peak. The paper's 2e-5 suits BERT-base; MiniLM's narrower layers take 1e-4."""
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    """Fraction of the steps in which the rate rises."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    head_dropout: float | None = None
+    """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
+    memory: int = 0
+    """Gradient Episodic Memory: examples of each task that are kept, to hold its loss where it is; 0: none."""
+    memory_margin: float = 0.5
+    """Lower bound on the dual variables of its projection."""
+    memory_over: str = "trained"
+    """The parameters whose gradients it compares: all `trained` ones (where nothing is frozen, all that there are), or
+    those of them that tasks `shared`."""
+    start: str | None = None
+    """A folder of weights that an earlier run kept: this run goes on from its backbone and tasks, and adds its own."""
+    seed: int = 0
+    recipe: str = "paper"
+    """`paper` or `released`."""
+    recipe_options: dict = field(default_factory=dict)
+    """Fields of `Recipe` that differ from it."""
+    precision: str = "auto"
+    """`float32`, `bf16` (autocast), or `auto`: bf16 where the device multiplies it fast."""
+    micro_batches: int = 1
+    """Parts that a batch is computed in, their gradients summed (gradient accumulation)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, to save memory."""
+    evaluate_every: int = 0
+    """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    evaluate_first: bool = False
+    """Evaluate before the first step too."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints, from which a killed run goes on; 0: none."""
+    keep: str = "none"
+    """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
+    folder: str | None = None
+    """Where the run lies; by default under `runs/train/`, named by a hash of the config."""
+    progress: bool = True
+
+    def __post_init__(self):
+        for name, kind in {
+            "method_options": dict,
+            "recipe_options": dict,
+            "tasks": (list, tuple),
+            "gradient_checkpointing": bool,
+            "progress": bool,
+            "evaluate_first": bool,
+            "start": (str, type(None)),
+            "method": str,
+            "backbone": str,
+            "data": str,
+            "folder": (str, type(None)),
+        }.items():
+            if not isinstance(value := getattr(self, name), kind):
+                names = [k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,))]
+                raise ValueError(f"{name} must be a {' or '.join(names)}, not {value!r}")
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        for task in self.tasks:
+            get_task(task, self.data)  # refuses an unknown one
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
+        check_name("schedule", self.schedule, SCHEDULES)
+        check_name("precision", self.precision, ("auto", "float32", "bf16"))
+        check_name("value of keep", self.keep, ("none", "last", "best"))
+        check_name("value of memory_over", self.memory_over, ("trained", "shared"))
+        for name, low in {
+            "epochs": 1,
+            "steps": 1,
+            "batch_size": 1,
+            "max_length": 8,
+            "micro_batches": 1,
+            "seed": 0,
+            "memory": 0,
+            "evaluate_every": 0,
+            "checkpoint_every": 0,
+        }.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"{name} must be an integer of at least {low}, not {value!r}")
+        for name, high in {
+            "learning_rate": math.inf,
+            "weight_decay": math.inf,
+            "clip": math.inf,
+            "warmup": 1.0,
+            "memory_margin": math.inf,
+            "head_dropout": 1.0,
+        }.items():
+            value = getattr(self, name)
+            if name == "head_dropout" and value is None:
+                continue
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < high:
+                raise ValueError(f"{name} must be at least 0 and below {high}, not {value!r}")
+        if not self.clip:
+            raise ValueError("clip=0 would make every gradient zero; a large number clips nothing")
+        if self.batch_size % self.micro_batches:
+            raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
+        if self.alpha is not None and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha < math.inf):
+            raise ValueError(f"alpha must be at least 0, or None, not {self.alpha!r}")
+        if self.alpha is not None and self.schedule != "proportional":
+            raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
+        if isinstance(self.size, str):
+            check_name("size", self.size, ("budget", "paper"))
+        elif not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise ValueError(f"size must be 'budget', 'paper' or a positive integer, not {self.size!r}")
+        if "size" in self.method_options:
+            raise ValueError("give size as RunConfig.size, not among method_options")
+        self.resolved_recipe()
+        method = get_method(self.method, **self.method_options)
+        if isinstance(self.size, int) and not method.has_size:
+            raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
+
+    def resolved_recipe(self) -> Recipe:
+        """The recipe with this run's changes."""
+        return get_recipe(self.recipe, **self.recipe_options)
+
+    def resolved_method(self) -> Method:
+        """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
+        method = get_method(self.method, **self.method_options)
+        given = set(self.method_options)
+        if method.has_size and isinstance(self.size, int):
+            method, given = method.with_options(size=self.size), given | {"size"}
+        elif method.has_size and self.size == "budget":
+            method = fit_budget(method, self.backbone, len(self.tasks))
+        return self.resolved_recipe().apply(method, given)
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that decides the run's outcome."""
+        about = {k: v for k, v in asdict(self).items() if k not in ("folder", "progress", "keep", "checkpoint_every")}
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """Readable and unique: `pals-204-annealed-seed0-1a2b3c4d5e`."""
+        return f"{self.method}-{self.schedule}-seed{self.seed}-{self.key}"
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "RunConfig":
+        """From JSON's types; `preset` may name one of `PRESETS`. Unknown parameters are refused."""
+        values = dict(values)
+        names = [f.name for f in fields(cls)]
+        for name in values:
+            if name != "preset" and name not in names:
+                raise unknown("parameter", name, [*names, "preset"])
+        preset = values.pop("preset", None)
+        base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
+        return cls(**(base | values))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "RunConfig":
+        """From a JSON file."""
+        return cls.from_dict(read_object(path))
+
+
+_BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5}
+_COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": ("sst5", "quora", "sts")}
+_COURSE |= {"size": "paper", "epochs": 10, "head_dropout": 0.3}  # three tasks with the s of eight
+_FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}
+PRESETS: dict[str, dict] = {
+    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40},
+    "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
+    "paper": _BASE | {"evaluate_every": 2_400, "checkpoint_every": 1_200, "keep": "best"},
+    "minbert": _COURSE | _FLAT | {"batch_size": 40, "steps": 19_500, "evaluate_every": 1_950},
+    "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200},
+}
+"""`smoke`: a minute, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU.
+`minbert` and `gem`: the two reports', ten of their epochs, all of BERT trained. With it frozen, gem has 1e-3; its
+projection is `memory` and the fields after it."""
+
+
+def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
+    """The order of training that a config asks for, on data of these sizes."""
+    recipe = config.resolved_recipe()
+    sampling_sizes = {
+        "loaded": lambda: None,
+        "official": lambda: official_sizes(config.tasks),
+        "released": lambda: {task: RELEASED_SIZES[task] for task in config.tasks},
+    }[recipe.sizes]()
+    return TrainingPlan(
+        sizes,
+        config.schedule,
+        config.steps,
+        config.batch_size,
+        config.seed,
+        config.epochs,
+        sampling_sizes,
+        config.alpha,
+        recipe.round_robin_advances,
+        recipe.order == "reshuffled",
+    )

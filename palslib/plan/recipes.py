@@ -1,0 +1,178 @@
+"""Two recipes: training as the paper has it, and as the authors' released code does it (ledger D1-D16).
+
+Facts about AsaCooperStickland/Bert-n-Pals. Every difference is a field, so that any one can be switched alone:
+`RunConfig(recipe="paper", recipe_options={"round_robin_advances": False})`.
+"""
+
+import math
+from dataclasses import asdict, dataclass, fields
+
+from palslib.common import check_name, unknown
+from palslib.methods.table import METHODS, Method
+
+RELEASED_SIZES = {  # hard-coded there as N · 25 / 32; QNLI's is the withdrawn version (ledger D5)
+    "cola": 8_551,
+    "sst2": 67_349,
+    "mrpc": 3_668,
+    "stsb": 5_749,
+    "qqp": 363_849,
+    "mnli": 392_702,
+    "qnli": 108_436,
+    "rte": 2_490,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's.
+
+    What both do alike has no field: STS-B's labels are divided by 5, with a squared error on a linear output (D16).
+    """
+
+    round_robin_advances: bool = True
+    """D1. False: round robin never leaves the first task."""
+    dropout: str = "throughout"
+    """D2. Or `until evaluated`: evaluation leaves the model in eval mode for good."""
+    correlations: str = "whole split"
+    """D3. Or `batches of 8`: Matthews and Pearson are means over batches, and a NaN average saves no best model."""
+    order: str = "reshuffled"
+    """D4. Or `replayed`: the first pass's batches again and again, the last one partial."""
+    sizes: str = "loaded"
+    """D5. Where probabilities come from: the data `loaded`, GLUE's `official` sizes, or the `released` constants."""
+    pal_heads: int = 12
+    """D6. 6 in the released code; where s is not divisible, the nearest divisor of s."""
+    pal_activation: str = "identity"
+    """D6. `gelu` after V^D."""
+    low_rank_activation: str = "identity"
+    """D7. `gelu` between the two matrices."""
+    init: str = "identity"
+    """D8. `normal`: N(0, 0.02) for all added matrices and for gains and shifts of added layer norms."""
+    houlsby_second: str = "serial"
+    """D9. `parallel`: the adapter after the feed-forward reads the attention's output."""
+    bias_correction: bool = True
+    """D10. Adam's bias correction."""
+    epsilon: float = 1e-8
+    """D10. Adam's ε; 1e-6 in the released code."""
+    clip: str = "global"
+    """D10. `each tensor`: every gradient is clipped to the norm by itself."""
+    decay: str = "linear"
+    """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9.
+    `constant`, no row of the ledger: no decay after warm-up, for tasks that come one after another."""
+    step_counter: str = "global"
+    """D12. `per tensor`: the schedule counts each tensor's own updates."""
+    inactive: str = "untouched"
+    """D12. `drift`: gradients are reset to zero, not None, so tasks that rest keep decaying and moving by momentum."""
+    metrics: str = "glue"
+    """D13. `released`: MNLI matched only, accuracy only for MRPC and QQP, Pearson only, of scores clipped to [0, 1]."""
+    padding: str = "longest"
+    """D14. `max_length`: every batch is padded to the limit; no effect on values."""
+    frozen_norms: str = "frozen"
+    """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
+    decay_lhuc: bool = False
+    """D15. Weight decay on LHUC's vectors."""
+    houlsby_size: int = 64
+    """D15. m; 50 in the released code."""
+
+    def __post_init__(self):
+        for name, values in _VALUES.items():
+            check_name(f"value of recipe field {name!r}", getattr(self, name), values)
+        for field in fields(self):
+            value, kind = getattr(self, field.name), type(field.default)
+            fits = isinstance(value, (int, float)) if kind is float else type(value) is kind
+            if not fits or (kind in (int, float) and not 0 < value < math.inf):
+                what = "true or false" if kind is bool else f"a positive {'integer' if kind is int else 'number'}"
+                raise ValueError(f"recipe field {field.name!r} must be {what}, not {value!r}")
+
+    def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
+        """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
+        options: dict = (
+            {} if method.kind in ("shared", "fine-tuned", "lhuc", "feature-extraction") else {"init": self.init}
+        )
+        if method.kind == "pal":
+            heads = min((h for h in range(1, method.size + 1) if method.size % h == 0), key=self._distance)
+            usual = self.pal_heads == 12  # then the method's own number stands, fitted or not
+            options |= {"heads": method.heads if usual else heads, "activation": self.pal_activation}
+        elif method.kind in ("low-rank", "serial"):
+            options["activation"] = self.low_rank_activation
+        elif method.kind == "houlsby":
+            usual = METHODS[method.name].size if method.name in METHODS else None
+            size = self.houlsby_size if method.size == usual and self.houlsby_size != 64 else method.size
+            options |= {"second": self.houlsby_second, "size": size}
+        if method.freeze == "backbone" and self.frozen_norms == "trained":
+            options["freeze"] = "backbone but norms"
+        return method.with_options(**{k: v for k, v in options.items() if k not in given})
+
+    def _distance(self, heads: int) -> int:
+        return abs(heads - self.pal_heads)
+
+
+_VALUES = {
+    "dropout": ("throughout", "until evaluated"),
+    "correlations": ("whole split", "batches of 8"),
+    "order": ("reshuffled", "replayed"),
+    "sizes": ("loaded", "official", "released"),
+    "pal_activation": ("identity", "gelu"),
+    "low_rank_activation": ("identity", "gelu"),
+    "init": ("identity", "normal"),
+    "houlsby_second": ("serial", "parallel"),
+    "clip": ("global", "each tensor"),
+    "decay": ("linear", "jump", "constant"),
+    "step_counter": ("global", "per tensor"),
+    "inactive": ("untouched", "drift"),
+    "metrics": ("glue", "released"),
+    "padding": ("longest", "max_length"),
+    "frozen_norms": ("frozen", "trained"),
+}
+
+RECIPES = {
+    "paper": Recipe(),
+    "released": Recipe(
+        round_robin_advances=False,
+        dropout="until evaluated",
+        correlations="batches of 8",
+        order="replayed",
+        sizes="released",
+        pal_heads=6,
+        pal_activation="gelu",
+        low_rank_activation="gelu",
+        init="normal",
+        houlsby_second="parallel",
+        bias_correction=False,
+        epsilon=1e-6,
+        clip="each tensor",
+        decay="jump",
+        step_counter="per tensor",
+        inactive="drift",
+        metrics="released",
+        padding="max_length",
+        frozen_norms="trained",
+        decay_lhuc=True,
+        houlsby_size=50,
+    ),
+}
+
+
+def get_recipe(recipe: str | Recipe, **options) -> Recipe:
+    """The recipe of that name with some of its fields changed."""
+    if not isinstance(recipe, Recipe):
+        recipe = RECIPES[check_name("recipe", recipe, RECIPES)]
+    for option in options:
+        if option not in {f.name for f in fields(Recipe)}:
+            raise unknown("recipe field", option, (f.name for f in fields(Recipe)))
+    return Recipe(**(asdict(recipe) | options))
+
+
+def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
+    """The learning rate of update `step` (from 0) as a fraction of its peak.
+
+    Linear from 0 to 1 over the first `warmup` of the steps, then linear to 0 at the end: (1 - x) / (1 - w). With
+    `jump`, as released (ledger D11): x / w from x = 0, so the first update does nothing, then 1 - x. `constant` stays
+    at 1 after warm-up.
+    """
+    if decay == "jump":
+        x = step / steps
+        return x / warmup if x < warmup else 1.0 - x
+    x = (step + 1) / steps
+    if decay == "constant":
+        return min(1.0, x / warmup) if warmup else 1.0
+    return min(1.0, x / warmup if x < warmup else max(0.0, 1.0 - step / steps) / (1.0 - warmup))

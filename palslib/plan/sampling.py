@@ -1,0 +1,198 @@
+"""Which task, and which of its examples, at every step of training.
+
+Stickland & Murray 2019, section 3.3. A task with N examples is drawn with probability p ∝ N^α: α = 1 proportional,
+α = 1/2 square root, and annealed from one to nearly equal over the epochs,
+
+    α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
+
+or the tasks take turns (round robin), or come one after another (Lopez-Paz & Ranzato 2017). A `TrainingPlan` is a
+pure function of (seed, sizes, schedule, steps): asking it for step k needs nothing that came before, so resuming is
+starting at step k, and any number of processes agree.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from palslib.common import check_name, unknown
+
+SCHEDULES = {
+    "proportional": "p ∝ N: every example of every task equally often",
+    "square-root": "p ∝ √N",
+    "annealed": "p ∝ N^α, α from 1 in the first epoch to 0.2 in the last",
+    "round-robin": "the tasks take turns",
+    "sequential": "one task after another, with equal shares of the steps",
+}
+MIXED = ("proportional", "square-root", "annealed", "round-robin")
+"""Those of the paper, which mix the tasks."""
+PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (section 3.4)
+
+
+def annealed_alpha(epoch: int, epochs: int) -> float:
+    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 3.3). One epoch alone has α = 1."""
+    if not 1 <= epoch <= epochs:
+        raise ValueError(f"epoch must be between 1 and epochs={epochs}, not {epoch}")
+    return 1.0 if epochs == 1 else 1.0 - 0.8 * (epoch - 1) / (epochs - 1)
+
+
+def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, float]:
+    """p_i = N_i^α / Σ_j N_j^α for every task.
+
+    >>> task_probabilities({"rte": 100, "mnli": 300}, 1)
+    {'rte': 0.25, 'mnli': 0.75}
+    """
+    for task, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"task {task!r} has {size} training examples; every task needs at least one")
+    weights = np.array([float(n) for n in sizes.values()]) ** alpha
+    return dict(zip(sizes, (weights / weights.sum()).tolist(), strict=True))
+
+
+def _generator(seed: int, *names: object) -> np.random.Generator:
+    """A random generator that depends on the seed and the names alone, not on what was drawn before."""
+    digest = hashlib.sha256(repr((seed, *names)).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+
+
+@lru_cache(maxsize=64)
+def _permutation(seed: int, task: str, pass_number: int, size: int) -> np.ndarray:
+    return _generator(seed, "pass", task, pass_number).permutation(size)
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The whole order of training: `plan.tasks[k]` and `plan.examples(k)` are the task and the examples of step k."""
+
+    sizes: Mapping[str, int]
+    """Training examples of each task, in the order of the tasks."""
+    schedule: str
+    """A name of `SCHEDULES`."""
+    steps: int
+    """Steps of training, one task each."""
+    batch_size: int = 32
+    """Examples a step."""
+    seed: int = 0
+    epochs: int = PAPER_EPOCHS
+    """α is constant within each of this many equal stretches of the steps."""
+    sampling_sizes: Mapping[str, int] | None = None
+    """Sizes that the probabilities come from, where they are not `sizes` (GLUE's official ones, say)."""
+    alpha: float | None = None
+    """A constant exponent in place of the schedule's own, for `proportional` only: 0 is equal sampling."""
+    round_robin_advances: bool = True
+    """False: `round-robin` stays at the first task for ever, as the released code does (ledger D1)."""
+    reshuffle: bool = True
+    """False: the first pass's batches, the last one partial, are replayed in the same order (ledger D4)."""
+
+    def __post_init__(self):
+        check_name("schedule", self.schedule, SCHEDULES)
+        if not self.sizes:
+            raise ValueError("a plan needs at least one task")
+        for name in ("steps", "batch_size", "epochs"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.alpha is not None and self.schedule != "proportional":
+            raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
+        task_probabilities(self.sizes, 1)  # refuses an empty task
+        if self.sampling_sizes is not None and set(self.sampling_sizes) != set(self.sizes):
+            missing = sorted(set(self.sizes) ^ set(self.sampling_sizes))
+            raise ValueError(f"sizes and sampling_sizes name different tasks: {', '.join(missing)}")
+
+    def epoch(self, step: int) -> int:
+        """The epoch of a step, from 1; steps are spread evenly over the epochs."""
+        return step * self.epochs // self.steps + 1
+
+    def probabilities(self, step: int) -> dict[str, float]:
+        """The chance of each task at a step. Where none is drawn (round robin, one after another) its share, 1/T."""
+        if self.schedule in ("round-robin", "sequential"):
+            return {task: 1 / len(self.sizes) for task in self.sizes}
+        alpha = {
+            "proportional": 1.0 if self.alpha is None else self.alpha,
+            "square-root": 0.5,
+            "annealed": annealed_alpha(self.epoch(step), self.epochs),
+        }[self.schedule]
+        sizes = self.sampling_sizes or self.sizes
+        return task_probabilities({task: sizes[task] for task in self.sizes}, alpha)
+
+    def _epoch_bounds(self) -> list[tuple[int, int]]:
+        """First step and end of every epoch that has steps."""
+        firsts = np.unique(np.arange(self.steps) * self.epochs // self.steps, return_index=True)[1].tolist()
+        return list(zip(firsts, [*firsts[1:], self.steps], strict=True))
+
+    @cached_property
+    def _task_numbers(self) -> np.ndarray:
+        if self.schedule == "round-robin":
+            steps = np.arange(self.steps)
+            return steps % len(self.sizes) if self.round_robin_advances else np.zeros_like(steps)
+        if self.schedule == "sequential":
+            return np.arange(self.steps) * len(self.sizes) // self.steps
+        uniform = _generator(self.seed, "tasks", self.schedule).random(self.steps)
+        numbers = np.empty(self.steps, dtype=np.int64)
+        for first, last in self._epoch_bounds():
+            edges = np.cumsum(list(self.probabilities(first).values()))
+            numbers[first:last] = np.searchsorted(edges / edges[-1], uniform[first:last], side="right")
+        return numbers
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The task of every step."""
+        names = list(self.sizes)
+        return [names[i] for i in self._task_numbers]
+
+    @cached_property
+    def _turns(self) -> np.ndarray:
+        """For every step, how many steps its task had before."""
+        turns = np.empty(self.steps, dtype=np.int64)
+        for number in range(len(self.sizes)):
+            mine = self._task_numbers == number
+            turns[mine] = np.arange(mine.sum())
+        return turns
+
+    def examples(self, step: int) -> np.ndarray:
+        """Indices into the task's training data at a step, (batch_size,).
+
+        A pass over a task is a fresh permutation; a batch at its end takes the rest from the next pass, so batches are
+        always full. Without `reshuffle` the first pass's batches come again, the last one partial.
+        """
+        if not 0 <= step < self.steps:
+            raise IndexError(f"step {step} is not in a plan of {self.steps} steps")
+        task, turn = self.tasks[step], int(self._turns[step])
+        size, batch = self.sizes[task], self.batch_size
+        if not self.reshuffle:
+            first = turn % -(-size // batch) * batch
+            return _permutation(self.seed, task, 0, size)[first : first + batch].copy()
+        passes, places = np.divmod(np.arange(turn * batch, (turn + 1) * batch), size)
+        return np.concatenate(
+            [_permutation(self.seed, task, int(p), size)[places[passes == p]] for p in np.unique(passes)]
+        )
+
+    def expected_steps(self) -> dict[str, float]:
+        """Steps of each task on average over seeds."""
+        totals = dict.fromkeys(self.sizes, 0.0)
+        for first, last in self._epoch_bounds():
+            for task, p in self.probabilities(first).items():
+                totals[task] += p * (last - first)
+        return totals
+
+    def drawn_steps(self, until: int | None = None) -> dict[str, int]:
+        """Steps of each task in this plan's first `until` steps (all by default)."""
+        counts = np.bincount(self._task_numbers[:until], minlength=len(self.sizes))
+        return dict(zip(self.sizes, counts.tolist(), strict=True))
+
+    def passes(self) -> dict[str, float]:
+        """How often each task's data are gone through: drawn steps x batch size / examples."""
+        batch = self.batch_size
+        per_pass = {t: n / batch if self.reshuffle else -(-n // batch) for t, n in self.sizes.items()}  # steps
+        return {task: n / per_pass[task] for task, n in self.drawn_steps().items()}
+
+
+def official_sizes(tasks) -> dict[str, int]:
+    """GLUE's own training sizes of those tasks (ledger A17), for `sampling_sizes`."""
+    from palslib.ledger.paper import GLUE_TRAIN_SIZES
+
+    for task in tasks:
+        if task not in GLUE_TRAIN_SIZES:
+            raise unknown("GLUE task", task, GLUE_TRAIN_SIZES)
+    return {task: GLUE_TRAIN_SIZES[task] for task in tasks}

@@ -1,0 +1,242 @@
+"""Training, as the algorithm reads; `python -m palslib.training.loop CONFIG.json` is the same from a terminal.
+
+For each step: task and examples from the plan -> loss -> backward (-> projection, see `gem`) -> clip -> update ->
+schedule (sections 3.3, 3.4).
+The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
+checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
+machine, each with a GPU or on CPUs alone:
+
+    accelerate launch --num_processes 2 -m palslib.training.loop CONFIG.json
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from palslib.bert.backbones import load_config, load_tokenizer
+from palslib.common import runs_folder
+from palslib.data.metrics import dev_average, glue_average
+from palslib.data.tokens import tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig, make_plan
+from palslib.plan.recipes import rate_factor
+from palslib.records import environment, make_record, write_record
+from palslib.training.checkpoints import Resumable
+from palslib.training.episodic_memory import EpisodicMemory
+from palslib.training.evaluation import autocast, evaluate, precision_of
+from palslib.training.optimizer import make_optimizer
+from palslib.training.processes import make_accelerator, start_the_others
+
+
+class Run(Resumable):
+    """One training run: what is fixed before the first step, and the steps."""
+
+    def __init__(self, config: RunConfig, folder: Path):
+        self.folder, self.environment = folder, environment()
+        self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
+        self.accelerator, self.precision = make_accelerator(), precision_of(config)
+        if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
+            raise ValueError(
+                f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
+                f"x {config.micro_batches} micro-batches"
+            )
+        positions = load_config(config.backbone).max_position_embeddings
+        if config.max_length > positions:
+            raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
+        tokenizer = load_tokenizer(config.backbone)
+
+        def tokenised(task: str, split: str):
+            with self.accelerator.main_process_first():
+                return tokenise_task(task, tokenizer, config.data, split, config.max_length)
+
+        self.train_data = {task: tokenised(task, "train") for task in config.tasks}
+        self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
+        self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
+        tasks = [data.task for data in self.train_data.values()]
+        if config.start:
+            self.model = MultiTaskModel.continued(config.start, self.method, config.backbone, tasks)
+        else:
+            self.model = MultiTaskModel.from_backbone(config.backbone, self.method, tasks, config.seed)
+        self.model.head_dropout = config.head_dropout
+        if config.gradient_checkpointing:
+            self.model.checkpoint_activations()
+        self.model.train()
+        self.optimizer = make_optimizer(self.model, config, self.recipe)
+        self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
+        self.losses: list[float] = []
+        self.pending: list[torch.Tensor] = []  # losses not yet read from the device
+        self.history: list[dict] = []
+        self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
+
+    def train_step(self) -> None:
+        """One update of the model on one task's batch."""
+        config, accelerator, step = self.config, self.accelerator, self.step
+        task, rows = self.plan.tasks[step], self.plan.examples(step)
+        width = config.max_length if self.recipe.padding == "max_length" else None
+        multiple = 8 if accelerator.device.type == "cuda" else 1
+        rank, world = accelerator.process_index, accelerator.num_processes
+        mine = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world]
+        # Dropout too is a function of the step, so resuming needs no random state.
+        digest = hashlib.sha256(f"{config.seed} {step} {rank}".encode()).digest()
+        torch.manual_seed(int.from_bytes(digest[:7], "little"))
+        self.tokens += int(self.train_data[task].lengths[rows].sum())
+        total = torch.zeros((), device=accelerator.device)
+        for part in range(config.micro_batches):
+            some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
+            weight = len(some) * world / len(rows)  # of a mean over rows; a partial batch does not divide evenly
+            some = some if len(some) else rows[:1]  # without weight: every process takes part in every backward pass
+            batch = {k: v.to(accelerator.device) for k, v in self.train_data[task].batch(some, width, multiple).items()}
+            with autocast(self.precision, accelerator.device):
+                loss = self.wrapped(task=task, **batch).loss * weight
+            accelerator.backward(loss)
+            total += loss.detach()
+        if self.memory:
+            self.memory.constrain(self, task)
+        if self.recipe.clip == "global":
+            accelerator.clip_grad_norm_([p for g in self.optimizer.param_groups for p in g["params"]], config.clip)
+        if self.recipe.step_counter == "global":
+            for group in self.optimizer.param_groups:
+                group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup, self.recipe.decay)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
+        if self.memory:
+            self.memory.store(task, rows)
+        self.pending.append(total)
+        self.step += 1
+
+    def read_losses(self) -> None:
+        """Brings the latest losses, averaged over processes, from the device. Raises FloatingPointError for a NaN."""
+        if not self.pending:
+            return
+        self.losses += self.accelerator.reduce(torch.stack(self.pending), "mean").tolist()
+        self.pending = []
+        bad = next((step for step, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
+        if bad is not None:
+            self.stop(f"the loss is {self.losses[bad]}", bad)
+
+    def evaluate(self) -> None:
+        """Adds to the history: scores on all dev sets, both averages, mean loss by task since the last time."""
+        self.read_losses()
+        began = time.perf_counter()
+        scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision)
+        if self.recipe.dropout == "until evaluated":
+            self.model.eval()
+        self.spent["evaluate"] += time.perf_counter() - began
+        since = self.history[-1]["step"] if self.history else 0
+        by_task: dict[str, list[float]] = {}
+        for step, loss in enumerate(self.losses[since:], since):
+            by_task.setdefault(self.plan.tasks[step], []).append(loss)
+        point = {"step": self.step, "dev_average": dev_average(scores), "glue_average": glue_average(scores)}
+        loss = {task: sum(losses) / len(losses) for task, losses in by_task.items()}
+        self.history.append(point | {"scores": scores, "loss": loss})
+        if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
+            self.keep_model("best")
+
+    @property
+    def best(self) -> dict:
+        """The history's point with the highest dev average; a NaN is never the best (ledger D3)."""
+        return max(self.history, key=lambda p: -math.inf if math.isnan(p["dev_average"]) else p["dev_average"])
+
+    def keep_model(self, name: str) -> None:
+        """Saves the model under the run's folder."""
+        if self.accelerator.is_main_process:
+            self.model.save_pretrained(self.folder / name)
+
+
+def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool | None] | None = None) -> dict:
+    """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`.
+
+    Args:
+        resume: go on from the folder's checkpoint, or give back the record of a run that had finished. False starts
+            anew in a folder of its own; nothing that was saved is overwritten.
+        on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
+            what is returned then is no record but `{"key", "status": "stopped", "step"}`. Calling again goes on.
+
+    Raises FloatingPointError for a loss that is not finite, naming step, task and the last good checkpoint.
+    """
+    folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
+    if not resume:
+        folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
+    if (folder / "record.json").exists():
+        record = json.loads((folder / "record.json").read_text())
+        if record["key"] != config.key:
+            raise ValueError(f"{folder} holds the record of another config; choose another folder")
+        if config.keep != "none" and record["config"]["keep"] == "none":
+            raise ValueError(f"the run in {folder} has finished without keeping weights; resume=False trains it anew")
+        return record
+    run = Run(config, folder)
+    run.load_checkpoint()
+    main = run.accelerator.is_main_process
+    shown = main and config.progress
+    bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
+    latest: dict[str, float] = {}
+    seen = run.step  # losses up to here are in `latest`
+    if config.evaluate_first and not run.history:
+        run.evaluate()
+    began = time.perf_counter()
+    while run.step < config.steps:
+        run.train_step()
+        bar.update()
+        if run.step % 20 == 0 or run.step == config.steps:
+            run.read_losses()
+            latest.update(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
+            seen = run.step
+            bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
+        every = config.evaluate_every
+        if run.step == config.steps or (every and run.step % every == 0):
+            run.spent["train"] += time.perf_counter() - began
+            run.evaluate()
+            if shown:
+                bar.write(f"step {run.step}: dev average {run.history[-1]['dev_average']:.1f}", file=sys.stderr)
+            began = time.perf_counter()
+        every = config.checkpoint_every
+        if every and run.step % every == 0 and run.step < config.steps:
+            run.spent["train"] += time.perf_counter() - began
+            run.save_checkpoint()
+            began = time.perf_counter()
+        if on_step and on_step(run) is False and run.step < config.steps:
+            run.spent["train"] += time.perf_counter() - began
+            run.save_checkpoint()
+            bar.close()
+            return {"key": config.key, "status": "stopped", "step": run.step}
+    bar.close()
+    if config.keep != "none":
+        run.keep_model("last")
+    record = make_record(run)
+    if main:
+        write_record(folder / "record.json", record)
+        for name in ("checkpoint", "checkpoint.old", "checkpoint.tmp"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    run.accelerator.wait_for_everyone()
+    return json.loads((folder / "record.json").read_text())
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m palslib.training.loop CONFIG.json`: notebook 04's run, without the notebook."""
+    if len(arguments) != 1:
+        print("usage: python -m palslib.training.loop CONFIG.json", file=sys.stderr)
+        return 2
+    start_the_others("palslib.training", arguments)
+    try:
+        record = train(RunConfig.from_file(arguments[0]))
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        print(f"palslib.training: {error}", file=sys.stderr)
+        return 1
+    if os.environ.get("RANK", "0") == "0":  # one line, however many processes
+        print(json.dumps({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

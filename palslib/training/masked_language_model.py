@@ -1,0 +1,80 @@
+"""BERT as a masked language model: which word pieces are chosen, what becomes of them, how well they are predicted.
+
+Devlin et al. 2019, section 3.1 and appendix A.1 (https://arxiv.org/abs/1810.04805): 15 % of the word pieces are chosen;
+80 % of those become [MASK], 10 % a random piece, 10 % stay, and the loss is the cross entropy of what they were.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+from transformers import BertForMaskedLM
+
+from palslib.bert.backbones import MINBERT, load_config, load_encoder
+from palslib.plan.config import RunConfig
+from palslib.training.evaluation import autocast, precision_of
+
+CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all pieces; of the chosen ones
+ROWS_MEASURED = 64  # at a time; what is masked depends on it
+HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders that `pretraining` writes
+
+
+def number_from(*parts) -> int:
+    """A seed that depends on all parts."""
+    return int.from_bytes(hashlib.sha256(" ".join(map(str, parts)).encode()).digest()[:7], "little")
+
+
+def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Word pieces (B, S) as the model sees them, and which were chosen (B, S), never a special one ([CLS], padding)."""
+    generator = torch.Generator().manual_seed(seed)
+    choice, fate = (torch.rand(ids.shape, generator=generator) for _ in range(2))
+    chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+    random = torch.randint(len(tokenizer), ids.shape, generator=generator)
+    replaced = torch.where(fate < MASKED, tokenizer.mask_token_id, torch.where(fate < MASKED + RANDOM, random, ids))
+    return torch.where(chosen, replaced, ids), chosen
+
+
+def masked_language_model(backbone: str, seed: int = 0) -> BertForMaskedLM:
+    """The backbone with its pooler, which is not trained, and its own masked-language-model head or a new one."""
+    config, place = load_config(backbone), backbone.removeprefix(MINBERT)
+    if config.model_type != "bert":
+        raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
+    encoder, head = load_encoder(place, seed), Path(place) / HEAD
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number_from(seed, "masked language model"))
+        if place in ("tiny", "minilm") or head.is_file():
+            model = BertForMaskedLM(config)
+        else:  # a checkpoint with a head, or one without, as transformers then reports
+            model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
+    if head.is_file():
+        model.cls.load_state_dict(load_file(head))
+    model.bert = encoder
+    model.tie_weights()
+    return model
+
+
+def predict_chosen(model, batch: dict, tokenizer, seed: int, device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (n, vocabulary) at the n chosen places of a batch, and the pieces (n,) that were there."""
+    seen, chosen = mask(batch["input_ids"], tokenizer, seed)
+    inputs = {k: batch[k].to(device) for k in ("attention_mask", "token_type_ids")}
+    h = model.bert(input_ids=seen.to(device), **inputs).last_hidden_state  # (B, S, d)
+    return model.cls(h[chosen.to(device)]).float(), batch["input_ids"][chosen].to(device)
+
+
+def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:
+    """Masked accuracy (percent), mean loss and perplexity over the chosen pieces of dev texts, masked by the seed."""
+    loss, right, pieces = 0.0, 0, 0
+    model.eval()
+    with torch.inference_mode(), autocast(precision_of(config), device):
+        for task, rows in data.items():
+            for i in range(0, len(rows), ROWS_MEASURED):
+                batch = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))))
+                logits, labels = predict_chosen(model, batch, tokenizer, number_from(config.seed, task, i), device)
+                loss += cross_entropy(logits, labels, reduction="sum").item()
+                right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
+    model.train()
+    mean = loss / max(pieces, 1)
+    return {"accuracy": 100 * right / max(pieces, 1), "loss": mean, "perplexity": math.exp(mean), "pieces": pieces}

@@ -1,0 +1,78 @@
+"""The optimiser as the released code has it, with each of its quirks a switch (ledger D10-D12).
+
+AdamW's update with or without bias correction, gradients clipped each by itself or not, and a schedule that counts each
+tensor's own updates or not. `training.py` uses torch's fused AdamW wherever no quirk is asked for.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from palslib.plan.config import RunConfig
+from palslib.plan.recipes import Recipe, rate_factor
+
+
+class ReleasedAdam(torch.optim.Optimizer):
+    """Adam with decoupled weight decay: p <- p - rate · (m̂ / (√v̂ + ε) + λ p)."""
+
+    def __init__(
+        self,
+        params,
+        lr: float,
+        rate_factor: Callable[[int], float] | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        bias_correction: bool = False,
+        clip_each: float | None = 1.0,
+    ):
+        """
+        Args:
+            rate_factor: the schedule as a function of a tensor's own number of updates, from 0 (ledger D12); None where
+                the loop sets `lr` itself.
+            clip_each: the norm that each tensor's gradient is clipped to by itself (ledger D10); None clips nothing.
+        """
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.rate_factor, self.bias_correction, self.clip_each = rate_factor, bias_correction, clip_each
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every tensor that has a gradient."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                grad = p.grad
+                if self.clip_each is not None:
+                    grad = grad * (self.clip_each / (grad.norm() + 1e-6)).clamp(max=1.0)
+                state = self.state[p]
+                if not state:
+                    state.update(updates=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                m, v, t = state["m"], state["v"], state["updates"]
+                m.lerp_(grad, 1 - beta1)
+                v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+                m_hat = m / (1 - beta1 ** (t + 1)) if self.bias_correction else m
+                v_hat = v / (1 - beta2 ** (t + 1)) if self.bias_correction else v
+                rate = group["lr"] * (self.rate_factor(t) if self.rate_factor else 1.0)
+                p.sub_(rate * (m_hat / (v_hat.sqrt() + group["eps"]) + group["weight_decay"] * p))
+                state["updates"] = t + 1
+
+
+def make_optimizer(model, config: RunConfig, recipe: Recipe) -> torch.optim.Optimizer:
+    """Fused AdamW, or the released optimiser where the recipe asks for one of its quirks (ledger D10, D12)."""
+    groups = model.parameter_groups(config.weight_decay, recipe.decay_lhuc)
+    if recipe.bias_correction and recipe.clip == "global" and recipe.step_counter == "global":
+        return torch.optim.AdamW(groups, lr=config.learning_rate, eps=recipe.epsilon, fused=True)
+
+    def factor(updates: int) -> float:
+        return rate_factor(updates, config.steps, config.warmup, recipe.decay)
+
+    return ReleasedAdam(
+        groups,
+        config.learning_rate,
+        factor if recipe.step_counter == "per tensor" else None,
+        eps=recipe.epsilon,
+        bias_correction=recipe.bias_correction,
+        clip_each=config.clip if recipe.clip == "each tensor" else None,
+    )

@@ -1,0 +1,153 @@
+"""Metrics against hand numbers, over whole splits and over the released code's batches, and the two averages."""
+
+import math
+
+import numpy as np
+import pytest
+
+from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
+from palslib.data.tasks import TASKS, load_task
+from palslib.ledger.paper import TABLE_2
+from palslib.training.evaluation import evaluate
+
+
+def logits(predictions, classes=2):
+    return np.eye(classes)[predictions]
+
+
+def test_hand_numbers():
+    """labels 1 1 1 0 0, predictions 1 1 0 0 1: TP 2, FN 1, TN 1, FP 1.
+
+    Accuracy 3/5; F1 2·2 / (2·2 + 1 + 1) = 2/3; Matthews (2·1 - 1·1) / √(3·3·2·2) = 1/6.
+    """
+    labels, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 0, 1]
+    assert score(TASKS["mrpc"], labels, logits(predictions)) == pytest.approx({"accuracy": 60, "f1": 200 / 3})
+    assert score(TASKS["cola"], labels, logits(predictions)) == pytest.approx({"matthews": 100 / 6, "accuracy": 60})
+
+
+def test_hand_numbers_of_correlations():
+    """x 0 1 2 5, y 1 2 4 3: deviations (-2 -1 0 3), (-1.5 -0.5 1.5 0.5), products 3 + 0.5 + 0 + 1.5 = 5,
+    Pearson 5 / √(14·5); ranks 1 2 3 4 and 1 2 4 3: Spearman 1 - 6·2 / (4·15) = 0.8."""
+    values = score(TASKS["stsb"], [0, 1, 2, 5], np.array([[1], [2], [4], [3]]))
+    assert values == pytest.approx({"pearson": 100 * 5 / math.sqrt(70), "spearman": 80})
+
+
+def test_three_classes():
+    assert score(TASKS["mnli"], [0, 1, 2, 2], logits([0, 1, 1, 2], 3)) == {"accuracy": 75}
+
+
+def test_f1_is_of_the_class_one():
+    """The positives are the paraphrases: 1 of 1 found and 1 wrongly, F1 2/3; the other class would have 4/5."""
+    assert score(TASKS["mrpc"], [1, 0, 0, 0], logits([1, 1, 0, 0]))["f1"] == pytest.approx(200 / 3)
+
+
+@pytest.mark.parametrize("task", ["cola", "mrpc", "stsb"])
+def test_constant_predictions(task):
+    """No warning, no NaN: a correlation of constants counts 0 over the whole split."""
+    outputs = np.full((4, 1), 2.5) if task == "stsb" else logits([0, 0, 0, 0])
+    values = score(TASKS[task], [0, 1, 1, 0], outputs)
+    assert [values[m] for m in values if m != "accuracy"] == [0] * (len(values) - ("accuracy" in values))
+    nearly = np.array([[2.5], [2.5 + 4e-16], [2.5], [2.5]])
+    assert math.isfinite(score(TASKS["stsb"], [0, 1, 2, 3], nearly)["pearson"])
+
+
+def test_nothing_to_compare():
+    with pytest.raises(ValueError, match="task 'rte': 0 labels and 0 predictions"):
+        score(TASKS["rte"], [], np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="task 'rte': 3 labels and 2 predictions"):
+        score(TASKS["rte"], [0, 1, 1], np.zeros((2, 2)))
+
+
+# ------------------------------------------------------------------------------------------------------ by batches: D3
+
+
+def test_perfect_predictions_by_batches():
+    """Ledger D3: three batches of eight, the second with one label only: (1 + 0 + 1) / 3, though all is right."""
+    labels = np.array([0, 1] * 4 + [1] * 8 + [1, 0] * 4)
+    assert batchwise("matthews", labels, labels) == pytest.approx(2 / 3)
+    assert score(TASKS["cola"], labels, logits(labels), by_batches=True) == pytest.approx(
+        {"matthews": 200 / 3, "accuracy": 100}
+    )
+    assert score(TASKS["cola"], labels, logits(labels))["matthews"] == 100
+
+
+def test_perfect_predictions_on_real_labels(real_data):
+    """Ledger D3: about 0.88 on CoLA's own dev set, in its order."""
+    labels = load_task("cola", str(real_data / "glue"), "validation")["label"].to_numpy()
+    assert batchwise("matthews", labels, labels) == pytest.approx(0.88, abs=0.005)
+
+
+def test_last_batch_is_partial():
+    """Ten rows: a batch of eight with Pearson 1, a batch of two with -1; the mean is 0, over all rows it is not."""
+    labels = np.array([0, 1, 2, 3, 4, 5, 1, 2, 3, 4.0])
+    predictions = np.array([0, 1, 2, 3, 4, 5, 1, 2, 4, 3.0])
+    assert batchwise("pearson", labels, predictions) == pytest.approx(0, abs=1e-12)
+    assert score(TASKS["stsb"], labels, predictions[:, None])["pearson"] > 90
+
+
+def test_constant_batch_makes_pearson_nan():
+    """Ledger D3: one batch of constant predictions, and the mean, the task's score and the dev average are NaN."""
+    labels, predictions = np.arange(16.0), np.r_[np.arange(8.0), np.full(8, 3.0)]
+    assert math.isnan(batchwise("pearson", labels, predictions))
+    values = score(TASKS["stsb"], labels, predictions[:, None], by_batches=True)
+    assert math.isnan(values["pearson"])
+    assert values["spearman"] == pytest.approx(score(TASKS["stsb"], labels, predictions[:, None])["spearman"])
+    assert math.isnan(dev_average({"stsb": values, "rte": {"accuracy": 60.0}}))
+
+
+def test_unknown_metric():
+    with pytest.raises(ValueError, match=r"unknown metric 'mathews': did you mean 'matthews'\?"):
+        batchwise("mathews", np.zeros(8), np.zeros(8))
+    assert {m for task in TASKS.values() for m in task.metrics} <= set(METRICS)
+
+
+# ------------------------------------------------------------------------------------------------------------ averages
+
+
+def table_2(row):
+    """A row of the paper's table 2 in the form that `evaluate` returns."""
+    return {
+        "mnli": {"accuracy": row["mnli_m"], "accuracy_mm": row["mnli_mm"]},
+        "qqp": {"accuracy": row["qqp_acc"], "f1": row["qqp_f1"]},
+        "mrpc": {"accuracy": row["mrpc_acc"], "f1": row["mrpc_f1"]},
+        "cola": {"matthews": row["cola"], "accuracy": -1e9},
+        "stsb": {"pearson": -1e9, "spearman": row["stsb"]},
+        **{task: {"accuracy": row[task]} for task in ("qnli", "sst2", "rte")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "mean"),
+    [("fine-tuned", 79.556), ("shared", 79.889), ("attention-on-top-204", 79.633), ("pals-204", 80.4)],
+)
+def test_glue_average_is_table_2s(name, mean):
+    """Ledger A21: nine scores, MNLI twice, F1 of QQP and MRPC; all four rows, and as printed when rounded."""
+    row = TABLE_2[name]
+    average = glue_average(table_2(row))
+    assert average == pytest.approx(mean, abs=5e-4)
+    assert round(average, 1) == row["average"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_glue_average_needs_all_eight_tasks(task):
+    scores = table_2(TABLE_2["pals-204"])
+    assert glue_average({t: s for t, s in scores.items() if t != task}) is None
+    scores["mnli"].pop("accuracy_mm")
+    assert glue_average(scores) is None
+
+
+def test_dev_average():
+    """The plain mean of each task's first metric: (50 + 80 + 60) / 3; mismatched MNLI and F1 do not enter."""
+    scores = {
+        "cola": {"matthews": 50.0, "accuracy": 75.0},
+        "mnli": {"accuracy": 80.0, "accuracy_mm": 10.0},
+        "mrpc": {"accuracy": 60.0, "f1": 70.0},
+    }
+    assert dev_average(scores) == pytest.approx(190 / 3)
+    assert dev_average({"own task": {"pearson": 42.0, "spearman": 1.0}}) == 42
+
+
+def test_evaluate_is_public():
+    import palslib
+
+    assert palslib.evaluate is evaluate

@@ -1,0 +1,294 @@
+"""GLUE's eleven files and the course's CSV files: written, read back, and scored as the model itself is."""
+
+import zipfile
+from functools import lru_cache
+
+import pandas as pd
+import pytest
+import torch
+from shapes import randomise
+
+from palslib.bert.backbones import load_tokenizer
+from palslib.data.metrics import METRICS
+from palslib.data.submission import GLUE_FILES, glue_predictions, write_course_csvs, write_submission
+from palslib.data.synthetic import synthetic_split
+from palslib.data.tasks import SUITES, TASKS, load_task
+from palslib.data.tokens import tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.training.evaluation import evaluate, predict
+
+tokenizer = lru_cache(lambda: load_tokenizer("tiny"))
+COURSE = {"sst5": "sst", "quora": "para", "sts": "sts"}
+
+
+def tiny(tasks, name="attention-on-top-204"):
+    """A model of the tiny backbone; heads are shifted and scaled so that logits vary and every class occurs."""
+    model = MultiTaskModel.from_backbone("tiny", name, tasks, size=12, heads=3)
+    randomise(model.adaptations)
+    for task in model.tasks.values():
+        source = task.source or task.name
+        split = "validation_matched" if source == "mnli" else "validation"
+        data = tokenise_task(task, tokenizer(), "synthetic", split)
+        if task.head != "cosine":
+            logits = torch.from_numpy(predict(model, task.name, data))
+            head, mean, std = model.heads[task.name], logits.mean(0), logits.std(0)
+            with torch.no_grad():
+                head.weight.div_(std[:, None])
+                head.bias.sub_(mean).div_(std)
+    return model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_runs(tmp_path_factory):
+    """Tokenised splits are cached here, not in the project."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALSLIB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(own_runs):
+    return tiny(tuple(TASKS))
+
+
+def mirror(folder, rows=12):
+    """A folder laid out like nyu-mll/glue with test splits of `rows` unlabelled rows, whose `idx` begin at 100 and are
+    not in order; AX too."""
+    configs = ["---", "configs:"]
+    for task, columns in {**{t.name: t.texts for t in TASKS.values()}, "ax": ("premise", "hypothesis")}.items():
+        configs += [f"- config_name: {task}", "  data_files:"]
+        parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
+        for part in parts:
+            source = ("mnli", "validation_matched") if task == "ax" else (task, f"validation{part}")
+            frame = synthetic_split(*source)[:rows][[*columns]].assign(label=-1, idx=range(99 + rows, 99, -1))
+            (folder / task).mkdir(parents=True, exist_ok=True)
+            frame.to_parquet(folder / task / f"test{part}-0.parquet", index=False)
+            configs.append(f"  - {{split: test{part}, path: {task}/test{part}-*.parquet}}")
+    (folder / "README.md").write_text("\n".join([*configs, "---", ""]))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def submission(model, tmp_path_factory):
+    """Folder and table of a submission of a small mirror."""
+    folder = tmp_path_factory.mktemp("glue")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
+        data = mirror(folder / "mirror")
+        return folder / "out", write_submission(model, folder / "out", data), data
+
+
+def read(folder, name) -> pd.DataFrame:
+    return pd.read_csv(folder / f"{name}.tsv", sep="\t", dtype={"prediction": str}, keep_default_na=False)
+
+
+def rows_of(count=2):
+    """Predictions of class 0, or score 0, for every file."""
+    return {name: pd.Series(0, index=range(count)) for name in GLUE_FILES}
+
+
+# ------------------------------------------------------------------------------------------------------- eleven files
+
+
+def test_the_eleven_files_and_their_zip(submission):
+    folder, table, _ = submission
+    names = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]
+    names = [f"{name}.tsv" for name in names]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "submission.zip"])
+    with zipfile.ZipFile(folder / "submission.zip") as archive:
+        assert archive.testzip() is None and archive.namelist() == names
+        assert all(archive.read(name) == (folder / name).read_bytes() for name in names)
+    assert table["file"].tolist() == names
+    assert dict(zip(names, table["rows"], strict=True)) == {name: 12 for name in names} | {"WNLI.tsv": 146}
+    assert table["official"].sum() == 426_309
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        *((name, {"0", "1"}) for name in ("CoLA", "SST-2", "MRPC", "QQP")),
+        *((name, {"entailment", "neutral", "contradiction"}) for name in ("MNLI-m", "MNLI-mm", "AX")),
+        *((name, {"entailment", "not_entailment"}) for name in ("QNLI", "RTE")),
+    ],
+)
+def test_header_indices_and_label_strings(submission, name, valid):
+    """The header is GLUE's; indices are the data set's, in order, whatever the order of its rows."""
+    text = (submission[0] / f"{name}.tsv").read_text()
+    assert text.startswith("index\tprediction\n100\t") and text.endswith("\n")
+    frame = read(submission[0], name)
+    assert frame["index"].tolist() == list(range(100, 112))
+    assert set(frame["prediction"]) <= valid
+
+
+def test_the_majority_and_the_diagnostic_set(submission):
+    """WNLI is one class. AX has here the texts of MNLI's matched rows, and so the same answers."""
+    assert read(submission[0], "WNLI").to_numpy().tolist() == [[i, "0"] for i in range(146)]
+    pd.testing.assert_frame_equal(read(submission[0], "AX"), read(submission[0], "MNLI-m"))
+
+
+def test_each_row_has_its_own_prediction(submission, model):
+    """Row 0 of the file read back is the last row of the data, for their `idx` fall."""
+    frame = synthetic_split("rte", "validation")[:12]
+    texts = list(zip(frame["sentence1"], frame["sentence2"], strict=True))
+    labels = model.predict(texts, "rte")["label"].tolist()
+    assert read(submission[0], "RTE")["prediction"].tolist() == labels[::-1] and len(set(labels)) == 2
+
+
+@pytest.mark.parametrize("name", [n for n, f in GLUE_FILES.items() if n not in ("WNLI", "AX")])
+def test_a_labelled_sample_read_back_scores_as_the_model_does(model, tmp_path, name):
+    """The synthetic validation split: the first metric of what the file says equals what `evaluate` measures."""
+    file, task = GLUE_FILES[name], TASKS[GLUE_FILES[name].task]
+    split = file.split.replace("test", "validation")
+    predictions = rows_of() | glue_predictions(model, "synthetic", "validation", [name])
+    write_submission(predictions, tmp_path)
+    frame, labelled = read(tmp_path, name), load_task(task, "synthetic", split)
+    assert frame["index"].tolist() == synthetic_split(task.name, split)["idx"].tolist()
+    said = frame["prediction"].astype(float) if task.is_regression else frame["prediction"]
+    if file.names:
+        said = said.map(task.labels.index)
+    value = METRICS[task.metrics[0]](labelled["label"].to_numpy(float), said.to_numpy(float))
+    data = tokenise_task(task, tokenizer(), "synthetic", split)
+    if task.is_regression:  # the file's scores are cut to 0-5 and rounded
+        logits = 5 * predict(model, task.name, data)[:, 0]
+        value, expected = (said - logits.clip(0, 5)).abs().max(), 0.0
+        assert value == pytest.approx(expected, abs=6e-4) and len(set(said)) > 5
+        return
+    expected = evaluate(model, {task.name: {split: data}})[task.name]
+    assert 100 * value == pytest.approx(next(iter(expected.values())), abs=1e-9)
+    assert len(set(said)) == len(task.labels)
+
+
+def test_a_whole_rehearsal_on_synthetic_data(model, tmp_path):
+    """MNLI's matched rows stand for AX; there are no test splits."""
+    table = write_submission(model, tmp_path, "synthetic", "validation")
+    assert table["rows"].tolist() == [120] * 9 + [146, 120]
+    assert (tmp_path / "AX.tsv").read_bytes() == (tmp_path / "MNLI-m.tsv").read_bytes()
+    with pytest.raises(ValueError, match=r"unknown split of cola 'test'.*Valid: train, validation"):
+        write_submission(model, tmp_path, "synthetic")
+
+
+def test_scores_are_from_0_to_5(tmp_path):
+    scores = pd.Series([-0.2, 7.0, 2.34567], index=[4, 2, 3])
+    write_submission(rows_of() | {"STS-B": scores}, tmp_path)
+    assert (tmp_path / "STS-B.tsv").read_text() == "index\tprediction\n2\t5.000\n3\t2.346\n4\t0.000\n"
+
+
+def test_classes_by_name_or_number_are_the_same_bytes(tmp_path):
+    """So are two calls, zip and all."""
+    write_submission(rows_of() | {"MNLI-m": {1: 2, 0: 1}, "CoLA": {0: 1}}, tmp_path / "a")
+    write_submission(
+        rows_of() | {"MNLI-m": {0: "neutral", 1: "contradiction"}, "CoLA": {0: "acceptable"}}, tmp_path / "b"
+    )
+    assert (tmp_path / "a" / "MNLI-m.tsv").read_text() == "index\tprediction\n0\tneutral\n1\tcontradiction\n"
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_missing_tasks_are_listed_and_nothing_is_written(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"no predictions for CoLA \(task cola\), QQP \(task qqp\); there are those for"
+    ):
+        write_submission({k: v for k, v in rows_of().items() if k not in ("CoLA", "QQP")}, tmp_path / "out")
+    lacking = tiny(tuple(t for t in TASKS if t != "mnli"))
+    with pytest.raises(ValueError, match=r"MNLI-m \(task mnli\), MNLI-mm \(task mnli\), AX \(task mnli\); .* WNLI$"):
+        write_submission(lacking, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("CoLA", {0: 2}, r"CoLA: 2 is not a class \(valid: unacceptable, acceptable, or their numbers from 0\)"),
+        ("WNLI", {0: "x"}, r"WNLI: 'x' is not a class \(valid: 0, 1"),
+        ("MNLI-m", {0: float("nan")}, "MNLI-m: nan is not a class"),
+        ("STS-B", {0: float("nan")}, "STS-B: nan is not a finite score"),
+        ("RTE", pd.Series([0, 1], index=[3, 3]), "RTE: index 3 comes twice"),
+        ("SST2", {0: 1}, "unknown file of a submission 'SST2': did you mean 'SST-2'"),
+    ],
+)
+def test_bad_predictions(tmp_path, name, values, message):
+    with pytest.raises(ValueError, match=message):
+        write_submission(rows_of() | {name: values}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_column_and_a_missing_test_split(submission, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"validation.*test"):
+        glue_predictions(model, submission[2], "validation", ["RTE"])
+    monkeypatch.setattr(
+        "palslib.data.submission.read_repository", lambda *_: (synthetic_split("rte", "validation"), {})
+    )
+    with pytest.raises(ValueError, match=r"own mnli/test_matched: no column 'premise' for task 'mnli'; it has: \['sen"):
+        glue_predictions(model, "own", files=["MNLI-m"])
+
+
+# ------------------------------------------------------------------------------------------------------- course's files
+
+
+def course_folder(folder):
+    """Small files as the course names them; the test files have no label, and one dev row an empty one."""
+    folder.mkdir()
+    stems = {"sst5": "ids-sst-{}", "quora": "quora-{}", "sts": "sts-{}"}
+    for name, task in ((n, SUITES["minbert"][n]) for n in stems):
+        frame = synthetic_split(name, "validation")[:5].rename(columns={"label": task.label})
+        frame.insert(0, "id", [f"{name}{i}" for i in range(5)])
+        frame = frame.drop(columns="idx").astype(object)
+        frame.drop(columns=task.label).to_csv(folder / f"{stems[name].format('test')}-student.csv", sep="\t")
+        frame.loc[3, task.label] = ""
+        frame.to_csv(folder / f"{stems[name].format('dev')}.csv", sep="\t")
+    return str(folder)
+
+
+@pytest.mark.parametrize("tasks", [("sst5", "quora", "sts"), ("sst5", "quora-pair", "sts-pair")])
+def test_course_files(tmp_path, tasks):
+    """Header and blanks as the course's own code writes them; rows without a label are predicted too."""
+    model = tiny([SUITES["minbert"][name] for name in tasks])
+    paths = write_course_csvs(model, tmp_path / "predictions", course_folder(tmp_path / "data"))
+    assert [p.name for p in paths] == [f"{s}-{part}-output.csv" for s in COURSE.values() for part in ("dev", "test")]
+    columns = {"sst": "Predicted_Sentiment", "para": "Predicted_Is_Paraphrase", "sts": "Predicted_Similiary"}
+    for name, task in zip(COURSE, model.tasks.values(), strict=True):
+        short = COURSE[name]
+        lines = (tmp_path / "predictions" / f"{short}-test-output.csv").read_text().splitlines()
+        assert lines[0] == f"id \t {columns[short]} "
+        assert [line.split(" , ")[0] for line in lines[1:]] == [f"{name}{i}" for i in range(5)]
+        values = [line.split(" , ")[1] for line in lines[1:]]
+        assert all(value.endswith(" ") for value in values)
+        frame = synthetic_split(name, "validation")[:5]
+        texts = [row if len(row) > 1 else row[0] for row in zip(*(frame[c] for c in task.texts), strict=True)]
+        answers = model.predict(texts, task.name)
+        if name == "sts":
+            assert [float(v) for v in values] == pytest.approx(answers["score"].clip(0, 5).tolist(), abs=1e-5)
+        else:
+            form = "{} " if name == "sst5" else "{}.0 "
+            assert values == [form.format(task.labels.index(label)) for label in answers["label"]]
+        dev = (tmp_path / "predictions" / f"{short}-dev-output.csv").read_text()
+        assert dev.splitlines() == lines  # the same texts here
+
+
+@pytest.mark.parametrize(("bias", "end"), [(50.0, 5.0), (-50.0, 0.0)])
+def test_course_scores_are_from_0_to_5(tmp_path, bias, end):
+    """Linear on the pair, a score may lie outside."""
+    model = tiny([SUITES["minbert"][name] for name in ("sst5", "quora-pair", "sts-pair")])
+    model.heads["sts-pair"].bias.data.fill_(bias)
+    paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
+    assert {float(line.split(" , ")[1]) for line in paths[2].read_text().splitlines()[1:]} == {end}
+
+
+def test_course_files_of_synthetic_data(tmp_path):
+    model = tiny([SUITES["minbert"][name] for name in COURSE])
+    paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
+    assert [len(path.read_text().splitlines()) for path in paths] == [121] * 3
+
+
+def test_what_the_course_files_lack(tmp_path):
+    model = tiny([SUITES["minbert"]["sst5"], TASKS["rte"]])
+    with pytest.raises(ValueError, match=r"no task for quora, sts \(it has: sst5, rte\)"):
+        write_course_csvs(model, tmp_path / "out")
+    model, data = tiny([SUITES["minbert"][name] for name in COURSE]), course_folder(tmp_path / "data")
+    (tmp_path / "data" / "sts-test-student.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file 'sts-test\*.csv' for sts-test-output.csv"):
+        write_course_csvs(model, tmp_path / "out", data)
+    with pytest.raises(ValueError, match=r"unknown split 'train'.*Valid: dev, test"):
+        write_course_csvs(model, tmp_path / "out", data, ["train"])
+    assert not (tmp_path / "out").exists()

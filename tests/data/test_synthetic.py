@@ -1,0 +1,227 @@
+"""The miniature GLUE: always the same bytes, GLUE's shape, and tasks that words alone do not solve."""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from palslib.data.lexicon import LEXICON
+from palslib.data.synthetic import (
+    SYNTHETIC_DEV_SIZE,
+    SYNTHETIC_TRAIN_SIZES,
+    clause,
+    contradict,
+    inflect,
+    synthetic_split,
+)
+
+PAIR = ["sentence1", "sentence2"]
+COLUMNS = {  # nyu-mll/glue
+    "cola": ["sentence"],
+    "sst2": ["sentence"],
+    "mrpc": PAIR,
+    "stsb": PAIR,
+    "qqp": ["question1", "question2"],
+    "mnli": ["premise", "hypothesis"],
+    "qnli": ["question", "sentence"],
+    "rte": PAIR,
+}
+SHARE_OF_ONE = {"cola": 0.70, "sst2": 0.50, "mrpc": 0.68, "qqp": 0.37, "qnli": 0.50, "rte": 0.50}
+CLASSIFICATION = [task for task in COLUMNS if task != "stsb"]
+SPLITS = [
+    (task, split) for task in COLUMNS for split in ("train", "validation") if (task, split) != ("mnli", "validation")
+]
+SPLITS += [("mnli", "validation_matched"), ("mnli", "validation_mismatched")]
+GOLDEN = "f382e644e5e32c1ff45e09da7b71aef896dfed38329b59202a16168eba23162c"
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return {(task, split): synthetic_split(task, split) for task, split in SPLITS}
+
+
+def texts(frame):
+    return frame.drop(columns=["label", "idx"])
+
+
+def many(task, split, seeds):
+    """The small tasks have too few rows for a fair measurement: several seeds of them, 2,000 rows at most."""
+    frame = pd.concat([synthetic_split(task, split, seed) for seed in range(seeds)], ignore_index=True)
+    return frame.drop_duplicates(COLUMNS[task]).head(2000)
+
+
+def test_golden(frames):
+    assert frames["sst2", "train"].iloc[0].tolist() == [
+        "The music is very witty , but the dialogue is hardly superb .",
+        0,
+        0,
+    ]
+    assert frames["mnli", "validation_mismatched"].iloc[0].tolist() == [
+        "Two divers bought a quick yacht on the beach in winter.",
+        "In winter two divers auctioned a quick yacht on the beach.",
+        2,
+        0,
+    ]
+    digest = hashlib.sha256()
+    for frame in frames.values():
+        digest.update(frame.to_csv(index=False, lineterminator="\n").encode())
+    assert digest.hexdigest() == GOLDEN
+
+
+def test_sizes_keep_the_ratios_of_glue(frames):
+    assert SYNTHETIC_TRAIN_SIZES == {
+        "cola": 220, "sst2": 1731, "mrpc": 94, "stsb": 148, "qqp": 9352, "mnli": 10094, "qnli": 2692, "rte": 64,
+        "sst5": 220, "quora": 3637, "sts": 155,
+    }  # fmt: skip
+    assert round(SYNTHETIC_TRAIN_SIZES["mnli"] / SYNTHETIC_TRAIN_SIZES["rte"], 1) == 157.7 == round(392702 / 2490, 1)
+    for (task, split), frame in frames.items():
+        assert len(frame) == (SYNTHETIC_TRAIN_SIZES[task] if split == "train" else SYNTHETIC_DEV_SIZE)
+
+
+@pytest.mark.parametrize(("task", "split"), SPLITS)
+def test_columns_and_labels(frames, task, split):
+    frame = frames[task, split]
+    assert list(frame) == [*COLUMNS[task], "label", "idx"]
+    assert frame.idx.tolist() == list(range(len(frame)))
+    if task == "stsb":
+        assert frame.label.dtype == float
+        assert frame.label.between(0, 5).all()
+        assert 2.2 < frame.label.mean() < 2.8
+        assert np.allclose(frame.label * 5, (frame.label * 5).round())
+    else:
+        assert frame.label.dtype == int
+        assert set(frame.label) == set(range(3 if task == "mnli" else 2))
+
+
+@pytest.mark.parametrize(("task", "split"), [s for s in SPLITS if s[0] != "stsb"])
+def test_class_balance(frames, task, split):
+    shares = frames[task, split].label.value_counts(normalize=True)
+    if task == "mnli":
+        assert shares.between(0.28, 0.38).all()
+    else:
+        assert shares[1] == pytest.approx(SHARE_OF_ONE[task], abs=0.06)
+
+
+@pytest.mark.parametrize(("task", "split"), [s for s in SPLITS if s not in (("qqp", "train"), ("mnli", "train"))])
+def test_same_seed_same_rows_and_another_seed_others(frames, task, split):
+    pd.testing.assert_frame_equal(frames[task, split], synthetic_split(task, split, seed=0))
+    other = synthetic_split(task, split, seed=1)
+    assert len(other) == len(frames[task, split])
+    assert (other[COLUMNS[task][0]] != frames[task, split][COLUMNS[task][0]]).mean() > 0.95
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_no_row_twice_and_no_text_in_both_train_and_dev(frames, task):
+    mine = {split: texts(frame) for (name, split), frame in frames.items() if name == task}
+    assert not any(frame.duplicated().any() for frame in mine.values())
+    train = set(mine.pop("train").to_numpy().ravel())
+    for dev in (*mine.values(), texts(synthetic_split(task, next(iter(mine)), seed=7))):
+        assert train.isdisjoint(dev.to_numpy().ravel())
+
+
+def test_mismatched_speaks_of_other_people_things_and_places(frames):
+    def nouns(genre):
+        sections = [text for section, text in LEXICON.items() if section.startswith(genre)]
+        return {w.split()[-1] for text in sections for w in text.replace("=", ",").split(",")}
+
+    words = {
+        split: set(" ".join(texts(frames["mnli", split]).to_numpy().ravel()).lower().replace(".", "").split())
+        for split in ("train", "validation_matched", "validation_mismatched")
+    }
+    assert nouns("town").isdisjoint(nouns("sea"))
+    assert words["validation_mismatched"].isdisjoint(nouns("town"))
+    assert words["validation_matched"].isdisjoint(nouns("sea"))
+    assert words["train"].isdisjoint(nouns("sea"))
+
+
+def test_every_word_of_the_lexicon_has_one_meaning():
+    words = [w.strip() for text in LEXICON.values() for w in text.replace("=", ",").replace("/", ",").split(",")]
+    assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("word", "suffix", "form"),
+    [
+        ("watch", "ed", "watched"), ("love", "ed", "loved"), ("buy", "ed", "bought"), ("push", "s", "pushes"),
+        ("boy", "s", "boys"), ("ferry", "s", "ferries"), ("person", "s", "people"), ("radio", "s", "radios"),
+    ],
+)  # fmt: skip
+def test_inflect(word, suffix, form):
+    assert inflect(word, suffix) == form
+
+
+class Fixed:
+    """In place of random.Random: always the same number."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def random(self):
+        return self.value
+
+
+def test_clause_and_contradict():
+    event = {
+        "count": "two", "mood": "old", "agent": "boy", "verb": "buy", "negated": False,
+        "number": "a", "quality": "ugly", "thing": "cat", "place": "in Oslo", "time": "yesterday",
+    }  # fmt: skip
+    assert clause(Fixed(0.5), event) == "two old boys bought an ugly cat in Oslo yesterday"
+    assert clause(Fixed(0.1), event) == "yesterday two old boys bought an ugly cat in Oslo"
+    assert contradict(Fixed(0.0), event, event)["verb"] == "sell"
+    denied = contradict(Fixed(0.99), event, event)
+    assert clause(Fixed(0.5), denied) == "two old boys did not buy an ugly cat in Oslo yesterday"
+    assert clause(Fixed(0.9), denied) == "an ugly cat was not bought by two old boys in Oslo yesterday"
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "names"),
+    [
+        ("rtee", "train", ["rte", "cola", "mnli"]),
+        ("rte", "validaton", ["validation", "train"]),
+        ("mnli", "validation", ["validation_matched", "validation_mismatched"]),
+        ("rte", "test", ["train", "validation"]),
+    ],
+)
+def test_unknown_names_are_refused_with_the_valid_ones(task, split, names):
+    with pytest.raises(ValueError, match="Valid: ") as error:
+        synthetic_split(task, split)
+    assert all(name in str(error.value) for name in names)
+
+
+def shared_words(frame, task):
+    """Lengths, and for pairs the share of each text's words that the other has."""
+    words = [[set(text.lower().strip(".?").split()) for text in frame[column]] for column in COLUMNS[task]]
+    if len(words) == 1:
+        return np.array([[len(a) / 20] for a in words[0]])
+    pairs = zip(*words, strict=True)
+    return np.array([[len(a & b) / len(a), len(a & b) / len(b), len(a) / 20, len(b) / 20] for a, b in pairs])
+
+
+@pytest.mark.parametrize("task", CLASSIFICATION)
+def test_words_and_overlap_do_not_solve_it(task):
+    """Measured: cola 0.68, sst2 0.47, mrpc 0.73, qqp 0.66, mnli 0.59, qnli 0.56, rte 0.62."""
+    train = many(task, "train", 20 if SYNTHETIC_TRAIN_SIZES[task] < 1000 else 1)
+    dev = many(task, "validation_matched" if task == "mnli" else "validation", 5)
+    vectors = TfidfVectorizer(token_pattern=r"[a-z]+", min_df=2).fit(train[COLUMNS[task]].agg(" ".join, axis=1))
+    x, y = (
+        np.hstack([vectors.transform(f[COLUMNS[task]].agg(" ".join, axis=1)).toarray(), shared_words(f, task)])
+        for f in (train, dev)
+    )
+    accuracy = LogisticRegression(max_iter=1000).fit(x, train.label).score(y, dev.label)
+    assert accuracy < 0.80
+    assert dev.label.value_counts(normalize=True).max() < 0.75
+
+
+@pytest.mark.parametrize("task", CLASSIFICATION)
+def test_no_single_word_gives_the_label_away(task):
+    frame = many(task, "train", 20 if SYNTHETIC_TRAIN_SIZES[task] < 1000 else 1)
+    has = CountVectorizer(binary=True, token_pattern=r"[a-z]+").fit_transform(
+        frame[COLUMNS[task]].agg(" ".join, axis=1)
+    )
+    one_hot = np.eye(frame.label.max() + 1)[frame.label]
+    with_word = has.T @ one_hot  # (words, classes): rows of each class with the word
+    stumps = (with_word.max(1) + (one_hot.sum(0) - with_word).max(1)) / len(frame)
+    assert stumps.max() < one_hot.mean(0).max() + 0.10 < 0.81

@@ -1,0 +1,442 @@
+"""Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
+
+import pandas as pd
+import pytest
+
+from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_task, task_from_file
+
+SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
+PAIRS = Task("pairs", ("first", "second"), (), ("pearson",), label="similarity", separator="\t")
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """datasets converts a folder of Parquet files once and keeps the result: here, not in the home folder."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+
+
+def written(folder, text, name="data.csv"):
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(folder / name)
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+
+def test_table_of_tasks():
+    assert list(TASKS) == ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
+    assert {name: t.num_outputs for name, t in TASKS.items()} == {
+        "cola": 2, "sst2": 2, "mrpc": 2, "stsb": 1, "qqp": 2, "mnli": 3, "qnli": 2, "rte": 2,
+    }  # fmt: skip
+    assert [name for name, t in TASKS.items() if t.is_regression] == ["stsb"]
+    assert {name: t.metrics[0] for name, t in TASKS.items() if t.metrics[0] != "accuracy"} == {
+        "cola": "matthews",
+        "stsb": "pearson",
+    }
+    assert [name for name, t in TASKS.items() if "f1" in t.metrics] == ["mrpc", "qqp"]
+    assert TASKS["mnli"].evaluation == ("validation_matched", "validation_mismatched")
+    assert TASKS["rte"].labels == TASKS["qnli"].labels == ("entailment", "not_entailment")
+    with pytest.raises(FrozenInstanceError):
+        TASKS["rte"].labels = ()
+
+
+def test_get_task():
+    assert get_task("rte") is TASKS["rte"]
+    assert get_task(SENTIMENT) is SENTIMENT
+    with pytest.raises(ValueError, match=r"unknown task 'rtee': did you mean 'rte'\? Valid: cola, sst2"):
+        get_task("rtee")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_synthetic(name):
+    task = TASKS[name]
+    for split in ("train", *task.evaluation):
+        frame = load_task(name, split=split)
+        assert list(frame) == [*task.texts, "label"]
+        assert frame["label"].dtype == ("float32" if task.is_regression else "int64")
+        assert frame["label"].between(0, 5 if task.is_regression else task.num_outputs - 1).all()
+
+
+def test_synthetic_unknown_split():
+    with pytest.raises(ValueError, match=r"unknown split of rte 'validaton': did you mean 'validation'\?"):
+        load_task("rte", split="validaton")
+
+
+# --------------------------------------------------------------------------------------------------- folder of Parquet
+
+README = """---
+configs:
+- config_name: rte
+  data_files:
+  - {split: train, path: rte/train-*.parquet}
+  - {split: validation, path: rte/validation-*.parquet}
+dataset_info:
+- config_name: rte
+  features:
+  - {name: sentence1, dtype: string}
+  - {name: sentence2, dtype: string}
+  - name: label
+    dtype: {class_label: {names: {'0': %s, '1': %s}}}
+  - {name: idx, dtype: int32}
+---
+"""
+ROWS = [("It rains.", "It is wet.", 0, 0), ("It rains.", "It is dry.", 1, 1), ("A cat.", "", 1, 2)]
+
+
+def mirror(folder, rows=ROWS, names=("entailment", "not_entailment")):
+    """A folder laid out like nyu-mll/glue."""
+    (folder / "rte").mkdir(parents=True)
+    (folder / "README.md").write_text(README % names)
+    frame = pd.DataFrame(rows, columns=["sentence1", "sentence2", "label", "idx"])
+    for split, part in (("train", frame), ("validation", frame[:1])):
+        part.astype({"idx": "int32"}).to_parquet(folder / "rte" / f"{split}-00000-of-00001.parquet")
+    return str(folder)
+
+
+def test_folder_like_the_hub(tmp_path, own_cache):
+    folder = mirror(tmp_path / "own")
+    frame = load_task("rte", folder)
+    assert frame.to_numpy().tolist() == [list(row[:3]) for row in ROWS]  # an empty text is a text
+    assert len(load_task("rte", folder, "validation")) == 1
+    with pytest.raises(ValueError, match=r"own.*[Uu]nknown split.*test.*train"):
+        load_task("rte", folder, "test")
+    with pytest.raises(ValueError, match=r"own.*mnli.*not found.*rte"):
+        load_task("mnli", folder, "validation_matched")
+
+
+def test_glue_is_the_mirror_where_there_is_one(tmp_path, own_cache, monkeypatch):
+    mirror(tmp_path / "glue")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    assert len(load_task("rte", "glue")) == 3
+
+
+def test_other_label_names(tmp_path, own_cache):
+    folder = mirror(tmp_path / "own", names=("not_entailment", "entailment"))
+    with pytest.raises(ValueError, match=r"rte/train: label names \['not_ent.* are not the task's \['ent"):
+        load_task("rte", folder)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([*ROWS, ("x", "y", -1, 3)], r"rte/train, row 3 \(the first is 0\), column 'label': -1 is not a label"),
+        (
+            [("x", None, 1, 0), *ROWS],
+            r"rte/train, row 0 \(the first is 0\), column 'sentence2': (None|nan) is not a text",
+        ),
+    ],
+)
+def test_bad_row_in_a_folder(tmp_path, own_cache, rows, message):
+    with pytest.raises(ValueError, match=message):
+        load_task("rte", mirror(tmp_path / "own", rows))
+
+
+def test_missing_column_in_a_folder(tmp_path, own_cache):
+    task = replace(TASKS["rte"], texts=("premise",))
+    with pytest.raises(
+        ValueError, match=r"no column 'premise' for task 'rte'; it has: \['sentence1', 'sentence2', 'lab"
+    ):
+        load_task(task, mirror(tmp_path / "own"))
+
+
+def test_labels_as_texts_in_a_folder(tmp_path, own_cache):
+    """Without a README the label may come as text: names are labels then too."""
+    folder = tmp_path / "own" / "rte"
+    folder.mkdir(parents=True)
+    frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": ["not_entailment", "entailment"]})
+    frame.to_parquet(folder / "train-00000-of-00001.parquet")
+    header = "---\nconfigs:\n- config_name: rte\n  data_files:\n  - {split: train, path: rte/train-*.parquet}\n---\n"
+    (folder.parent / "README.md").write_text(header)
+    assert load_task("rte", str(folder.parent))["label"].tolist() == [1, 0]
+
+
+# ------------------------------------------------------------------------------------------------------ no such source
+
+
+def test_hub_out_of_reach():
+    """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
+    code = (
+        "from palslib.data.tasks import load_task\ntry: load_task('rte', 'glue')\nexcept ConnectionError as e: print(e)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment_without_data(), capture_output=True, text=True, timeout=120
+    )
+    assert "could not reach 'nyu-mll/glue' on the Hub for task 'rte'" in done.stdout, done.stderr
+    assert "Three things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER" in done.stdout
+    assert "HF_HUB_OFFLINE" in done.stdout
+
+
+def environment_without_data():
+    import os
+
+    return {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
+
+
+def test_no_such_source(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no data folder or file .*nowhere"):
+        load_task("rte", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match=r"no data file .*test\.csv.* for task 'sentiment'"):
+        load_task(SENTIMENT, str(tmp_path / "{split}.csv"), "test")
+    with pytest.raises(
+        ValueError, match=r"unknown data source 'sythetic': did you mean 'synthetic'\? Valid: synthetic, gl"
+    ):
+        load_task("rte", "sythetic")
+
+
+# ----------------------------------------------------------------------------------------------------- delimited files
+
+
+def test_comma_separated_names_and_numbers(tmp_path):
+    names = written(tmp_path, 'id,text,mood\n7,"Yes, good.",positive\n8,Bad.,negative\n', "a-x.csv")
+    frame = load_task(SENTIMENT, names.replace("-x", "-{split}"), "x")
+    assert frame["text"].tolist() == ["Yes, good.", "Bad."]
+    assert frame["label"].tolist() == [2, 0]
+    assert frame.index.tolist() == [2, 3]  # lines, the header being the first
+    numbers = written(tmp_path, "text,mood\nGood.,2\nBad.,0.0\n", "b-x.csv")
+    assert load_task(SENTIMENT, numbers.replace("-x", "-{split}"), "x")["label"].tolist() == [2, 0]
+
+
+def test_tab_separated_scores(tmp_path):
+    """As minBERT's files: a first column without a name, scores as text."""
+    text = "\tid\tfirst\tsecond\tsimilarity\n0\ta\tA, one\tAn one\t4.75\n1\tb\tNA\tnull\t0\n"
+    frame = load_task(PAIRS, written(tmp_path, text, "sts-dev.csv").replace("dev", "{split}"), "dev")
+    assert frame.to_numpy().tolist() == [["A, one", "An one", 4.75], ["NA", "null", 0.0]]  # "NA" is a text too
+    assert frame["label"].dtype == "float32"
+
+
+def test_names_that_are_numbers(tmp_path):
+    """Classes called "1" to "3": the label 1 is the first class, and 0 is none of them."""
+    task = Task("stars", ("text",), ("1", "2", "3"))
+    path = written(tmp_path, "text,label\na,1\nb,2\nc,3\n", "x.csv").replace("x.", "{split}.")
+    assert load_task(task, path, "x")["label"].tolist() == [0, 1, 2]
+    path = written(tmp_path, "text,label\na,1\nb,0\n", "y.csv").replace("y.", "{split}.")
+    with pytest.raises(ValueError, match=r"y.csv, line 3, column 'label': '0' is not a label \(valid: 1, 2, 3"):
+        load_task(task, path, "y")
+
+
+def test_split_by_distinct_text(tmp_path):
+    """800, 100, 100 of 1,000 texts on average: four standard deviations are 51 and 38."""
+    rows = [f"text {i},{('negative', 'positive')[i % 2]}" for i in range(1000)]
+    path = written(tmp_path, "\n".join(["text,mood", *rows, *rows[::-1][:300]]))
+    parts = {split: load_task(SENTIMENT, path, split) for split in ("train", "validation", "test")}
+    texts = {split: set(part["text"]) for split, part in parts.items()}
+    assert sum(map(len, parts.values())) == 1300
+    assert sum(map(len, texts.values())) == len(set.union(*texts.values())) == 1000  # no text stands in two parts
+    assert abs(len(texts["train"]) - 800) < 51
+    assert abs(len(texts["validation"]) - 100) < 38
+    other = written(tmp_path, "\n".join(["text,mood", *sorted(rows, reverse=True)]), "other.csv")
+    assert set(load_task(SENTIMENT, other, "test")["text"]) == texts["test"]  # whatever the order of rows
+    with pytest.raises(ValueError, match=r"unknown split 'dev'.*Valid: train, validation, test"):
+        load_task(SENTIMENT, path, "dev")
+
+
+def test_bad_row_of_another_part_is_seen(tmp_path):
+    path = written(tmp_path, "text,mood\n" + "".join(f"t{i},neutral\n" for i in range(50)) + "t50,happy\n")
+    for split in ("train", "validation", "test"):
+        with pytest.raises(ValueError, match=r"data\.csv, line 52, column 'mood': 'happy'"):
+            load_task(SENTIMENT, path, split)
+
+
+BAD = {
+    "missing column": ("text,label\na,neutral\n", r"data.csv: no column 'mood' .* it has: \['text', 'label'\]$"),
+    "wrong separator": (
+        "text\tmood\na\tneutral\n",
+        r"no column 'text' .*it has: \['text\\tmood'\] \(is its separator ','",
+    ),
+    "unknown label": (
+        "text,mood\na,neutral\nb,happy\n",
+        r"data.csv, line 3, column 'mood': 'happy' is not a label \(valid: negative, neutral, positive, or",
+    ),
+    "empty label": ("text,mood\na,\n", r"data.csv, line 2, column 'mood': '' is not a label"),
+    "class number": ("text,mood\na,3\n", r"data.csv, line 2, column 'mood': '3' is not a label"),
+    "fraction": ("text,mood\na,0.5\n", r"data.csv, line 2, column 'mood': '0.5' is not a label"),
+    "empty file": ("", "data.csv: the file is empty"),
+    "no rows": ("text,mood\n", "data.csv: the split 'train' of task 'sentiment' is empty"),
+    "a column twice": (
+        "text,text,mood\na,b,neutral\n",
+        r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]",
+    ),
+    "wrong separator, commas in texts": (
+        "text\tmood\nYes, it is\tneutral\n",
+        r"line 2: 2 cells, but the header has 1: \['text\\tmood'\] \(is its separator ',",
+    ),
+    "too few cells": ("text,mood\na,neutral\nb\n", "data.csv, line 3: 1 cells, but the header has 2"),
+    "too many cells": ("text,mood\nYes, it is,neutral\n", "data.csv, line 2: 3 cells, but the header has 2"),
+    "one cell more in every row": ("text,mood\na,b,neutral\nc,d,neutral\n", "data.csv, line 2: 3 cells"),
+    "open quote": ('text,mood\na,neutral\n"b,neutral\nc,neutral\n', "data.csv, line 3: unexpected end of data"),
+    "encoding": (b"text,mood\na,neutral\ncaf\xe9,neutral\n", "data.csv, line 3: not UTF-8 at byte 4 of the line"),
+    "line breaks in cells": (
+        'text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n',
+        r"data.csv, line 6, column 'mood': 'happy'",  # line 5 is blank
+    ),
+    "windows line ends": ('text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', "data.csv, line 4, column 'mood'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files(tmp_path, case):
+    text, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        load_task(SENTIMENT, written(tmp_path, text))
+
+
+@pytest.mark.parametrize("score", ["high", "nan", "inf", "-Infinity", "1e39", "", "4,5"])
+def test_bad_scores(tmp_path, score):
+    """1e39 is finite, but not as float32, which is what is trained on."""
+    text = f"first\tsecond\tsimilarity\na\tb\t4.5\nc\td\t{score}\n"
+    with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite number"):
+        load_task(PAIRS, written(tmp_path, text))
+
+
+@pytest.mark.parametrize("score", ["5.01", "-1"])
+def test_scores_of_similarity_are_from_0_to_5(tmp_path, score):
+    """The course's STS, which is trained on the score itself; 0 and 5 are scores."""
+    text = "id\tsentence1\tsentence2\tsimilarity\n1\ta\tb\t0\n2\tc\td\t5\n"
+    assert load_task("sts", written(tmp_path, text, "x.csv").replace("x.", "{split}."), "x")["label"].tolist() == [0, 5]
+    path = written(tmp_path, f"{text}3\te\tf\t{score}\n", "x.csv").replace("x.", "{split}.")
+    with pytest.raises(ValueError, match=rf"x.csv, line 4, column 'similarity': '{score}' is not a score from 0 to 5"):
+        load_task("sts", path, "x")
+
+
+def test_byte_order_mark(tmp_path):
+    path = written(tmp_path, "\ufefftext,mood\na,neutral\n", "x.csv").replace("x.", "{split}.")
+    assert load_task(SENTIMENT, path, "x")["label"].tolist() == [1]
+
+
+def test_rows_without_a_label(tmp_path):
+    path = written(tmp_path, "text,mood\na,neutral\nb,\nc,positive\nd,\n", "x.csv").replace("x.", "{split}.")
+    with pytest.raises(ValueError, match="line 3, column 'mood': ''"):
+        load_task(SENTIMENT, path, "x")
+    with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
+        frame = load_task(replace(SENTIMENT, skip_unlabelled=True), path, "x")
+    assert frame["text"].tolist() == ["a", "c"]
+
+
+# ----------------------------------------------------------------------------------------------- files as tasks, suites
+
+
+def test_a_file_is_a_task(tmp_path):
+    """Called as the file is; its classes are those that occur, sorted; a folder of files offers each."""
+    rows = "text,label\nGood.,up\nBad.,down\n" + "".join(f"t{i},flat\n" for i in range(40))
+    path = written(tmp_path, rows, "mood.csv")
+    for data in (path, str(tmp_path)):
+        task = get_task("mood", data)
+        assert (task.name, task.labels, task.texts, task.head) == ("mood", ("down", "flat", "up"), ("text",), "linear")
+        assert set(load_task("mood", data)["label"]) <= {0, 1, 2}
+        assert load_task(task, data).equals(load_task("mood", data))
+    with pytest.raises(ValueError, match=r"unknown task 'moode': did you mean 'mood'\?.*Valid: .*mood"):
+        get_task("moode", str(tmp_path))
+
+
+def test_a_file_with_other_columns_and_separator(tmp_path):
+    path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
+    task = task_from_file(path, "tweet", "mood", ";")
+    assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
+    with pytest.raises(ValueError, match=r"tweets.csv: no column 'text' .* \['tweet;mood'\] \(is its separator ','"):
+        get_task("tweets", path)
+    with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
+        task_from_file(tmp_path / "tweets.txt")
+
+
+def test_a_file_that_is_no_classification(tmp_path):
+    """An empty cell is no class, nor is there anything to learn where there is but one."""
+    with pytest.raises(ValueError, match=r"mood.csv, line 3, column 'label': the cell is empty"):
+        get_task("mood", written(tmp_path, "text,label\na,up\nb, \nc,down\n", "mood.csv"))
+    for rows, found in (("a,up\nb,up\n", r"\['up'\]"), ("", r"\[\]")):
+        with pytest.raises(ValueError, match=rf"mood.csv, column 'label': .* two classes or more, not {found}"):
+            get_task("mood", written(tmp_path, "text,label\n" + rows, "mood.csv"))
+
+
+def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
+    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA."""
+    (tmp_path / "crowdflower").mkdir()
+    written(tmp_path / "crowdflower", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(60)), "airline.csv")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    assert get_task("airline", "crowdflower").labels == ("0", "1")
+    assert len(load_task("airline", "crowdflower", "train")) > 30
+
+
+@pytest.mark.parametrize("name", SUITES["minbert"])
+def test_the_minbert_tasks_from_a_folder(tmp_path, name):
+    """The course's files are tab-separated, whatever their ending, and their dev split is called so."""
+    task = get_task(name)
+    row = {"sentence": "A film", "sentence1": "Why?", "sentence2": "How?", task.label: "1"}
+    columns = [*task.texts, task.label]
+    text = "\tid\t" + "\t".join(columns) + "\n0\tx1\t" + "\t".join(row[c] for c in columns) + "\n"
+    for split in ("train-substitute", "dev"):
+        written(tmp_path, text, task.files.replace("{split}*", split))
+    for split in ("train", "validation"):
+        frame = load_task(name, str(tmp_path), split)
+        assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
+    with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
+        load_task(name, str(tmp_path), "test")
+
+
+def test_the_minbert_tasks_without_files():
+    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
+        load_task("sst5", "minbert-x")
+    assert len(load_task("quora-pair")) == len(load_task("quora")) == 3637
+
+
+# ---------------------------------------------------------------------------------------------------------- real files
+
+GLUE_ROWS = {  # as PROVENANCE.md beside the files has them
+    ("cola", "train"): 8551, ("cola", "validation"): 1043, ("sst2", "train"): 67349, ("sst2", "validation"): 872,
+    ("mrpc", "train"): 3668, ("mrpc", "validation"): 408, ("stsb", "train"): 5749, ("stsb", "validation"): 1500,
+    ("rte", "train"): 2490, ("rte", "validation"): 277, ("qnli", "train"): 10292, ("qnli", "validation"): 5463,
+    ("mnli", "train"): 13393, ("mnli", "validation_matched"): 9815, ("mnli", "validation_mismatched"): 915,
+    ("qqp", "train"): 27125, ("qqp", "validation"): 7599,
+}  # fmt: skip
+
+
+def test_real_glue(real_data, own_cache):
+    assert {key: len(load_task(key[0], str(real_data / "glue"), key[1])) for key in GLUE_ROWS} == GLUE_ROWS
+
+
+SST = Task("sst5", ("sentence",), tuple("01234"), label="sentiment", separator="\t")
+STS = Task("sts", ("sentence1", "sentence2"), (), ("pearson",), label="similarity", separator="\t")
+QUORA = Task("quora", ("sentence1", "sentence2"), ("no", "yes"), label="is_duplicate", separator="\t")
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "split", "rows"),
+    [
+        (SST, "ids-sst-{split}.csv", "train", 8544),
+        (SST, "ids-sst-{split}.csv", "dev", 1101),
+        (STS, "sts-{split}.csv", "train", 6040),
+        (STS, "sts-{split}.csv", "dev", 863),
+        (QUORA, "quora-{split}-substitute.csv", "train", 33485),
+    ],
+)
+def test_real_minbert(real_data, task, name, split, rows):
+    frame = load_task(task, str(real_data / "minbert" / name), split)
+    assert len(frame) == rows
+    assert frame["label"].nunique() == (task.num_outputs if task.labels else frame["label"].nunique())
+
+
+def test_real_minbert_unlabelled_rows(real_data):
+    """Two of the 20,214 rows of quora-dev have an empty label: refused, or left out on request."""
+    path = str(real_data / "minbert" / "quora-{split}.csv")
+    with pytest.raises(ValueError, match=r"quora-dev\.csv, line 2577, column 'is_duplicate': '' is not a label"):
+        load_task(QUORA, path, "dev")
+    with pytest.warns(UserWarning, match=r"lines 2577, 14222"):
+        assert len(load_task(replace(QUORA, skip_unlabelled=True), path, "dev")) == 20212
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "classes"),
+    [("airline", 14640, 3), ("corporate_messaging", 3118, 4), ("disasters", 10860, 2), ("political_bias", 5000, 2)],
+)
+def test_real_crowdflower(real_data, name, rows, classes):
+    path = real_data / "crowdflower" / f"{name}.csv"
+    task = Task(name, ("text",), tuple(sorted(pd.read_csv(path)["label"].unique())))
+    parts = [load_task(task, str(path), split) for split in ("train", "validation", "test")]
+    assert sum(map(len, parts)) == rows
+    assert task.num_outputs == classes
+    assert 0.77 < len(parts[0]) / rows < 0.83

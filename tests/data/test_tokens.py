@@ -1,0 +1,196 @@
+"""Tokenised splits: made once, kept whole or not at all, and batched as the tokenizer itself would."""
+
+import multiprocessing
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palslib.bert.backbones import load_tokenizer
+from palslib.data import tokens
+from palslib.data.tasks import TASKS, Task, load_task
+from palslib.data.tokens import tokenise_task
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("tiny")
+
+
+@pytest.fixture(autouse=True)
+def own_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often something was really tokenised."""
+    made = []
+    tokenise = tokens._tokenise
+
+    def counted(*args):
+        made.append(args)
+        return tokenise(*args)
+
+    monkeypatch.setattr(tokens, "_tokenise", counted)
+    return made
+
+
+def test_tokenised_once(tokenizer, calls, own_runs):
+    first, second = (tokenise_task("rte", tokenizer) for _ in range(2))
+    assert len(calls) == 1
+    assert len(list((own_runs / "cache").iterdir())) == 1
+    for name in ("input_ids", "token_type_ids", "offsets", "labels"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert not second.input_ids.flags.owndata  # a view of the mapped file
+
+
+def test_tokenised_once_whatever_the_tokenizer_did_before(calls):
+    """A tokenizer remembers how its latest call cut and padded; that is no part of what the tokens depend on."""
+    one = load_tokenizer("tiny")  # as it comes from its file, it cuts at 128 and pads to 128
+    tokenise_task("rte", one)
+    one(["some", "other words"], padding=True, truncation=True, max_length=4)
+    tokenise_task("rte", one)
+    tokenise_task("rte", load_tokenizer("tiny"))
+    tokenise_task("rte", one, max_length=20)  # the rows are longer: cuts
+    tokenise_task("rte", one)
+    assert [args[3] for args in calls] == [128, 20]
+
+
+def test_key_depends_on_texts_labels_limit_task_and_tokenizer(tokenizer, tmp_path):
+    frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [0, 1]})
+    keys = [
+        tokens._key(frame, TASKS["rte"], tokenizer, 128),
+        tokens._key(frame.assign(sentence1=["a", "x"]), TASKS["rte"], tokenizer, 128),
+        tokens._key(frame[::-1], TASKS["rte"], tokenizer, 128),
+        tokens._key(frame.assign(sentence1=frame.sentence2, sentence2=frame.sentence1), TASKS["rte"], tokenizer, 128),
+        tokens._key(frame.assign(label=[1, 1]), TASKS["rte"], tokenizer, 128),
+        tokens._key(frame, TASKS["mrpc"], tokenizer, 128),
+        tokens._key(frame, TASKS["rte"], tokenizer, 127),
+    ]
+    other = load_tokenizer("tiny")
+    other.add_tokens(["photosynthetically"])
+    keys.append(tokens._key(frame, TASKS["rte"], other, 128))
+    assert len(set(keys)) == len(keys)
+    assert tokens._key(frame.set_index(pd.Index([7, 8])), TASKS["rte"], tokenizer, 128) == keys[0]
+
+
+@pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
+def test_equals_the_tokenizers_own_batches(tokenizer, name):
+    """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1; every cell of the batch is compared."""
+    task, frame = TASKS[name], load_task(name, split="validation")
+    data = tokenise_task(name, tokenizer, split="validation", max_length=16)
+    rows = np.array([5, 0, 5, 17, 3])
+    texts = [frame[column].iloc[rows].tolist() for column in task.texts]
+    own = tokenizer(*texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    batch = data.batch(rows)
+    for key in ("input_ids", "attention_mask", "token_type_ids"):
+        assert torch.equal(batch[key], own[key]), key
+    divisor = 5 if name == "stsb" else 1
+    assert batch["labels"].tolist() == pytest.approx((frame["label"].iloc[rows] / divisor).tolist())
+    assert batch["labels"].dtype == (torch.float32 if name == "stsb" else torch.int64)
+
+
+def test_padding(tokenizer):
+    data = tokenise_task("cola", tokenizer, split="validation")
+    rows = np.argsort(data.lengths)[:3]
+    longest = int(data.lengths[rows].max())
+    assert data.batch(rows)["input_ids"].shape == (3, longest)
+    assert longest % 8  # else the next line says nothing
+    assert data.batch(rows, multiple=8)["input_ids"].shape == (3, -(-longest // 8) * 8)
+    assert data.batch(rows, width=40)["input_ids"].shape == (3, 40)
+    assert data.batch(rows, width=2)["input_ids"].shape == (3, longest)  # never cuts
+    batch = data.batch(rows, width=40)
+    assert batch["attention_mask"].sum(1).tolist() == data.lengths[rows].tolist()
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == tokenizer.pad_token_id).all()
+    assert (batch["token_type_ids"][batch["attention_mask"] == 0] == 0).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 119), min_size=1, max_size=9), st.sampled_from([1, 8]))
+def test_a_batch_holds_its_rows(rows, multiple):
+    data = _validation()
+    batch = data.batch(np.array(rows), multiple=multiple)
+    assert batch["input_ids"].shape[1] % multiple == 0
+    for i, row in enumerate(rows):
+        kept = batch["attention_mask"][i].bool()
+        own = slice(data.offsets[row], data.offsets[row + 1])
+        assert batch["input_ids"][i][kept].tolist() == data.input_ids[own].tolist()
+        assert batch["token_type_ids"][i][kept].tolist() == data.token_type_ids[own].tolist()
+        assert batch["labels"][i] == data.labels[row]
+
+
+@cache
+def _validation():
+    return tokenise_task("rte", load_tokenizer("tiny"), split="validation")
+
+
+def test_cut_rows_are_counted(tokenizer, tmp_path):
+    """[CLS], 5 words, [SEP] are 7 pieces: whole at 7, cut at 6; of a pair the longer text is cut first."""
+    (tmp_path / "x.csv").write_text("text,label\none two three four five,0\none two three four,1\n")
+    task = Task("own", ("text",), ("no", "yes"))
+    whole, cut = (tokenise_task(task, tokenizer, str(tmp_path / "{split}.csv"), "x", length) for length in (7, 6))
+    assert (whole.cut, cut.cut) == (0, 1)
+    assert whole.lengths.tolist() == [7, 6]
+    assert cut.lengths.tolist() == [6, 6]
+    (tmp_path / "y.csv").write_text("text,other,label\none two three four five,six,0\n")
+    pair = tokenise_task(
+        Task("own", ("text", "other"), ("no", "yes")), tokenizer, str(tmp_path / "{split}.csv"), "y", 6
+    )
+    assert tokenizer.decode(pair.input_ids) == "[CLS] one two [SEP] six [SEP]"
+    assert pair.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_empty_text(tokenizer, tmp_path):
+    (tmp_path / "x.csv").write_text('text,label\n"",0\n')
+    data = tokenise_task(Task("own", ("text",), ("no", "yes")), tokenizer, str(tmp_path / "{split}.csv"), "x")
+    assert tokenizer.decode(data.input_ids) == "[CLS] [SEP]"
+
+
+def test_nothing_half_written(tokenizer, own_runs, monkeypatch):
+    """A disk that fills while the file is written leaves nothing behind, and the next call starts anew."""
+    real = pa.ipc.new_file
+
+    def broken(path, schema):
+        real(path, schema).close()  # something lies there already
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(pa.ipc, "new_file", broken)
+    with pytest.raises(OSError, match="No space left"):
+        tokenise_task("rte", tokenizer)
+    assert list((own_runs / "cache").iterdir()) == []
+    monkeypatch.setattr(pa.ipc, "new_file", real)
+    assert len(tokenise_task("rte", tokenizer)) == 64
+
+
+def _write_slowly(path, barrier, rows):
+    table = pa.table({"input_ids": pa.array(range(rows))})
+    barrier.wait(timeout=60)
+    for _ in range(20):
+        tokens._write(path, table)
+
+
+def test_two_processes_write_the_same_file(tmp_path):
+    """Whoever is last wins; a reader never meets a part of a file."""
+    context = multiprocessing.get_context("fork")
+    path, barrier = tmp_path / "cache" / "rte.arrow", context.Barrier(3)
+    writers = [context.Process(target=_write_slowly, args=(path, barrier, 50_000)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    barrier.wait(timeout=60)
+    seen = 0
+    while any(writer.is_alive() for writer in writers):
+        if path.exists():
+            with pa.memory_map(str(path)) as file:
+                seen += pa.ipc.open_file(file).read_all().num_rows == 50_000
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert seen or path.exists()
+    assert [p.name for p in path.parent.iterdir()] == ["rte.arrow"]

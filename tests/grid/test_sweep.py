@@ -1,0 +1,571 @@
+"""Grids of runs: what is killed, raises or hangs costs one run, and nothing is run twice. All with real processes.
+
+Where only the scheduling is tested, a script that starts in no time stands for the training.
+"""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from palslib.grid import engines, sweep
+from palslib.grid.engines import LocalSlots, Terms, failed, log_end, run_lock
+from palslib.grid.sweep import Grid, Table, grid_frame, state
+from palslib.plan.config import RunConfig
+
+BASE = {
+    "backbone": "tiny",
+    "size": 24,
+    "tasks": ["rte"],
+    "steps": 6,
+    "batch_size": 8,
+    "max_length": 32,
+    "precision": "float32",
+}
+
+TRAINING = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+config = json.loads(Path(sys.argv[1]).read_text())
+struck = Path(config["folder"]) / "struck"
+fault = None if struck.exists() else {1: "kill", 2: "raise", 3: "hang", 4: "nan"}.get(config["seed"])
+struck.touch()
+if fault == "hang":
+    time.sleep(1000)
+
+from palslib.training import loop as training
+
+plain = training.Run.train_step
+
+def train_step(run):
+    print("step", run.step, flush=True)
+    if run.step == 5 and fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if run.step == 5 and fault == "raise":
+        raise RuntimeError("a fault at step 5")
+    plain(run)
+    if fault == "nan":
+        run.pending[-1] = run.pending[-1] * float("nan")
+
+training.Run.train_step = train_step
+sys.exit(training.main(sys.argv[1:]))
+"""
+"""Real training, into which each of four seeds brings a fault, once."""
+
+STAND_IN = """
+import json, os, sys, time
+from pathlib import Path
+
+config = json.loads(Path(sys.argv[1]).read_text())
+folder = Path(config["folder"])
+with open(folder / "starts", "a") as file:
+    print(os.environ.get("SWEEP"), os.environ["OMP_NUM_THREADS"], os.environ.get("CUDA_VISIBLE_DEVICES"), file=file)
+BODY
+record = {"key": folder.name[-10:], "status": "finished", "config": config, "seconds": {"total": 1.5}}
+record["results"] = {"last": {"step": config["steps"], "dev_average": 50.0}}
+(folder / "record.tmp").write_text(json.dumps(record))
+os.replace(folder / "record.tmp", folder / "record.json")
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_core_each(monkeypatch):
+    """Two processes of many threads each are slow on few cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a grid and a stand-in for training; returns a command line of `palslib.sweep`."""
+
+    def arguments(seeds, body="", *more, training=None, **base):
+        (tmp_path / "grid.json").write_text(json.dumps({"base": BASE | base, "product": {"seed": list(seeds)}}))
+        (tmp_path / "train.py").write_text(training or STAND_IN.replace("BODY", body))
+        command = shlex.join([sys.executable, str(tmp_path / "train.py")])
+        return [str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs"), "--command", command, *more]
+
+    return arguments
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """The configs of the grid that `write` wrote."""
+    return lambda: Grid.from_file(tmp_path / "grid.json").configs((tmp_path / "runs").resolve())
+
+
+def start(arguments, **environment):
+    """A sweep in the foreground: where the tests themselves run in the background, Ctrl-C would be ignored."""
+    call = [sys.executable, "-m", "palslib.grid.sweep", *arguments]
+    about = {"env": os.environ | environment, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(call, **about, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
+def starts(config):
+    """A line for each time that the stand-in was started on a run."""
+    path = Path(config.folder) / "starts"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def statuses(configs):
+    return [state(config)["status"] for config in configs]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited for a minute"
+        time.sleep(0.02)
+
+
+# --------------------------------------------------------------------------------------------------- with real training
+
+
+@pytest.mark.slow
+def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(write, configs, capsys):
+    """Six runs; seeds 1 to 4 are killed, raise, hang and meet a NaN. With checkpoints every 2 steps the killed one, at
+    step 5, goes on from 4. What a run takes on this machine is seen on seed 0, before a limit is set."""
+    began = time.monotonic()
+    assert sweep.main(write([0], "", "--retries", "0", training=TRAINING, checkpoint_every=2)) == 0
+    limit = 10 + 4 * round(time.monotonic() - began)
+    call = write(range(6), "", "--limit", str(limit), "--retries", "0", training=TRAINING, checkpoint_every=2)
+    assert sweep.main(call) == 1
+    out = capsys.readouterr().out
+    runs = configs()
+    first = [state(config) for config in runs]
+    assert [row["status"] for row in first] == ["finished", "failed", "failed", "failed", "failed", "finished"]
+    assert [row["reason"] for row in first[1:5]] == [
+        "killed by SIGKILL, perhaps for want of memory",
+        "exit status 1",
+        f"over the limit of {limit} s",
+        "exit status 1",
+    ]
+    assert [first[seed]["step"] for seed in (1, 2, 5)] == [4, 4, 6]
+    assert "    RuntimeError: a fault at step 5\n" in out
+    assert "    palslib.training: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n" in out
+    assert out.endswith(f"\n2 of 6 runs finished, in {Path(runs[0].folder).parent}\n")
+    untouched = {seed: Path(runs[seed].folder, "record.json").stat().st_mtime_ns for seed in (0, 5)}
+
+    assert sweep.main(call) == 0
+    assert statuses(runs) == ["finished"] * 6
+    assert {seed: Path(runs[seed].folder, "record.json").stat().st_mtime_ns for seed in (0, 5)} == untouched
+    assert [re.findall(r"^    step (\d)$", log_end(config), re.M) for config in runs] == [
+        ["0", "1", "2", "3", "4", "5"],
+        ["4", "5"],
+        ["4", "5"],
+        ["0", "1", "2", "3", "4", "5"],
+        ["0", "1", "2", "3", "4", "5"],
+        ["0", "1", "2", "3", "4", "5"],
+    ]
+    frame = grid_frame(runs)
+    assert list(frame["run"]) == [config.name for config in runs] and list(frame["seed"]) == list(range(6))
+    assert set(frame["status"]) == {"finished"} and set(frame["method"]) == {"pals-204"}
+    assert frame["dev average"].equals(frame["last dev average"]) and frame["last rte accuracy"].between(0, 100).all()
+
+
+# ------------------------------------------------------------------------------------------------------ several sweeps
+
+
+def test_two_sweeps_at_once_share_the_work(write, configs):
+    """Every run waits until both sweeps have started one, so both do; one run fails, once for both."""
+    body = """
+(folder.parent / os.environ["SWEEP"]).touch()
+while not ((folder.parent / "one").exists() and (folder.parent / "two").exists()):
+    time.sleep(0.01)
+if config["seed"] == 3:
+    raise RuntimeError("no")
+"""
+    call = write(range(8), body, "--slots", "2", "--retries", "0")
+    sweeps = [start(call, SWEEP="one"), start(call, SWEEP="two")]
+    said = [process.communicate(timeout=120)[0] for process in sweeps]
+    assert [process.returncode for process in sweeps] == [1, 1]
+    assert [len(starts(config)) for config in configs()] == [1] * 8
+    assert {starts(config)[0].split()[0] for config in configs()} == {"one", "two"}
+    for text in said:  # what the other did is in the table of both
+        assert text.count(" finished\n") == 7 and text.count(" failed: exit status 1\n") == 1
+        assert "\n7 of 8 runs finished" in text
+    assert any("elsewhere" in text for text in said)  # for a moment, which the first to start may not see
+
+
+def test_runs_of_a_killed_sweep_go_on_and_are_not_started_again(write, configs, tmp_path):
+    call = write([0], f"while not Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)")
+    first = start(call)
+    wait_for(lambda: starts(configs()[0]))
+    first.kill()
+    first.communicate()
+    second = start(call)
+    assert second.stdout.readline().endswith("elsewhere\n")
+    (tmp_path / "go").touch()
+    second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert len(starts(configs()[0])) == 1
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_sweep_that_is_stopped_takes_its_runs_along(write, configs, by):
+    process = start(write([0], "time.sleep(1000)"))
+    wait_for(lambda: starts(configs()[0]))
+    process.send_signal(by)
+    process.communicate(timeout=60)
+    assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[by]
+    with run_lock(Path(configs()[0].folder)) as lock:
+        assert lock
+    assert statuses(configs()) == ["waiting"] and failed(configs()[0], 0) is None
+    assert sweep.main(write([0])) == 0
+    assert len(starts(configs()[0])) == 2
+
+
+def test_a_lock_is_held_by_one(tmp_path):
+    with run_lock(tmp_path) as first, run_lock(tmp_path) as second, run_lock(tmp_path, shared=True) as asked:
+        assert first and second is None and asked is None
+    with run_lock(tmp_path, shared=True) as one, run_lock(tmp_path, shared=True) as other:
+        assert one and other
+
+
+def test_a_failure_since_the_start_is_not_tried_again(write, configs):
+    sweep.main(write([0], "sys.exit(7)", "--retries", "0"))
+    (config,) = configs()
+    assert failed(config, 0)["reason"] == "exit status 7"
+    terms = Terms(("false",), since=0)
+    assert engines.perform(config, terms, 1) == failed(config, 0)
+    assert len(starts(config)) == 1
+
+
+# -------------------------------------------------------------------------------------------------------- one run's end
+
+
+def test_a_retry(write, configs, capsys):
+    assert sweep.main(write([0, 1], "if len(open(folder / 'starts').readlines()) < 2: sys.exit(3)")) == 0
+    assert [len(starts(config)) for config in configs()] == [2, 2]
+    assert Path(configs()[0].folder, "log.txt").read_text().count("=== try 2") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("sys.exit(9)", "exit status 9"),
+        ("os._exit(0)", "exit status 0, but no record"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL, perhaps for want of memory"),
+        ("os.abort()", "killed by SIGABRT"),
+    ],
+)
+def test_reasons(write, configs, capsys, body, reason):
+    assert sweep.main(write([0], f"print('the last words', flush=True); {body}", "--retries", "0")) == 1
+    assert state(configs()[0])["reason"] == reason
+    assert f": {reason}; the end of {configs()[0].folder}/log.txt:\n    the last words\n" in capsys.readouterr().out
+
+
+def test_the_limit_kills_all_that_a_run_has_started(write, configs):
+    """Its child has inherited the lock, so the lock is free only if the child is dead too."""
+    body = "import subprocess; subprocess.Popen(['sleep', '1000'], close_fds=False); time.sleep(1000)"
+    assert sweep.main(write([0], body, "--retries", "0", "--limit", "1")) == 1
+    assert state(configs()[0])["reason"] == "over the limit of 1 s"
+    wait_for(lambda: lock_is_free(configs()[0]))
+
+
+def lock_is_free(config):
+    with run_lock(Path(config.folder), shared=True) as lock:
+        return lock is not None
+
+
+def test_a_command_that_does_not_exist(write, configs, capsys):
+    assert sweep.main([*write([0]), "--command", "/nowhere/train"]) == 1
+    assert "failed: [Errno 2] No such file or directory: '/nowhere/train'" in capsys.readouterr().out
+
+
+def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.delenv("SWEEP", raising=False)
+    assert sweep.main(write([0, 1], "", "--slots", "2")) == 0
+    assert sorted(starts(configs()[0]) + starts(configs()[1])) == ["None 4 3", "None 4 5"]
+
+
+@pytest.mark.parametrize(("given", "seen"), [("3", ["3"]), ("", []), (None, [])])
+def test_one_gpu_or_none(monkeypatch, given, seen):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given) if given is not None else monkeypatch.delenv(
+        "CUDA_VISIBLE_DEVICES", raising=False
+    )
+    assert engines.visible_gpus() == seen
+    engine = LocalSlots(2, Terms())
+    assert [engine.gpus.get(), engine.gpus.get()] == [None, None]
+    engine.close()
+
+
+def test_a_record_without_the_weights_asked_for_is_not_enough(write, configs):
+    assert sweep.main(write([0])) == 0
+    (config,) = configs()
+    assert engines.finished(config)["key"] == config.key
+    with_weights = RunConfig.from_dict(json.loads(Path(config.folder, "config.json").read_text()) | {"keep": "last"})
+    assert with_weights.folder == config.folder and engines.finished(with_weights) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ the table
+
+
+def row(name, status, **more):
+    return {
+        "run": name,
+        "status": status,
+        "reason": "",
+        "step": 3,
+        "steps": 60,
+        "dev average": None,
+        "seconds": 2.4,
+    } | more
+
+
+def test_the_table_on_a_terminal(monkeypatch):
+    """Drawn again over itself: up by as many lines as were drawn (a header and two rows), and cleared from there."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    table = Table({"one": "one", "two": "two"}, stream)
+    table.show([row("one", "running"), row("two", "waiting")])
+    first = stream.getvalue()
+    table.show([row("one", "finished", **{"dev average": 61.24}), row("two", "failed", reason="exit status 1 " * 9)])
+    second = stream.getvalue().removeprefix(first)
+    assert first.count("\n") == 3 and "\x1b" not in first
+    assert second.startswith("\x1b[3F\x1b[J") and second.count("\n") == 3
+    assert re.search(r"^one +3/60 +61\.2 +2 s  finished$", second, re.M)
+    assert max(map(len, second.removeprefix("\x1b[3F\x1b[J").splitlines())) == 79
+
+
+def test_the_table_says_what_tells_runs_apart(tmp_path, monkeypatch):
+    """Method, schedule and seed are in a name already; the settings come first, for a narrow terminal cuts the name."""
+    runs = [{"learning_rate": rate, "method": name} for rate in (0.5, 0.25) for name in ("pals-204", "lhuc")]
+    configs = Grid(BASE | {"size": "budget"}, {}, runs).configs(tmp_path)
+    labels = sweep.labels(configs)
+    assert list(labels.values()) == [f"learning_rate={c.learning_rate}  {c.name}" for c in configs]
+    assert list(sweep.labels(configs[:2]).values()) == [c.name for c in configs[:2]]
+    stream = io.StringIO()
+    rows = [state(config) for config in configs]
+    Table(labels, stream).show([row | {"status": "running"} for row in rows])
+    assert [line.split()[:2] for line in stream.getvalue().splitlines()] == [label.split() for label in labels.values()]
+    stream.isatty = lambda: True
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    Table(labels, stream).show(rows)
+    for line, config in zip(stream.getvalue().splitlines()[-4:], configs, strict=True):
+        assert line.startswith(f"learning_rate={config.learning_rate}  {config.method}") and line.endswith("  waiting")
+
+
+def test_a_table_longer_than_the_terminal(monkeypatch):
+    """Of 30 rows in 10 lines: what runs comes first, and the lines are still fewer than the terminal's."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((80, 10)))
+    rows = [row(f"run{n:02}", "finished" if n < 20 else "running" if n < 23 else "waiting") for n in range(30)]
+    Table({row["run"]: row["run"] for row in rows}, stream).show(rows)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 9 and lines[-1] == "and 23 more"
+    assert [line.split()[0] for line in lines[1:5]] == ["run20", "run21", "run22", "run23"]
+
+
+def test_lines_without_a_terminal():
+    stream = io.StringIO()
+    table = Table({"one": "one"}, stream)
+    for status in ("waiting", "running", "running", "finished", "finished"):
+        table.show([row("one", status)])
+    assert [line.split()[-1] for line in stream.getvalue().splitlines()] == ["running", "finished"]
+
+
+# ------------------------------------------------------------------------------------------------------------- the grid
+
+
+def test_product_and_single_runs(tmp_path):
+    """2 single runs x 3 seeds; by order of the file, the last field of the product fastest."""
+    grid = Grid(BASE, {"seed": [0, 1, 2]}, [{"method": "shared", "size": "budget"}, {"steps": 100}])
+    configs = grid.configs(tmp_path)
+    assert [(c.method, c.steps, c.seed) for c in configs] == [
+        *[("shared", 6, seed) for seed in range(3)],
+        *[("pals-204", 100, seed) for seed in range(3)],
+    ]
+    assert [Path(c.folder) for c in configs] == [tmp_path / c.name for c in configs]
+    assert {c.checkpoint_every for c in configs[:3]} == {1} and {c.checkpoint_every for c in configs[3:]} == {10}
+    plain = RunConfig.from_dict(BASE | {"steps": 100})
+    assert configs[3].key == plain.key
+    frame = grid_frame(configs)
+    assert list(frame["method"]) == ["shared"] * 3 + ["pals-204"] * 3
+    assert set(frame["status"]) == {"waiting"} and "batch_size" not in frame
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ('{"base": }', "not JSON: Expecting value: line 1 column 10"),
+        ("[]", "not an object of base, product, runs but a list"),
+        ({"produkt": {}}, "unknown part of a grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
+        ({"base": []}, "base must be a dict, not []"),
+        ({"product": {"sed": [1]}}, "unknown parameter in product 'sed': did you mean 'seed'?"),
+        ({"product": {"seed": 1}}, "product: seed must be a list of values, not 1"),
+        ({"product": {"seed": []}}, "product: seed must be a list of values, not []"),
+        ({"base": {"stepz": 1}}, "run 1, {}: unknown parameter 'stepz': did you mean 'steps'?"),
+        ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be an integer of at least 0, not -1"),
+        ({"runs": [{"seed": 1}], "product": {"seed": [1]}}, "seed is both in runs and in product"),
+        ({"runs": [3]}, "runs: must be objects of parameters, not 3"),
+        (
+            {"product": {"keep": ["none", "last"]}},
+            "this run comes twice (keep and checkpoint_every make no difference)",
+        ),
+        ({"base": {"folder": "here"}}, "folder is chosen by the sweep"),
+        ({"product": {"method": ["pals-204", "palz"]}}, "run 2, {'method': 'palz'}: unknown method 'palz'"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_grid_is_refused_before_anything_starts(tmp_path, capsys, grid, message):
+    if grid is not None:
+        (tmp_path / "grid.json").write_text(grid if isinstance(grid, str) else json.dumps(grid))
+    assert sweep.main([str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("palslib.sweep: ") and message in err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("more", [["--slots", "0"], ["--retries", "-1"], ["--limit", "0"]])
+def test_numbers_out_of_range(write, capsys, more):
+    assert sweep.main([*write([0]), *more]) == 2
+    assert capsys.readouterr().err == "palslib.sweep: slots must be at least 1, retries at least 0, limit above 0\n"
+
+
+def test_importing_a_sweep_does_not_load_torch():
+    call = [sys.executable, "-c", "import sys, palslib.grid.sweep; sys.exit('torch' in sys.modules)"]
+    assert subprocess.run(call).returncode == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- Slurm
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+SLURM_CONF = """
+ClusterName=one
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=60 State=UP OverSubscribe=FORCE:4
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    """A cluster of this one machine on its loopback, without accounting: munged, slurmctld and slurmd."""
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun") if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"needs Debian's slurm-wlm and munge: {', '.join(missing)} not installed")
+    if os.geteuid():
+        pytest.skip("slurmd starts jobs as root only")
+    pytest.importorskip("submitit")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: it is to hold a socket
+    folder.chmod(0o755)  # munge refuses a folder that others may write to, and one that they may not enter
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    (folder / "key").write_bytes(os.urandom(128))
+    (folder / "key").chmod(0o400)
+    settings = {"host": socket.gethostname().split(".")[0], "folder": folder, "cpus": os.cpu_count()}
+    (folder / "slurm.conf").write_text(SLURM_CONF.format(**settings, ports=[free_port(), free_port()]))
+    files = {"key-file": "key", "socket": "munge.sock", "pid-file": "munge.pid", "log-file": "munge.log"}
+    munge = ["munged", "--foreground", "--force", f"--seed-file={folder}/seed"]
+    munge += [f"--{option}={folder}/{name}" for option, name in files.items()]
+    environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
+    daemons = []
+    try:
+        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D"]):
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            daemons.append(subprocess.Popen(command, env=environment, **quiet))
+            wait_for((folder / "munge.sock").exists)
+
+        def idle():
+            nodes = subprocess.run(["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True).stdout
+            return nodes.strip() == "idle"
+
+        wait_for(idle)
+        yield environment["SLURM_CONF"]
+        subprocess.run(["scancel", "--me"], env=environment, check=True)
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait(timeout=30)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.slurm
+def test_a_grid_on_slurm(slurm, write, configs, monkeypatch, capsys):
+    """Real training in one job; in others the run is killed, or the job's own process, so that it has no result."""
+    monkeypatch.setenv("SLURM_CONF", slurm)
+    body = """
+import signal, subprocess
+(folder / "job").write_text(os.environ["SLURM_JOB_ID"])
+first = len((folder / "starts").read_text().splitlines()) == 1
+if config["seed"] == 0:
+    sys.exit(subprocess.run([sys.executable, "-m", "palslib.training.loop", sys.argv[1]]).returncode)
+if first and config["seed"] == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if first and config["seed"] == 2:
+    os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit()
+"""
+    call = write(range(4), body, "--slots", "4", "--retries", "0", "--slurm", "cpus_per_task=1", "time=10")
+    assert sweep.main(call) == 1
+    assert statuses(configs()) == ["finished", "failed", "waiting", "finished"]  # a lost job writes nothing down
+    assert failed(configs()[1], 0)["reason"] == "killed by SIGKILL, perhaps for want of memory"
+    lost = Path(configs()[2].folder, "job").read_text()
+    assert f"failed: Slurm ended job {lost}, see " in capsys.readouterr().out
+    assert sweep.main(call) == 0
+    assert [len(starts(config)) for config in configs()] == [1, 2, 2, 1]
+    jobs = [Path(config.folder, "job").read_text() for config in configs()]
+    assert len({*jobs, lost}) == 5
+    assert json.loads(Path(configs()[0].folder, "record.json").read_text())["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["time=5"], "this machine has no Slurm: the command srun is missing"),
+        ([], "Slurm wants to know how long a job may take: give a limit, or time=MINUTES"),
+    ],
+)
+def test_slurm_refused(write, monkeypatch, capsys, more, message):
+    pytest.importorskip("submitit")
+    monkeypatch.setattr(shutil, "which", lambda name: None if more else name)
+    assert sweep.main([*write([0]), "--slurm", *more]) == 2
+    assert capsys.readouterr().err == f"palslib.sweep: {message}\n"
+
+
+def test_slurm_without_submitit(write, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert sweep.main([*write([0]), "--slurm"]) == 2
+    assert "Slurm needs the package submitit: pip install 'palslib[cluster]'" in capsys.readouterr().err

@@ -1,0 +1,567 @@
+"""The task functions against the equations written out in plain matrix products, and how they start."""
+
+import math
+
+import pytest
+import torch
+from shapes import (
+    HEADS,
+    INNER,
+    LAYERS,
+    ON_TOP,
+    SHAPES,
+    STARTS_AS_BACKBONE,
+    D,
+    batch,
+    randomise,
+    randomised,
+    tiny_encoder,
+    tiny_method,
+    tiny_model,
+)
+from torch.nn.functional import gelu
+
+from palslib.methods.counting import count_parameters
+from palslib.methods.table import METHODS
+from palslib.model.multi_task import MultiTaskModel
+
+S = 12  # the projected size of `tiny_method`
+
+
+# The layer by hand: nothing below calls a forward of palslib or, but for the embeddings, of transformers.
+
+
+def linear(part, x):
+    return x @ part.weight.T + part.bias
+
+
+def norm(part, x):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.pow(2).mean(-1, keepdim=True) + part.eps).sqrt() * part.weight + part.bias
+
+
+def attend(q, k, v, heads, mask):
+    """Softmax of scaled dot products, one head at a time; (B, S, n) each, mask (B, S)."""
+    width, outputs = q.shape[-1] // heads, []
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width)
+        scores = scores.masked_fill(mask[:, None, :] == 0, -math.inf)
+        outputs.append(scores.softmax(-1) @ v[..., part])
+    return torch.cat(outputs, -1)
+
+
+def attend_fused(part, z, heads, mask):
+    """The projected attention: query, key and value are thirds of one matrix."""
+    q, k, v = linear(part.qkv, z).chunk(3, -1)
+    return attend(q, k, v, heads, mask)
+
+
+class Nothing:
+    """The places of a layer, each the identity."""
+
+    def a1(self, i, x):
+        return x
+
+    def a2(self, i, f, a):
+        return f
+
+    def ts(self, i, h, mask):
+        return 0.0
+
+    def last(self, i, y):
+        return y
+
+    def norms(self, i, layer):
+        return layer.attention.output.LayerNorm, layer.output.LayerNorm
+
+
+def states_by_hand(encoder, inputs, places):
+    """All hidden states, the embeddings first, of BERT's layers with something in their places."""
+    types = inputs["token_type_ids"] if encoder.config.type_vocab_size > 1 else None
+    h, mask = encoder.embeddings(input_ids=inputs["input_ids"], token_type_ids=types), inputs["attention_mask"]
+    if hasattr(encoder, "embeddings_project"):
+        h = linear(encoder.embeddings_project, h)
+    states = [h]
+    for i, layer in enumerate(encoder.encoder.layer):
+        h, att = states[-1], layer.attention.self
+        norm_a, norm_y = places.norms(i, layer)
+        mh = attend(linear(att.query, h), linear(att.key, h), linear(att.value, h), HEADS, mask)
+        a = norm(norm_a, places.a1(i, linear(layer.attention.output.dense, mh)) + h)
+        f = linear(layer.output.dense, gelu(linear(layer.intermediate.dense, a)))
+        y = norm(norm_y, places.a2(i, f, a) + a + places.ts(i, h, mask))
+        states.append(places.last(i, y))
+    return states
+
+
+def assert_close(a, b, tolerance=2e-5):
+    torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+def check_equation(model, places, inputs=None, task="rte"):
+    """The hidden states under a task's adaptation equal those by hand, and are not the plain backbone's."""
+    inputs = inputs or batch()
+    with torch.no_grad():
+        expected = states_by_hand(model.backbone, inputs, places)
+        encoded = model.encode(task, **inputs, output_hidden_states=True)
+        plain = model.encode(None, **inputs).last_hidden_state
+    assert_close(encoded.last_hidden_state, expected[-1])
+    for state, wanted in zip(encoded.hidden_states, expected, strict=True):
+        assert_close(state, wanted)
+    assert (encoded.last_hidden_state - plain).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plain_layers_by_hand(shape):
+    """The reference itself: with nothing in its places it is the backbone."""
+    encoder, inputs = tiny_encoder(shape), batch(shape)
+    model = MultiTaskModel.from_backbone(encoder, "shared", ["rte"])
+    with torch.no_grad():
+        for task in (None, "rte"):
+            state = model.encode(task, **inputs).last_hidden_state
+            assert_close(state, states_by_hand(model.backbone, inputs, Nothing())[-1])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("activation", ["identity", "gelu"])
+@pytest.mark.parametrize(
+    ("name", "sharing", "adapted"),
+    [
+        ("pals-204", "layers", range(LAYERS)),
+        ("pals-no-sharing-84", "none", range(LAYERS)),
+        ("pals-276-top", "layers", [2]),
+        ("pals-276-bottom", "layers", [0]),
+        ("pals-276-top", "none", [2]),
+        ("pals-204", "tasks", range(LAYERS)),
+        ("pals-shared-across-tasks-204", "layers and tasks", range(LAYERS)),
+    ],
+)
+def test_pal(name, sharing, adapted, activation, attention):
+    """TS(h) = V^D MH(V^E h), GELU after V^D where it is the released code's (ledger D6)."""
+    model = randomised(name, sharing=sharing, activation=activation, attention=attention)
+    one = model.adaptations["rte"]
+    pairs = one.projections if model.shared is None else model.shared
+
+    class Places(Nothing):
+        def ts(self, i, h, mask):
+            if i not in adapted:
+                return 0.0
+            v = pairs[i if len(pairs) > 1 else 0]
+            y = linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
+            return gelu(y) if activation == "gelu" else y
+
+    check_equation(model, Places())
+
+
+@pytest.mark.parametrize("shape", ["roberta", "electra"])
+def test_pal_on_other_shapes(shape):
+    """The mask and the projected embeddings of other families reach the PAL as BERT's do."""
+    model = randomised("pals-204", shape)
+    one = model.adaptations["rte"]
+    v = one.projections[0]
+
+    class Places(Nothing):
+        def ts(self, i, h, mask):
+            return linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
+
+    check_equation(model, Places(), batch(shape))
+
+
+@pytest.mark.parametrize("sharing", ["layers", "none", "tasks"])
+@pytest.mark.parametrize("inner", [(18,), (7, 9)])
+def test_feed_forward_within(sharing, inner):
+    """TS(h) = V^D W_2 GELU(W_1 V^E h)."""
+    model = randomised("ffn-306", inner=inner, sharing=sharing)
+    one = model.adaptations["rte"]
+    pairs = one.projections if model.shared is None else model.shared
+
+    class Places(Nothing):
+        def ts(self, i, h, mask):
+            v = pairs[i if len(pairs) > 1 else 0]
+            z = linear(v.encoder, h)
+            parts = [part for part in one.functions[str(i)] if hasattr(part, "weight")]
+            assert [part.out_features for part in parts] == [*inner, S]
+            for part in parts[:-1]:
+                z = gelu(linear(part, z))
+            return linear(v.decoder, linear(parts[-1], z))
+
+    check_equation(model, Places())
+
+
+@pytest.mark.parametrize("activation", ["identity", "gelu"])
+@pytest.mark.parametrize("name", ["low-rank-100", "serial-100"])
+def test_low_rank_and_serial(name, activation):
+    """V^D V^E h beside the feed-forward, or y + V^D V^E y after the layer; GELU between if released (ledger D7)."""
+    model = randomised(name, activation=activation)
+    one = model.adaptations["rte"]
+
+    def low_rank(i, h):
+        v = one.projections[str(i)]
+        z = linear(v.encoder, h)
+        return linear(v.decoder, gelu(z) if activation == "gelu" else z)
+
+    class Places(Nothing):
+        def ts(self, i, h, mask):
+            return low_rank(i, h) if name == "low-rank-100" else 0.0
+
+        def last(self, i, y):
+            return y + low_rank(i, y) if name == "serial-100" else y
+
+    check_equation(model, Places())
+
+
+def test_lhuc():
+    """y · 2σ(w), w a vector a layer; 2σ(0) = 1."""
+    model = tiny_model("lhuc")
+    one = model.adaptations["rte"]
+    assert all(torch.equal(2 * torch.sigmoid(w), torch.ones(D)) for w in one.scales.values())
+    randomise(one)
+
+    class Places(Nothing):
+        def last(self, i, y):
+            return y * 2 / (1 + torch.exp(-one.scales[str(i)]))
+
+    check_equation(model, Places())
+
+
+@pytest.mark.parametrize("second", ["serial", "parallel"])
+@pytest.mark.parametrize(
+    ("name", "places_of"),  # the adapter of (layer, place)
+    [
+        ("houlsby-64", lambda i, place: i),
+        ("houlsby-64-not-shared", lambda i, place: 2 * i + place),
+        ("houlsby-64-3-shared", lambda i, place: 0),
+    ],
+)
+def test_houlsby(name, places_of, second):
+    """x + V^D GELU(V^E x) at both places; as released the second reads the attention's output (ledger D9)."""
+    model = randomised(name, second=second)
+    one = model.adaptations["rte"]
+    used = {places_of(i, place) for i in range(LAYERS) for place in (0, 1)}
+    assert len(one.adapters) == len(used)
+
+    def adapter(i, place, x):
+        v = one.adapters[places_of(i, place)]
+        return linear(v.decoder, gelu(linear(v.encoder, x)))
+
+    class Places(Nothing):
+        def a1(self, i, x):
+            return x + adapter(i, 0, x)
+
+        def a2(self, i, f, a):
+            return f + adapter(i, 1, a if second == "parallel" else f)
+
+        def norms(self, i, layer):
+            return one.own_norms[i] if one.own_norms is not None else super().norms(i, layer)
+
+    check_equation(model, Places())
+
+
+def test_houlsby_own_norms_start_as_copies():
+    """Each task's norms start at the backbone's values and are its own memory."""
+    model = tiny_model("houlsby-64-not-shared", init="normal")
+    kept = [
+        (own, theirs)
+        for task in ("rte", "stsb")
+        for pair, layer in zip(model.adaptations[task].own_norms, model.backbone.encoder.layer, strict=True)
+        for own, theirs in zip(pair, (layer.attention.output.LayerNorm, layer.output.LayerNorm), strict=True)
+    ]
+    assert len(kept) == 2 * 2 * LAYERS
+    for own, theirs in kept:
+        assert torch.equal(own.weight, theirs.weight)
+        assert torch.equal(own.bias, theirs.bias)
+        assert own.eps == theirs.eps
+    assert len({p.data_ptr() for pair in kept for n in pair for p in n.parameters()}) == 2 * 2 * LAYERS * 3
+
+
+def pooled_by_hand(model, state):
+    return torch.tanh(linear(model.pooler.dense, state[:, 0]))
+
+
+def test_houlsby_two_layer_classifier():
+    """The hidden layer of the classifier, tanh, stands between the pooler and the head (ledger A15)."""
+    model, inputs = randomised("houlsby-64-not-shared"), batch()
+    hidden = model.adaptations["rte"].hidden[0]
+    with torch.no_grad():
+        state = model.encode("rte", **inputs).last_hidden_state
+        logits = linear(model.heads["rte"], torch.tanh(linear(hidden, pooled_by_hand(model, state))))
+        assert_close(model("rte", **inputs).logits, logits)
+
+
+@pytest.mark.parametrize("layers", [3, 6, 12])
+@pytest.mark.parametrize(("residual", "layer_norm"), [(True, True), (False, True), (True, False), (False, False)])
+@pytest.mark.parametrize("name", ["attention-on-top-204", "ffn-on-top-408", "ffn-on-top-252x2"])
+def test_on_top(name, residual, layer_norm, layers):
+    """h = V^D z after layers z = LN(g(z) + z) on V^E h_L; residual and norm can be left out (ledger C20)."""
+    model, inputs = tiny_model(name, residual=residual, layer_norm=layer_norm, on_top=layers), batch()
+    one = model.adaptations["rte"]
+    randomise(one, std=0.1)
+    assert len(one.top_layers) == layers
+    with torch.no_grad():
+        last = model.encode(None, **inputs).last_hidden_state
+        z = linear(one.projection.encoder, last)
+        for layer in one.top_layers:
+            if "attention" in name:
+                g = linear(layer.output, attend_fused(layer.attention, z, 3, inputs["attention_mask"]))
+            else:
+                g, parts = z, [part for part in layer.feed_forward if hasattr(part, "weight")]
+                for part in parts[:-1]:
+                    g = gelu(linear(part, g))
+                g = linear(parts[-1], g)
+            z = g + z if residual else g
+            z = norm(layer.norm, z) if layer_norm else z
+        logits = linear(model.heads["rte"], pooled_by_hand(model, linear(one.projection.decoder, z)))
+        assert_close(model("rte", **inputs).logits, logits, 1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bert_layer_on_top_is_a_plain_layer(shape):
+    """An encoder with one layer more, which has the task's weights, gives the same last state."""
+    model, inputs = randomised("bert-layer-on-top", shape), batch(shape)
+    top = model.adaptations["rte"].top_layer
+    assert type(top) is type(model.backbone.encoder.layer[0]).plain_class
+    longer = tiny_encoder(shape)
+    longer.encoder.layer.append(type(longer.encoder.layer[0])(longer.config, layer_idx=LAYERS))
+    longer.encoder.layer[-1].load_state_dict(top.state_dict())
+    plain = {k: v for k, v in inputs.items() if k != "token_type_ids" or shape in ("bert", "electra")}
+    with torch.no_grad():
+        state = longer.eval()(**plain).last_hidden_state
+        logits = linear(model.heads["rte"], pooled_by_hand(model, state))
+        assert_close(model("rte", **inputs).logits, logits)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_feature_extraction(shape):
+    """γ Σ softmax(w)_l h_l over embeddings and layers (Peters et al. 2019)."""
+    model, inputs = randomised("feature-extraction", shape), batch(shape)
+    one = model.adaptations["rte"]
+    assert one.mix.shape == (LAYERS + 1,)
+    weights = torch.exp(one.mix) / torch.exp(one.mix).sum()
+    with torch.no_grad():
+        states = states_by_hand(model.backbone, inputs, Nothing())
+        mixed = one.gamma * sum(w * h for w, h in zip(weights, states, strict=True))
+        assert_close(model("rte", **inputs).logits, linear(model.heads["rte"], pooled_by_hand(model, mixed)))
+
+
+# How a model starts.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", METHODS)
+def test_starts_as_backbone(name, shape):
+    """Within layers and with V^D at zero every hidden state is the plain encoder's, bit for bit (eval mode)."""
+    inputs = batch(shape)
+    plain = {k: v for k, v in inputs.items() if k != "token_type_ids" or shape in ("bert", "electra")}
+    model = tiny_model(name, shape)
+    with torch.no_grad():
+        expected = tiny_encoder(shape)(**plain, output_hidden_states=True).hidden_states
+        before = model.encode(None, **inputs).last_hidden_state
+        states = model.encode("rte", **inputs, output_hidden_states=True).hidden_states
+        after = model.encode(None, **inputs).last_hidden_state
+    assert all(torch.equal(a, b) for a, b in zip(states, expected, strict=True))
+    assert torch.equal(before, expected[-1])
+    assert torch.equal(after, before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_logits_start_as_backbone_or_not(name):
+    """On top and in feature extraction the logits differ from those of the plain backbone; elsewhere they equal them,
+    but for the extra hidden layer of Houlsby's two-layer classifier."""
+    model, inputs = tiny_model(name), batch()
+    with torch.no_grad():
+        pooled = model.pooler(model.encode(None, **inputs).last_hidden_state)
+        plain = model.heads["rte"](pooled)
+        logits = model("rte", **inputs).logits
+    same = name in STARTS_AS_BACKBONE and name != "houlsby-64-not-shared"
+    assert torch.equal(logits, plain) == same
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_off_on_off(name):
+    """After every parameter of the task has moved, task None is still the plain backbone, bit for bit."""
+    model, inputs = tiny_model(name), batch()
+    with torch.no_grad():
+        before = model.encode(None, **inputs).last_hidden_state
+        start = model("rte", **inputs).logits
+        randomise(model.adaptations["rte"])
+        if model.shared is not None:
+            randomise(model.shared)
+        on = model("rte", **inputs).logits
+        after = model.encode(None, **inputs).last_hidden_state
+    assert torch.equal(before, after)
+    assert torch.equal(start, on) == (name == "shared")
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.kind not in ("shared", "fine-tuned", "lhuc")])
+def test_initial_draws(name):
+    """Matrices N(0, 0.2), here; biases 0, norms 1 and 0; V^D zero within layers and drawn on top (ledger D8)."""
+    model = tiny_model(name)
+    for part in [model.adaptations, model.shared]:
+        for key, p in part.named_parameters() if part is not None else []:
+            if "own_norms" in key:
+                continue
+            if "decoder" in key and name not in ON_TOP:
+                assert not p.any(), key
+            elif p.ndim == 2:
+                assert 0.15 < p.std() < 0.25, key
+                assert abs(p.mean()) < 0.05, key
+            elif key.endswith("bias") or key.endswith("mix"):
+                assert not p.any(), key
+            else:
+                assert torch.equal(p, torch.ones_like(p)), key
+
+
+@pytest.mark.parametrize("name", ["pals-204", "low-rank-100", "houlsby-64", *ON_TOP])
+def test_released_draws(name):
+    """`normal` draws V^D too, and gains and shifts of added norms around 0 (ledger D8)."""
+    model = tiny_model(name, init="normal")
+    drawn = dict(model.adaptations["rte"].named_parameters())
+    norms = {key for key, p in drawn.items() if p.ndim == 1 and ("norm" in key.lower())}
+    assert bool(norms) == (name in ON_TOP)
+    gains = [p for key, p in drawn.items() if key in norms and key.endswith("weight")]
+    shifts = [p for key, p in drawn.items() if key in norms and key.endswith("bias")]
+    for values in [
+        *([torch.cat(gains), torch.cat(shifts)] if norms else []),
+        *(p for p in drawn.values() if p.ndim == 2),
+    ]:
+        assert 0.15 < values.std() < 0.25
+        assert abs(values.mean()) < 0.1
+    assert not any(p.any() for key, p in drawn.items() if p.ndim == 1 and key not in norms)
+
+
+# Masks, padding and attention implementations, with a V^D that is not zero.
+
+
+@pytest.mark.parametrize("name", ["pals-204", "attention-on-top-204", "bert-layer-on-top"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("shape", ["bert", "roberta", "electra"])
+def test_no_mask_is_an_all_true_mask(name, attention, shape):
+    """No token is hidden from any other where no mask is given; sdpa would take a PAL for causal."""
+    model, inputs = randomised(name, shape, attention=attention), batch(shape, rows=1)
+    one = model.adaptations["rte"]
+    full = torch.ones(1, 1, 7, 7, dtype=torch.bool)
+    mask = full if attention == "sdpa" else torch.zeros(1, 1, 7, 7)
+    with torch.no_grad():
+        assert_close(
+            model("rte", inputs["input_ids"]).logits, model("rte", inputs["input_ids"], torch.ones(1, 7)).logits
+        )
+        h = torch.randn(1, 7, D, generator=torch.Generator().manual_seed(3))
+        if name == "pals-204":
+            assert_close(one.parallel(1, h, None), one.parallel(1, h, mask))
+        else:
+            assert_close(one.on_top((h,), None), one.on_top((h,), mask))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", METHODS)
+def test_sdpa_equals_eager(name, shape):
+    """Two implementations of the same attention, to 1e-5."""
+    inputs = batch(shape)
+    with torch.no_grad():
+        sdpa, eager = (randomised(name, shape, attention=a)("rte", **inputs).logits for a in ("sdpa", "eager"))
+    assert_close(sdpa, eager, 1e-5)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", METHODS)
+def test_padding_changes_nothing(name, attention):
+    """A batch padded to a greater width gives the same logits; a row alone gives its row of the batch."""
+    for shape in ("bert", "roberta"):
+        model, inputs = randomised(name, shape, attention=attention), batch(shape)
+        with torch.no_grad():
+            logits = model("rte", **inputs).logits
+            assert_close(model("rte", **batch(shape, pad=5)).logits, logits, 1e-5)
+            alone = {key: value[2:, :5] for key, value in inputs.items()}  # row 2 has 5 tokens
+            assert_close(model("rte", **alone).logits, logits[2:], 1e-5)
+
+
+# What owns which parameters.
+
+
+@pytest.mark.parametrize(
+    ("sharing", "per_task", "shared"),
+    [
+        # 2ds + s + d = 2 · 24 · 12 + 36 = 612 a pair; 3s² + 3s = 468 a layer's attention, 1404 for three layers
+        ("layers", 612 + 1404, 0),
+        ("none", 3 * 612 + 1404, 0),
+        ("tasks", 1404, 3 * 612),
+        ("layers and tasks", 1404, 612),
+    ],
+)
+def test_sharings(sharing, per_task, shared):
+    """Who owns V^E and V^D: one pair a task, one a layer and task, one a layer, or one in all."""
+    model = tiny_model("pals-204", sharing=sharing)
+    counted = count_parameters(model.method, model.config, 2, exact=True)
+    assert (counted.per_task, counted.shared_by_tasks) == (per_task, shared)
+    assert [sum(p.numel() for p in one.parameters()) for one in model.adaptations.values()] == [per_task] * 2
+    owned = 0 if model.shared is None else sum(p.numel() for p in model.shared.parameters())
+    assert owned == shared
+
+    pairs = {(task, i): model.adaptations[task].projection(i) for task in ("rte", "stsb") for i in range(LAYERS)}
+    expected = {"layers": 2, "none": 6, "tasks": 3, "layers and tasks": 1}[sharing]
+    assert len({id(pair) for pair in pairs.values()}) == expected
+    assert (pairs["rte", 0] is pairs["stsb", 0]) == ("tasks" in sharing)
+    assert (pairs["rte", 0] is pairs["rte", 1]) == ("layers" in sharing)
+    keys = list(model.state_dict())
+    assert len(keys) == len(set(keys))
+    assert sum("encoder.weight" in key for key in keys if "backbone" not in key) == expected
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_module_owns_a_task(name):
+    """No two tasks' modules hold one tensor, nor does a task's hold one of the backbone's or the shared pooler's."""
+    model = tiny_model(name)
+    owners = [*model.adaptations.values(), *model.heads.values(), model.backbone, model.pooler]
+    owners += [] if model.shared is None else [model.shared]
+    pointers = [p.data_ptr() for owner in owners for p in owner.parameters()]
+    assert len(pointers) == len(set(pointers)) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_counts_equal_built(name):
+    """The closed form with biases and norms equals what a built adaptation holds."""
+    model = tiny_model(name)
+    counted = count_parameters(model.method, model.config, 2, exact=True)
+    if name == "fine-tuned":
+        assert counted.per_task == sum(p.numel() for p in tiny_encoder().parameters())
+    built = sum(p.numel() for p in model.adaptations["rte"].parameters())
+    assert built == counted.per_task
+
+
+def test_pairs_and_adapters_of_five_layers():
+    """The upper half of five layers is the last two, with a pair each; three layers share an adapter, then two."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("pals-276-top", sharing="none"), ["rte"])
+    one = model.adaptations["rte"]
+    assert list(one.layers) == [int(i) for i in one.functions] == [3, 4]
+    assert len(one.projections) == 2
+    assert [one.projection(i) is pair for i, pair in zip((3, 4), one.projections, strict=True)] == [True, True]
+
+    model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("houlsby-64-3-shared"), ["rte"])
+    one, x = model.adaptations["rte"], torch.randn(1, 2, D, generator=torch.Generator().manual_seed(1))
+    randomise(one)
+    assert len(one.adapters) == 2
+    with torch.no_grad():
+        moved = [one.after_attention(i, x) for i in range(5)]
+    assert [[torch.equal(a, b) for b in moved] for a in moved] == [[1, 1, 1, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 2
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 12])
+def test_heads_change_the_function_not_the_count(heads):
+    """12 heads or 6 hold the same parameters and give different outputs (ledger B11)."""
+    inputs = batch()
+    model, other = randomised("pals-204", heads=heads), randomised("pals-204", heads=3)
+    assert model.adaptations["rte"].functions["0"].heads == heads
+    assert model.adaptations["rte"].functions["0"].scaling == pytest.approx(math.sqrt(heads / S))
+    sizes = [[p.shape for p in m.adaptations.parameters()] for m in (model, other)]
+    assert sizes[0] == sizes[1]
+    with torch.no_grad():
+        logits = [m("rte", **inputs).logits for m in (model, other)]
+    assert torch.equal(*logits) == (heads == 3)
+
+
+def test_tiny_sizes_are_what_the_references_assume():
+    """The inner size is odd, and the methods' sizes are the tiny ones."""
+    encoder = tiny_encoder()
+    assert encoder.config.intermediate_size == INNER
+    assert INNER % 2 == 1
+    assert {tiny_method(name).size for name, m in METHODS.items() if m.has_size} == {S}

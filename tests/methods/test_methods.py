@@ -1,0 +1,316 @@
+"""Every method by name, what contradicts it, and the solver that fits its size to a budget."""
+
+from dataclasses import fields
+
+import pytest
+
+from palslib import METHODS, Method, fit_budget, get_method
+from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
+
+NAMES = [
+    "shared", "fine-tuned", "pals-204", "pals-no-sharing-84", "pals-276-top", "pals-276-bottom",
+    "pals-shared-across-tasks-204", "low-rank-100", "ffn-306", "lhuc", "serial-100", "bert-layer-on-top",
+    "attention-on-top-204", "ffn-on-top-408", "ffn-on-top-252x2", "houlsby-64", "houlsby-64-not-shared",
+    "houlsby-64-3-shared", "feature-extraction",
+]  # fmt: skip
+SIZELESS = {"shared", "fine-tuned", "lhuc", "bert-layer-on-top", "feature-extraction"}
+
+
+# --- the table
+
+
+def test_every_row_is_there_under_its_own_name():
+    assert sorted(METHODS) == sorted(NAMES)
+    assert all(name == row.name for name, row in METHODS.items())
+
+
+def test_the_size_in_a_name_is_the_size():
+    """pals-276-top has s = 276, houlsby-64 has m = 64; ffn-306, -408 and -252x2 are named by inner sizes."""
+    inner = {"ffn-306": (306,), "ffn-on-top-408": (408,), "ffn-on-top-252x2": (252, 252)}
+    for name, row in METHODS.items():
+        if name in inner:
+            assert (row.size, row.inner) == (204, inner[name])
+        elif name not in SIZELESS:
+            assert row.size == next(int(part) for part in name.split("-") if part.isdigit())
+
+
+def test_which_methods_have_a_size_and_which_freeze():
+    assert {name for name, row in METHODS.items() if not row.has_size} == SIZELESS
+    frozen = {name for name, row in METHODS.items() if row.freeze == "backbone"}
+    assert frozen == {"houlsby-64", "houlsby-64-not-shared", "houlsby-64-3-shared", "feature-extraction"}
+
+
+def test_a_method_is_given_back_and_a_name_is_looked_up():
+    row = METHODS["pals-204"]
+    assert get_method("pals-204") is row and get_method(row) is row
+    assert get_method(row, heads=6) == Method("pals-204", "pal", size=204, heads=6)
+
+
+def test_the_label_tells_an_unusual_size():
+    assert get_method("pals-204").label == "pals-204"
+    assert get_method("pals-204", size=120).label == "pals-204 (s=120)"
+    assert Method("mine", "low-rank", size=7).label == "mine"
+
+
+@pytest.mark.parametrize(
+    ("layers", "number", "adapted"),
+    [
+        ("all", 12, range(12)),
+        ("top", 12, range(6, 12)),
+        ("bottom", 12, range(6)),
+        ("top", 3, range(2, 3)),
+        ("bottom", 3, range(1)),
+    ],
+)
+def test_halves(layers, number, adapted):
+    """Of three layers a half is one: the last, or the first."""
+    assert get_method("pals-204", layers=layers).adapted_layers(number) == adapted
+
+
+# --- sizes that belong together
+
+
+def test_inner_sizes_scale_with_the_size():
+    """306 · 102 / 204 = 153; 252 · 102 / 204 = 126, twice."""
+    assert get_method("ffn-306", size=102).inner == (153,)
+    assert get_method("ffn-on-top-252x2", size=102).inner == (126, 126)
+
+
+def test_inner_sizes_that_are_given_stay():
+    assert get_method("ffn-306", size=102, inner=(7,)).inner == (7,)
+
+
+def test_inner_sizes_may_come_from_json_as_a_list():
+    assert Method("mine", "ffn", size=4, inner=[5, 6]).inner == (5, 6)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: get_method("pals-240"), r"unknown method 'pals-240': did you mean 'pals-204'\? Valid: shared, "),
+        (lambda: get_method("pals-204", head=6), r"unknown option 'head': did you mean 'heads'\? Valid: "),
+        (lambda: get_method("pals-204", kind="lhuc"), r"unknown option 'kind'"),
+        (lambda: Method("mine", "pall"), r"unknown kind of method 'pall': did you mean 'pal'\?"),
+        (lambda: get_method("pals-204", layers="upper"), r"unknown layers of 'pals-204' 'upper'.*all, top, bottom"),
+        (lambda: get_method("pals-204", sharing="task"), r"'task': did you mean 'tasks'\?"),
+        (lambda: get_method("pals-204", activation="relu"), r"unknown activation .*identity, gelu"),
+        (lambda: get_method("pals-204", init="zeros"), r"unknown init .*identity, normal"),
+        (lambda: get_method("pals-204", pooler="own"), r"unknown pooler .*shared, per-task"),
+        (lambda: get_method("pals-204", freeze="all"), r"unknown freeze .*nothing, backbone, backbone but norms"),
+        (lambda: get_method("houlsby-64", second="beside"), r"unknown second .*serial, parallel"),
+        (lambda: get_method("houlsby-64", span=2), r"unknown span of 'houlsby-64' 2.*1, 3"),
+        (lambda: get_method("houlsby-64", adapters_per_layer=3), r"unknown adapters_per_layer .*1, 2"),
+        (lambda: get_method("houlsby-64", classifier_layers=0), r"unknown classifier_layers .*1, 2"),
+    ],
+)
+def test_unknown_names_and_values_say_what_is_valid(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# For every option a value that is not its default, and the methods that take it.
+TAKEN_BY = {
+    "size": (12, set(NAMES) - SIZELESS),
+    "inner": ((5,), {"ffn-306", "ffn-on-top-408", "ffn-on-top-252x2"}),
+    "heads": (2, {n for n in NAMES if n.startswith("pals-")} | {"attention-on-top-204"}),
+    "layers": ("top", {n for n in NAMES if n.startswith("pals-")} | {"low-rank-100", "ffn-306", "lhuc", "serial-100"}),
+    "sharing": ("none", {n for n in NAMES if n.startswith("pals-")} | {"ffn-306"}),
+    "on_top": (3, {"attention-on-top-204", "ffn-on-top-408", "ffn-on-top-252x2"}),
+    "residual": (False, {"attention-on-top-204", "ffn-on-top-408", "ffn-on-top-252x2"}),
+    "layer_norm": (False, {"attention-on-top-204", "ffn-on-top-408", "ffn-on-top-252x2"}),
+    "activation": (
+        "gelu",
+        {n for n in NAMES if n.startswith(("pals-", "houlsby-"))} | {"low-rank-100", "serial-100"},
+    ),
+    "init": ("normal", set(NAMES) - {"shared", "fine-tuned", "lhuc", "feature-extraction"}),
+    "pooler": ("per-task", set(NAMES) - {"fine-tuned"}),
+    "freeze": ("backbone", set(NAMES) - {"fine-tuned", "shared"}),
+    "second": ("parallel", {n for n in NAMES if n.startswith("houlsby-")}),
+    "span": (3, {n for n in NAMES if n.startswith("houlsby-")}),
+    "adapters_per_layer": (2, {n for n in NAMES if n.startswith("houlsby-")}),
+    "own_norms": (True, {n for n in NAMES if n.startswith("houlsby-")}),
+    "classifier_layers": (2, {n for n in NAMES if n.startswith("houlsby-")}),
+}
+
+
+def test_the_table_of_options_is_whole():
+    assert {f.name for f in fields(Method)} == {"name", "kind", *TAKEN_BY}
+
+
+@pytest.mark.parametrize("option", TAKEN_BY)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_is_taken_where_it_means_something_and_refused_elsewhere(name, option):
+    value, takers = TAKEN_BY[option]
+    if name in takers:
+        assert getattr(get_method(name, **{option: value}), option) == value
+        return
+    wanted = "nothing to train" if (name, option) == ("shared", "freeze") else f"{name}' takes no option '{option}'"
+    with pytest.raises(ValueError, match=wanted):
+        get_method(name, **{option: value})
+
+
+def test_a_refused_option_names_those_that_are_taken():
+    with pytest.raises(ValueError, match=r"\(its options: freeze, layers, pooler\)"):
+        get_method("lhuc", size=3)
+    with pytest.raises(ValueError, match=r"\(its options: none\)"):
+        get_method("fine-tuned", pooler="per-task")
+
+
+@pytest.mark.parametrize("freeze", ["backbone", "backbone but norms"])
+def test_a_frozen_model_with_nothing_to_train_is_refused(freeze):
+    with pytest.raises(ValueError, match=r"nothing to train: 'shared'.*'feature-extraction' is the method"):
+        get_method("shared", freeze=freeze)
+
+
+def test_feature_extraction_reads_a_frozen_backbone():
+    with pytest.raises(ValueError, match="frozen backbone; freeze='nothing' contradicts it"):
+        get_method("feature-extraction", freeze="nothing")
+
+
+def test_a_size_is_divisible_by_its_heads():
+    """100 = 12 · 8 + 4. Its divisors are 1, 2, 4, 5, 10, 20, 25, 50 and 100."""
+    with pytest.raises(ValueError, match=r"size 100 .* 12 heads \(divisors: \[1, 2, 4, 5, 10, 20, 25, 50, 100\]\)"):
+        get_method("pals-204", size=100)
+    assert get_method("pals-204", size=100, heads=10).heads == 10
+
+
+@pytest.mark.parametrize("option", ["size", "heads"])
+@pytest.mark.parametrize("value", [0, -12, 12.0, "12", True])
+def test_sizes_and_heads_are_positive_integers(option, value):
+    with pytest.raises(ValueError, match=f"{option} of 'pals-204' must be a positive integer"):
+        get_method("pals-204", **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "missing"),
+    [
+        ("pal", {"heads": 2}, "size"),
+        ("pal", {"size": 4}, "heads"),
+        ("low-rank", {}, "size"),
+        ("attention-on-top", {"size": 4, "heads": 2}, "on_top"),
+        ("ffn", {"size": 4}, "positive inner sizes"),
+        ("ffn", {"size": 4, "inner": (3, 0)}, "positive inner sizes"),
+    ],
+)
+def test_a_method_without_a_size_that_it_needs_is_refused(kind, given, missing):
+    with pytest.raises(ValueError, match=f"'mine' of kind '{kind}' needs {missing}"):
+        Method("mine", kind, **given)
+
+
+# --- the budget solver (ledger A13, A27)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "heads"),
+    [
+        ("pals-204", 204, 12),
+        ("pals-no-sharing-84", 84, 12),
+        ("pals-276-top", 276, 12),
+        ("pals-276-bottom", 276, 12),
+        ("low-rank-100", 101, None),
+    ],
+)
+def test_a27_the_papers_sizes_come_back(name, size, heads):
+    """15,000,000 / 8 = 1,875,000 a task, d = 768.
+
+    PALs (204): 1,811,520 fits; 216: 331,776 + 36 · 46,656 = 2,011,392 does not.
+    No sharing (84): 1,802,304 fits; 96: 12 · (147,456 + 27,648) = 2,101,248 does not.
+    Half (276): 1,795,104 fits; 288: 442,368 + 18 · 82,944 = 1,935,360 does not.
+    Low rank: 12 · 1,536 = 18,432 for each unit of s; 101 · 18,432 = 1,861,632 fits, 102 gives 1,880,064.
+    """
+    fitted = fit_budget(name)
+    assert (fitted.size, fitted.heads) == (size, heads)
+
+
+def test_a13_one_and_a_half_million():
+    """Eight tasks. Low rank 147,456 a unit: 10 make 1,474,560. PALs 8 (1,536 s + 36 s²): 1,460,256 at 53.
+
+    54 would be 1,503,360. With twelve heads 48 is the last multiple.
+    """
+    assert fit_budget("low-rank-100", added=1_500_000).size == 10
+    assert fit_budget(get_method("pals-204", heads=1), added=1_500_000).size == 53
+    assert fit_budget("pals-204", added=1_500_000).size == 48
+
+
+def test_minilm_gets_pals_of_120():
+    """d = 384, 6 layers. Budget 15,000,000 · 22,713,216 / 109,482,240 = 3,111,904.4.
+
+    PALs (120): 8 · (768 · 120 + 18 · 14,400) = 8 · 351,360 = 2,810,880; 132: 8 · (101,376 + 313,632) = 3,320,064.
+    """
+    fitted = fit_budget("pals-204", "minilm")
+    assert (fitted.size, fitted.heads) == (120, 12)
+    assert count_parameters(fitted, "minilm").added == 2_810_880
+    assert PAPER_BUDGET * 22_713_216 // 109_482_240 == 3_111_904
+    assert count_parameters("pals-204", "minilm", size=132).added == 3_320_064
+
+
+@pytest.mark.parametrize(
+    ("backbone", "added", "size", "heads"),
+    [
+        ("bert-base-uncased", 1_500_000, 48, 3),
+        ("bert-base-uncased", 3_500_000, 84, 4),
+        ("bert-base-uncased", 20_000_000, 240, 12),
+        ("minilm", 1_100_000, 60, 6),
+    ],
+)
+def test_heads_below_the_papers_proportion(backbone, added, size, heads):
+    """The divisor of s nearest to 12 s / (204 d / 768), that is 12 s / 204 on BERT-base and 12 s / 102 on MiniLM.
+
+    48: 12 · 48 / 204 = 2.8, divisor 3. 84: 4.9, divisors 4 and 6: 4 is nearer (0.94 against 1.06). 60 on MiniLM: 7.06,
+    divisors 6 and 10: 6. At 204 and above the twelve heads stay. Costs: 8 (1,536 · 84 + 36 · 84²) = 3,064,320, and
+    3,833,856 at 96; 8 (1,536 · 240 + 36 · 240²) = 19,537,920, and 21,385,728 at 252; MiniLM 8 (768 · 60 + 18 · 3,600) =
+    887,040, and 1,188,864 at 72.
+    """
+    fitted = fit_budget("pals-204", backbone, added=added)
+    assert (fitted.size, fitted.heads) == (size, heads)
+
+
+def test_every_fitted_size_is_the_largest_that_fits():
+    """s is within the budget, and the next s (or the next multiple of the heads) is not.
+
+    But for Houlsby not shared: on `tiny` its own norms and hidden layer leave no room, whatever its m.
+    """
+    for backbone in ("bert-base-uncased", "bert-large-uncased", "minilm", "tiny"):
+        budget = PAPER_BUDGET * BACKBONES[backbone].parameters // 109_482_240
+        for name in set(NAMES) - SIZELESS - {"houlsby-64-not-shared"}:
+            row, fitted = METHODS[name], fit_budget(name, backbone)
+            step = row.heads or 1
+            assert fitted.size % step == 0
+            assert count_parameters(fitted, backbone).added <= budget, (name, backbone)
+            assert count_parameters(row, backbone, size=fitted.size + step).added > budget, (name, backbone)
+
+
+def test_the_budget_is_for_all_tasks_together():
+    """Three tasks share what eight shared: 15,000,000 / 3 = 5,000,000 a task.
+
+    1,536 s + 36 s²: at 348 534,528 + 36 · 121,104 = 4,894,272; at 360 552,960 + 4,665,600 = 5,218,560.
+    """
+    assert count_parameters("pals-204", num_tasks=1, size=348).per_task == 534_528 + 36 * 121_104 == 4_894_272
+    assert fit_budget("pals-204", num_tasks=3).size == 348
+
+
+def test_inner_sizes_are_fitted_with_the_size():
+    """306 / 204 = 1.5 throughout: 207 · 1.5 = 310.5, to the even 310."""
+    fitted = fit_budget("ffn-306")
+    assert (fitted.size, fitted.inner) == (207, (310,))
+
+
+@pytest.mark.parametrize("name", sorted(SIZELESS))
+def test_methods_without_a_size_are_refused_by_name(name):
+    with pytest.raises(ValueError, match=f"method '{name}' has no size s to fit to a budget"):
+        fit_budget(name)
+
+
+def test_a_budget_that_nothing_fits_says_what_the_smallest_costs():
+    """s = 12: 8 (1,536 · 12 + 36 · 144) = 8 · 23,616 = 188,928.
+
+    A hundred tasks that are not shared need 59 million for their hidden layers alone.
+    """
+    with pytest.raises(ValueError, match=r"no size of 'pals-204' fits 1,000 parameters .* s=12, adds 188,928"):
+        fit_budget("pals-204", added=1_000)
+    small = Backbone("small", 11, 768, 12, 12, 3072)
+    with pytest.raises(ValueError, match=r"no size of 'houlsby-64-not-shared' fits .* on small"):
+        fit_budget("houlsby-64-not-shared", small, num_tasks=100)

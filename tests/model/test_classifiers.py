@@ -1,0 +1,166 @@
+"""Kinds of head, their losses, and pairs whose texts are encoded apart: by hand, and through the whole model."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import tiny_encoder, tiny_method
+
+from palslib.bert.backbones import load_tokenizer
+from palslib.data.metrics import class_of, score
+from palslib.data.tasks import SUITES, Task, get_task, load_task
+from palslib.data.tokens import some_rows, tokenise_task
+from palslib.model.classifiers import HEADS, Cosine, make_head, task_loss
+from palslib.model.multi_task import MultiTaskModel
+
+MINBERT = SUITES["minbert"]
+
+
+def logit(p):
+    return math.log(p / (1 - p))
+
+
+# ------------------------------------------------------------------------------------------------------------- by hand
+
+
+def test_cosine_by_hand():
+    """Equal directions: 5σ(1) = 3.655; at right angles: 2.5; opposite: 5σ(-1) = 1.345. Lengths do not matter."""
+    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 4.0]])
+    second = torch.tensor([[5.0, 0.0], [0.0, 9.0], [-6.0, -8.0]])
+    found = Cosine(2, 1)(torch.cat([first, second]))
+    torch.testing.assert_close(found, torch.tensor([[3.6553], [2.5], [1.3447]]), atol=1e-4, rtol=0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**31))
+def test_cosine_never_leaves_its_range(rows, d, seed):
+    """5σ(-1) to 5σ(1), so a score of 0 or 5 is out of reach (ledger B16); also at length 0."""
+    h = torch.randn(2 * rows, d, generator=torch.Generator().manual_seed(seed)) * 100
+    h[0] = 0
+    found = Cosine(d, 1)(h)
+    assert found.shape == (rows, 1) and found.min() >= 1.3447 and found.max() <= 3.6554
+
+
+def test_concatenation_by_hand():
+    """W = [1, 10, 100, 1000], b = 5: texts (1, 2) and (3, 4) give 1 + 20 + 300 + 4000 + 5."""
+    head = make_head(MINBERT["quora"], 2)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 10, 100, 1000]]))
+        head.bias.fill_(5)
+    h = torch.tensor([[1.0, 2], [0, 0], [3, 4], [1, 0]])  # two pairs: rows 0 and 2, 1 and 3
+    assert head(h).tolist() == [[4326.0], [105.0]]
+
+
+@pytest.mark.parametrize(
+    ("task", "shape"),
+    [("sst5", (5, 8)), ("quora", (1, 16)), ("quora-pair", (2, 8)), ("sts-pair", (1, 8)), ("rte", (2, 8))],
+)
+def test_shapes_of_weights(task, shape):
+    assert make_head(get_task(task), 8).weight.shape == shape
+
+
+def test_cosine_has_no_parameters():
+    assert list(make_head(MINBERT["sts"], 8).parameters()) == []
+
+
+def test_losses_by_hand():
+    """Cross entropy of probabilities 1/4 and 1/2; binary of 1/4 (wrong) and 1/2; squares of 1 and 3."""
+    logits = torch.log(torch.tensor([[0.25, 0.75, 1e-30], [0.25, 0.25, 0.5]]))
+    three = Task("three", ("text",), ("a", "b", "c"))
+    assert float(task_loss(three, logits, torch.tensor([0, 2]))) == pytest.approx((math.log(4) + math.log(2)) / 2)
+    logits = torch.tensor([[logit(0.25)], [0.0]])
+    assert float(task_loss(MINBERT["quora"], logits, torch.tensor([1, 0]))) == pytest.approx(
+        (math.log(4) + math.log(2)) / 2
+    )
+    assert float(task_loss(MINBERT["sts"], torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))) == 5.0
+
+
+def test_class_of_one_logit():
+    assert class_of(np.array([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
+    assert class_of(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
+    assert score(MINBERT["quora"], np.array([0, 1, 1, 0]), np.array([[-1.0], [1], [-1], [-1]]))["accuracy"] == 75
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_a_head_on_what_it_cannot_compare():
+    with pytest.raises(ValueError, match=r"task 'x': head 'cosine' compares two texts, not \['text'\]"):
+        Task("x", ("text",), head="cosine")
+    with pytest.raises(ValueError, match="head 'cosine' gives a score from 0 to 5 and takes no classes"):
+        Task("x", ("a", "b"), ("no", "yes"), head="cosine")
+    with pytest.raises(ValueError, match=r"unknown head of task 'x' 'lineer': did you mean 'linear'\?"):
+        Task("x", ("a", "b"), head="lineer")
+
+
+# ---------------------------------------------------------------------------------------- through tokens and the model
+
+
+@pytest.fixture(scope="module")
+def quora():
+    return tokenise_task("quora", load_tokenizer("tiny"), split="validation")
+
+
+def test_texts_apart_are_single_sequences(quora):
+    """Row i's texts are sequences i and N + i, each [CLS] text [SEP] of token type 0."""
+    rows = np.array([3, 0, 5])
+    batch = quora.batch(rows)
+    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
+    assert ids.shape[0] == 6 and batch["labels"].shape == (3,) and not batch["token_type_ids"].any()
+    tokenizer = load_tokenizer("tiny")
+    frame = load_task("quora", split="validation")
+    texts = [*frame["sentence1"].iloc[rows], *frame["sentence2"].iloc[rows]]
+    assert [row[real].tolist() for row, real in zip(ids, mask, strict=True)] == tokenizer(texts)["input_ids"]
+    assert batch["labels"].tolist() == frame["label"].iloc[rows].tolist()
+    assert quora.lengths[rows[0]] == mask[0].sum() + mask[3].sum()
+
+
+def test_some_rows_of_texts_apart(quora):
+    """The first and last of two rows: the batch is that of the whole split."""
+    few = some_rows(quora, 2)
+    last = len(quora) - 1
+    assert len(few) == 2
+    for name, tensor in few.batch(np.array([0, 1])).items():
+        torch.testing.assert_close(tensor, quora.batch(np.array([0, last]))[name])
+
+
+@pytest.mark.parametrize("method", ["pals-204", "shared", "attention-on-top-204", "pals-276-top", "fine-tuned"])
+@pytest.mark.parametrize("task", ["quora", "sts"])
+def test_the_model_encodes_each_text_by_itself(method, task):
+    """The head on [CLS] of one text alone and of the other alone equals the stacked batch, padding and all."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method(method), [task])
+    ids = torch.randint(5, 99, (4, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[0, 5:] = 0
+    mask[3, 3:] = 0
+    seen = []
+    hook = model.heads[task].register_forward_pre_hook(lambda head, h: seen.append(h[0]))
+    with torch.no_grad():
+        stacked = model(task, ids, mask).logits
+        for i in range(4):
+            model.heads[task].forward = lambda h: h  # only the hook's business
+            model(task, ids[i : i + 1, : mask[i].sum()])
+            del model.heads[task].forward
+        hook.remove()
+        apart = model.heads[task](torch.cat(seen[1:])).float()
+    assert stacked.shape == (2, 1)
+    torch.testing.assert_close(stacked, apart, atol=1e-5, rtol=1e-5)
+
+
+def test_head_dropout():
+    """Set to 1/2 it drops in training, and only there; with 0 the model's training mode equals its eval mode."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method("shared"), ["sst5"])
+    ids = torch.randint(5, 99, (2, 6), generator=torch.Generator().manual_seed(0))
+    calm = model("sst5", ids).logits
+    model.train().head_dropout = 0.0
+    torch.testing.assert_close(model("sst5", ids).logits, calm)
+    model.head_dropout = 0.5
+    assert not torch.allclose(model("sst5", ids).logits, calm)
+    torch.testing.assert_close(model.eval()("sst5", ids).logits, calm)
+
+
+def test_every_head_has_a_class():
+    assert {task.head for task in MINBERT.values()} == set(HEADS)

@@ -1,0 +1,495 @@
+"""The model around the task functions: keys, recording, tasks apart from each other, gradients, training, losses."""
+
+import copy
+
+import pytest
+import torch
+from shapes import (
+    FROZEN,
+    LAYERS,
+    SHAPES,
+    D,
+    batch,
+    equal_states,
+    randomise,
+    randomised,
+    tiny_encoder,
+    tiny_method,
+    tiny_model,
+)
+from transformers.models.bert.modeling_bert import BertLayer
+from transformers.models.electra.modeling_electra import ElectraLayer
+from transformers.models.roberta.modeling_roberta import RobertaLayer
+from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLayer
+
+from palslib.data.tasks import Task
+from palslib.methods.table import METHODS
+from palslib.model.multi_task import AdaptedLayer, MultiTaskModel, adapt_layers
+
+LAYER = {"bert": BertLayer, "roberta": RobertaLayer, "xlm-roberta": XLMRobertaLayer, "electra": ElectraLayer}
+LABELS = torch.tensor([0, 1, 0])
+SHARED_BY_TASKS = "pals-shared-across-tasks-204"
+
+
+def loss_of(model, shape="bert", task="rte"):
+    labels = LABELS if task != "stsb" else torch.tensor([0.2, 1.0, 0.5])
+    return model(task, **batch(shape), labels=labels).loss
+
+
+def logits_of(model, shape="bert", task="rte"):
+    with torch.no_grad():
+        return model(task, **batch(shape)).logits
+
+
+# The adapted backbone is still Hugging Face's.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_keys_and_classes_stay(shape):
+    """Keys, `isinstance` and shapes as before; the pooler moves to the model, and ELECTRA gets one."""
+    plain, encoder = tiny_encoder(shape), tiny_encoder(shape)
+    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
+    keys = [key for key in plain.state_dict() if not key.startswith("pooler.")]
+    assert list(model.backbone.state_dict()) == keys
+    assert list(model.pooler.state_dict()) == ["dense.weight", "dense.bias"]
+    if shape != "electra":
+        assert equal_states(model.pooler, plain.pooler)
+    assert model.backbone is encoder
+    assert all(isinstance(layer, LAYER[shape]) and isinstance(layer, AdaptedLayer) for layer in encoder.encoder.layer)
+    tops = {key.split(".")[0] for key in model.state_dict()}
+    assert tops == {"backbone", "pooler", "adaptations", "heads"}
+
+
+def test_pal_keys():
+    """What a task's file holds, key by key."""
+    model = tiny_model("pals-204")
+    pair = {f"projections.0.{part}.{p}" for part in ("encoder", "decoder") for p in ("weight", "bias")}
+    attention = {f"functions.{i}.qkv.{p}" for i in range(LAYERS) for p in ("weight", "bias")}
+    assert set(model.adaptations["rte"].state_dict()) == pair | attention
+    assert set(model.heads["rte"].state_dict()) == {"weight", "bias"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", METHODS)
+def test_recording(name, shape):
+    """Hidden states and eager attention maps are recorded, one map a layer: a PAL's is not taken for a second."""
+    model, inputs = randomised(name, shape, attention="eager"), batch(shape)
+    with torch.no_grad():
+        for task in ("rte", None):
+            encoded = model.encode(task, **inputs, output_hidden_states=True, output_attentions=True)
+            assert len(encoded.hidden_states) == LAYERS + 1
+            assert all(state.shape == (3, 7, D) for state in encoded.hidden_states)
+            assert torch.equal(encoded.hidden_states[-1], encoded.last_hidden_state)
+            assert len(encoded.attentions) == LAYERS
+            for maps in encoded.attentions:
+                assert maps.shape == (3, 4, 7, 7)
+                torch.testing.assert_close(maps.sum(-1), torch.ones(3, 4, 7))
+
+
+def test_attention_can_be_switched():
+    """From sdpa to eager on the backbone: the PALs and what is on top follow."""
+    for name in ("pals-204", "attention-on-top-204", "bert-layer-on-top"):
+        model = randomised(name)
+        before = logits_of(model)
+        model.backbone.set_attn_implementation("eager")
+        with torch.no_grad():
+            assert len(model.encode("rte", **batch(), output_attentions=True).attentions) == LAYERS
+        torch.testing.assert_close(logits_of(model), before, atol=1e-5, rtol=1e-5)
+
+
+def test_adapting_twice_is_adapting_once():
+    """A second mixin is not put in front of the first."""
+    encoder = adapt_layers(adapt_layers(tiny_encoder()))
+    assert [type(layer).__mro__.count(AdaptedLayer) for layer in encoder.encoder.layer] == [1] * LAYERS
+    assert [type(layer).plain_class for layer in encoder.encoder.layer] == [BertLayer] * LAYERS
+    assert [layer.layer_index for layer in encoder.encoder.layer] == list(range(LAYERS))
+
+
+def test_second_model_on_an_encoder_has_its_pooler():
+    """The first model takes the pre-trained pooler out of the encoder; a second one must not draw another."""
+    encoder, plain = tiny_encoder(), tiny_encoder()
+    models = [MultiTaskModel.from_backbone(encoder, tiny_method(n), ["rte"]) for n in ("shared", "pals-204")]
+    assert all(equal_states(model.pooler, plain.pooler) for model in models)
+    assert torch.equal(*map(logits_of, models))
+
+
+# Seeds, tasks in any order, tasks added and removed.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_draws_depend_on_seed_and_task_alone(name):
+    """Not on the order of tasks, on torch's global state, nor on what else was drawn; and the global state stays."""
+    torch.manual_seed(5)
+    one = tiny_model(name, tasks=("rte", "stsb", "cola"))
+    torch.manual_seed(6)
+    state = torch.get_rng_state()
+    other = tiny_model(name, tasks=("cola", "rte"))
+    other.add_task("stsb")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {k: v.shape for k, v in one.state_dict().items()} == {k: v.shape for k, v in other.state_dict().items()}
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["shared", "pals-204", SHARED_BY_TASKS, "low-rank-100", "houlsby-64"])
+def test_seeds_and_tasks_differ(name):
+    """Another seed draws other matrices, and so does another task."""
+    one, other = tiny_model(name, tasks=("rte", "cola")), tiny_model(name, tasks=("rte", "cola"), seed=1)
+    drawn = [key for key, p in one.state_dict().items() if p.ndim == 2 and p.any() and not key.startswith(("b", "p"))]
+    assert drawn
+    assert not any(torch.equal(one.state_dict()[key], other.state_dict()[key]) for key in drawn)
+    for key in drawn:
+        if ".rte." in key:
+            assert not torch.equal(one.state_dict()[key], one.state_dict()[key.replace(".rte.", ".cola.")])
+
+
+def test_electra_pooler_depends_on_the_seed():
+    """ELECTRA's pooler is built: from the seed alone, at N(0, 0.2) here."""
+    models = [
+        tiny_model("pals-204", "electra", tasks=tasks, seed=seed) for tasks, seed in ((["rte"], 0), (["cola"], 0))
+    ]
+    assert equal_states(models[0].pooler, models[1].pooler)
+    assert not equal_states(models[0].pooler, tiny_model("pals-204", "electra", seed=1).pooler)
+    assert 0.15 < models[0].pooler.dense.weight.std() < 0.25
+    assert not models[0].pooler.dense.bias.any()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_adding_and_removing_leaves_the_others(name):
+    """Neither changes a bit of another task's logits; what was added again is drawn as it was."""
+    model = randomised(name, tasks=("rte", "stsb"))
+    before = {task: logits_of(model, task=task) for task in ("rte", "stsb")}
+    model.add_task("cola")
+    cola = logits_of(model, task="cola")
+    assert all(torch.equal(logits_of(model, task=task), before[task]) for task in before)
+    model.remove_task("stsb")
+    assert torch.equal(logits_of(model), before["rte"])
+    model.remove_task("cola")
+    assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte"]
+    model.add_task("cola")
+    assert torch.equal(logits_of(model, task="cola"), cola)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_task_added_later_is_trained_like_the_first(name):
+    """Copies of a backbone that is frozen (own norms, own poolers, own BERTs) are trained, whenever they are made."""
+    pooler = {} if name == "fine-tuned" else {"pooler": "per-task"}
+    model = tiny_model(name, tasks=("rte",), **pooler)
+    model.add_task("cola")
+    trained = [{k: p.requires_grad for k, p in model.adaptations[t].named_parameters()} for t in ("rte", "cola")]
+    assert trained[0] == trained[1]
+    assert all(trained[0].values())
+    assert all(p.requires_grad for p in model.heads.parameters())
+
+
+def test_new_models_and_tasks_are_in_the_encoders_mode():
+    """All parts in eval mode on an encoder in eval mode, so that a new model has no dropout in some of its parts."""
+    for training in (False, True):
+        encoder = tiny_encoder(dropout=0.5).train(training)
+        model = MultiTaskModel.from_backbone(encoder, tiny_method("attention-on-top-204"), ["rte"])
+        model.add_task("cola")
+        assert {module.training for module in model.modules()} == {training}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_dropout_only_in_training(dropout):
+    """In eval mode two passes are equal; in train mode they differ if and only if there is dropout."""
+    for name in ("pals-204", "attention-on-top-204"):
+        model = randomised(name, dropout=dropout)
+        assert torch.equal(logits_of(model), logits_of(model))
+        model.train()
+        assert torch.equal(logits_of(model), logits_of(model)) == (dropout == 0.0)
+
+
+def test_attention_dropout_of_a_pal():
+    """The backbone's rate, on the attention weights, in train mode only."""
+    attention = randomised("pals-204", dropout=0.5).adaptations["rte"].functions["0"]
+    z = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(attention(z, None)[0], attention(z, None)[0])
+    attention.train()
+    assert not torch.equal(attention(z, None)[0], attention(z, None)[0])
+    attention.config._attn_implementation = "eager"
+    weights = attention(z, None)[1]
+    assert weights.shape == (2, 3, 5, 5)
+    assert 0.2 < (weights == 0).float().mean() < 0.8
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bf16_autocast(name):
+    """Under autocast the loss is that of float32 to bf16's 8 bits, and gradients are finite float32."""
+    model = tiny_model(name, mode="train")
+    plain = loss_of(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(model)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, plain, atol=0.05, rtol=0.05)
+    for key, p in model.named_parameters():
+        assert p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()), key
+
+
+def test_deepcopy_has_its_own_shared_projections():
+    """The copy's tasks use the copy's V^E and V^D, not the original's."""
+    model = randomised(SHARED_BY_TASKS)
+    before = logits_of(model)
+    other = copy.deepcopy(model)
+    assert torch.equal(logits_of(other), before)
+    assert other.adaptations["rte"].projection(0) is other.shared[0]
+    assert other.shared[0] is not model.shared[0]
+    randomise(other.shared)
+    assert torch.equal(logits_of(model), before)
+    assert not torch.equal(logits_of(other), before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_deepcopy(name):
+    """A copy gives the same logits and shares no memory."""
+    model = randomised(name)
+    other = copy.deepcopy(model)
+    assert torch.equal(logits_of(model), logits_of(other))
+    assert not {p.data_ptr() for p in model.parameters()} & {p.data_ptr() for p in other.parameters()}
+
+
+# Gradients.
+
+
+@pytest.mark.parametrize("name", ["pals-204", "pals-no-sharing-84", "pals-276-top", SHARED_BY_TASKS])
+def test_first_gradients_of_a_pal(name):
+    """At V^D = 0 nothing flows behind it: V^E and q, k, v have gradients of exactly zero, V^D has not."""
+    model = tiny_model(name, mode="train")
+    loss_of(model).backward()
+    named = dict(model.adaptations["rte"].named_parameters())
+    if model.shared is not None:
+        named |= {f"shared.{key}": p for key, p in model.shared.named_parameters()}
+    for key, p in named.items():
+        assert p.grad is not None, key
+        assert bool(p.grad.any()) == ("decoder" in key), key
+
+
+@pytest.mark.parametrize("shape", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize("name", METHODS)
+def test_gradients_after_one_update(name, shape):
+    """They reach every parameter of the task but key biases, and none of another task's."""
+    model = tiny_model(name, shape, mode="train")
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss_of(model, shape).backward()
+        optimizer.step()
+    for key, p in [*model.adaptations["rte"].named_parameters(), *model.heads["rte"].named_parameters()]:
+        assert p.grad is not None, key
+        if "qkv" in key:  # the softmax is the same whatever is added to all keys
+            q, k, v = p.grad.chunk(3)
+            assert q.any(), key
+            assert v.any(), key
+            assert k.abs().max() > 1e-8 if p.ndim == 2 else k.abs().max() < 1e-6, key
+        elif "key.bias" not in key:
+            assert p.grad.any(), key
+    for part in (model.adaptations["stsb"], model.heads["stsb"]):
+        assert all(p.grad is None for p in part.parameters())
+    for part in (model.backbone, model.pooler):
+        frozen = name in FROZEN or name == "fine-tuned"
+        if name in FROZEN and part is model.pooler:
+            frozen = not model.pooler_is_new  # frozen as it was drawn it would be noise
+        for key, p in part.named_parameters():
+            assert (p.grad is None) == frozen, key
+    if model.shared is not None:
+        assert all(p.grad.any() for p in model.shared.parameters())
+
+
+def test_fused_query_key_value_bias():
+    """q, k, v are thirds of the fused matrix, in this order: only a shift of all keys changes nothing."""
+    model = randomised("pals-204")
+    before = logits_of(model)
+    for third, same in ((0, False), (1, True), (2, False)):
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            other.adaptations["rte"].functions["1"].qkv.bias[12 * third : 12 * third + 12] += 1.0
+        assert torch.allclose(logits_of(other), before, atol=1e-5) == same
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_backbone(name):
+    """A frozen backbone keeps its bits through training, and so does its pooler."""
+    model = tiny_model(name, mode="train")
+    start = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.01)
+    for _ in range(2):
+        loss_of(model).backward()
+        optimizer.step()
+    assert equal_states(model.backbone, start.backbone)
+    assert equal_states(model.pooler, start.pooler)
+    assert equal_states(model.adaptations["stsb"], start.adaptations["stsb"])
+    assert not equal_states(model.adaptations["rte"], start.adaptations["rte"])
+
+
+@pytest.mark.parametrize("name", ["pals-204", "houlsby-64", "lhuc"])
+def test_frozen_but_norms(name):
+    """Of the backbone exactly the layer norms are trained: two a layer and the embeddings', a gain and a shift each."""
+    model = tiny_model(name, freeze="backbone but norms")
+    trained = {key for key, p in model.backbone.named_parameters() if p.requires_grad}
+    assert trained == {key for key, _ in model.backbone.named_parameters() if "LayerNorm" in key}
+    assert len(trained) == 2 * (2 * LAYERS + 1)
+    assert not any(p.requires_grad for p in model.pooler.parameters())
+    assert all(p.requires_grad for p in model.adaptations.parameters())
+
+
+@pytest.mark.parametrize("shape", ["bert", "electra"])
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("fine-tuned",)])
+def test_separate_poolers(name, shape):
+    """A pooler for each task starts as the shared one and is used and trained in its place."""
+    model = tiny_model(name, shape, pooler="per-task", mode="train")
+    assert equal_states(model.adaptations["rte"].pooler, model.pooler)
+    assert torch.equal(logits_of(model, shape), logits_of(tiny_model(name, shape), shape))
+    loss_of(model, shape).backward()
+    assert all(p.grad.any() for p in model.adaptations["rte"].pooler.parameters())
+    assert not any(p.requires_grad for p in model.pooler.parameters())
+    before = {task: logits_of(model, shape, task) for task in model.tasks}
+    randomise(model.pooler)
+    assert all(torch.equal(logits_of(model, shape, task), before[task]) for task in model.tasks)
+    randomise(model.adaptations["rte"].pooler)
+    assert not torch.equal(logits_of(model, shape), before["rte"])
+    assert torch.equal(logits_of(model, shape, "stsb"), before["stsb"])
+
+
+def test_fine_tuned_trains_the_copies():
+    """Each task's BERT and pooler are trained, the original neither; another task's copy rests."""
+    model = tiny_model("fine-tuned", mode="train")
+    start = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameter_groups(0.0), lr=0.01)
+    loss_of(model).backward()
+    optimizer.step()
+    assert equal_states(model.backbone, start.backbone)
+    assert equal_states(model.pooler, start.pooler)
+    assert equal_states(model.adaptations["stsb"], start.adaptations["stsb"])
+    old = start.adaptations["rte"].state_dict()
+    kept = [key for key, value in model.adaptations["rte"].state_dict().items() if torch.equal(value, old[key])]
+    assert [key for key in kept if "key.bias" not in key] == []
+
+
+# Training.
+
+
+@pytest.mark.parametrize(("shape", "task"), [("bert", "rte"), ("roberta", "stsb"), ("electra", "rte")])
+@pytest.mark.parametrize("name", METHODS)
+def test_twenty_steps(name, shape, task):
+    """Twenty steps of AdamW on one batch: the loss falls by a quarter at least."""
+    model = tiny_model(name, shape, mode="train")
+    rate = 0.03 if name in FROZEN else 0.003
+    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=rate)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = loss_of(model, shape, task)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.75 * losses[0], losses
+
+
+@pytest.mark.parametrize(("shape", "dropout"), [("bert", 0.0), ("electra", 0.3)])
+@pytest.mark.parametrize("name", METHODS)
+def test_gradient_checkpointing(name, shape, dropout):
+    """Recomputed activations give the same gradients, with dropout too since its random state is kept."""
+    grads = []
+    for checkpointing in (False, True):
+        model = randomised(name, shape, dropout=dropout).train()
+        if checkpointing:
+            model.checkpoint_activations()
+        layers = (model.adaptations["rte"].encoder if name == "fine-tuned" else model.backbone).encoder.layer
+        assert all(layer.gradient_checkpointing == checkpointing for layer in layers)
+        torch.manual_seed(3)
+        loss_of(model, shape).backward()
+        grads.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
+    assert grads[0].keys() == grads[1].keys()
+    for key, grad in grads[0].items():
+        torch.testing.assert_close(grads[1][key], grad, atol=1e-6, rtol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("decay_lhuc", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_parameter_groups(name, decay_lhuc):
+    """Every trained parameter in one group, no frozen one in any; vectors are not decayed, LHUC's where asked."""
+    model = tiny_model(name)
+    groups = model.parameter_groups(0.05, decay_lhuc)
+    assert [group["weight_decay"] for group in groups] == [0.05, 0.0]
+    grouped = [id(p) for group in groups for p in group["params"]]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {id(p) for p in model.parameters() if p.requires_grad}
+    decayed = {id(p) for p in groups[0]["params"]}
+    for key, p in model.named_parameters():
+        if p.requires_grad:
+            assert (id(p) in decayed) == (p.ndim == 2 or (decay_lhuc and ".scales." in key)), key
+
+
+# Losses, labels and errors.
+
+
+def test_cross_entropy_by_hand():
+    """The mean over rows of -log softmax(logits)[label]."""
+    model = randomised("pals-204", tasks=("mnli",))
+    output = model("mnli", **batch(), labels=torch.tensor([2, 0, 1]))
+    p = output.logits.exp() / output.logits.exp().sum(1, keepdim=True)
+    expected = -(p[0, 2].log() + p[1, 0].log() + p[2, 1].log()) / 3
+    assert output.logits.shape == (3, 3)
+    torch.testing.assert_close(output.loss, expected)
+
+
+def test_squared_error_by_hand():
+    """The mean over rows of (score - label)², labels being scores divided by the task's scale."""
+    model = randomised("pals-204")
+    labels = torch.tensor([0.0, 3.2, 5.0]) / model.tasks["stsb"].scale
+    output = model("stsb", **batch(), labels=labels)
+    assert output.logits.shape == (3, 1)
+    x = output.logits.flatten().tolist()
+    expected = ((x[0] - 0.0) ** 2 + (x[1] - 0.64) ** 2 + (x[2] - 1.0) ** 2) / 3
+    assert output.loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_logits_without_labels_are_those_with():
+    """Labels change the loss, not the logits."""
+    model = randomised("low-rank-100")
+    assert model("rte", **batch()).loss is None
+    assert torch.equal(model("rte", **batch()).logits, model("rte", **batch(), labels=LABELS).logits)
+
+
+def test_a_task_of_ones_own():
+    """A task is a row: three classes of one's own get a head of three."""
+    model = tiny_model("pals-204", tasks=[Task("mood", ("text",), ("good", "bad", "so-so"))])
+    assert logits_of(model, task="mood").shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m("rtee", **batch()), ["rtee", "did you mean 'rte'", "stsb"]),
+        (lambda m: m.encode("stbs", **batch()), ["stbs", "did you mean 'stsb'"]),
+        (lambda m: m("cola", **batch()), ["cola", "rte, stsb"]),
+        (lambda m: m.remove_task("rt"), ["did you mean 'rte'"]),
+        (lambda m: m.add_task("rte"), ["already", "rte"]),
+        (lambda m: m.add_task("mrcp"), ["did you mean 'mrpc'"]),
+    ],
+)
+def test_unknown_tasks(call, words):
+    """The nearest match and the valid names are told."""
+    model = tiny_model("pals-204")
+    with pytest.raises(ValueError) as error:
+        call(model)
+    assert all(word in str(error.value) for word in words)
+    assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte", "stsb"]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("pal-204", {}, "did you mean 'pals-204'"),
+        ("pals-204", {"size": 100}, "not divisible"),
+        ("lhuc", {"size": 12}, "takes no option 'size'"),
+        ("shared", {"freeze": "backbone"}, "nothing to train"),
+        ("feature-extraction", {"freeze": "nothing"}, "contradicts"),
+        ("pals-204", {"sise": 12}, "did you mean 'size'"),
+    ],
+)
+def test_unknown_methods_and_options(method, options, words):
+    """A model of a method that there is not says so before anything is built."""
+    with pytest.raises(ValueError, match=words):
+        MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"], **options)

@@ -1,0 +1,324 @@
+"""Many tasks in one pass: equal to one task at a time, with as many layer passes and products as the formulas say."""
+
+from collections import Counter
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import FROZEN, LAYERS, SHAPES, batch, equal_states, randomise, randomised, tiny_encoder, tiny_method
+from torch.utils.flop_counter import FlopCounterMode
+
+from palslib.data.tasks import SUITES, TASKS
+from palslib.methods.operations import count_operations, layer_passes
+from palslib.methods.table import METHODS, get_method
+from palslib.model.multi_task import MultiTaskModel
+
+SINGLE, PAIRED = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte")
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def count_passes(model) -> Counter:
+    """Counts, under `passes`, every run of a layer of the backbone or of a task's copy of it."""
+    counted = Counter()
+    for encoder in (model.backbone, *(a.encoder for a in model.adaptations.values() if hasattr(a, "encoder"))):
+        for layer in encoder.encoder.layer:
+            layer.register_forward_hook(lambda *_: counted.update(["passes"]))
+    return counted
+
+
+def one_at_a_time(model, task, inputs):
+    with torch.inference_mode():
+        return model(task, **inputs).logits
+
+
+# ------------------------------------------------------------------------------------------------------------ formulas
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("shared", 12),
+        ("fine-tuned", 96),
+        ("pals-204", 96),
+        ("pals-276-top", 54),
+        ("pals-276-bottom", 96),
+        ("attention-on-top-204", 12),
+        ("bert-layer-on-top", 12),
+        ("feature-extraction", 12),
+        ("houlsby-64", 96),
+    ],
+)
+def test_layer_passes_of_eight_tasks_on_bert_base(name, passes):
+    """12 once; 8 · 12 = 96; the lower six once and the upper six for each task, 6 + 8 · 6 = 54. PALs in the bottom half
+    share nothing, for what follows a task's layer is the task's own."""
+    assert layer_passes(name, 12, 8) == passes
+
+
+@pytest.mark.parametrize(("layers", "shared"), [("all", 0), ("top", 2), ("bottom", 0)])
+def test_shared_layers_of_three(layers, shared):
+    assert get_method("pals-204", layers=layers).shared_layers(3) == shared
+
+
+def test_a_method_that_adapts_no_layer_shares_all():
+    """Half of one layer is none."""
+    assert get_method("pals-204", layers="bottom").shared_layers(1) == 1
+
+
+def test_operations_of_bert_base_by_hand():
+    """128 tokens: a layer 128 (4 · 768² + 2 · 768 · 3072) + 2 · 128² · 768 = 931,135,488, and a pooler of 768²."""
+    assert count_operations("shared").shared == 12 * 931_135_488
+    assert count_operations("shared").per_task == 768**2
+    added = count_operations("pals-204").per_task - 12 * 931_135_488 - 768**2
+    assert added == 12 * (128 * (2 * 768 * 204 + 3 * 204**2) + 2 * 128**2 * 204)
+
+
+@every_method
+@pytest.mark.parametrize("shape", ["bert", "electra"])
+def test_operations_are_those_that_are_run(name, shape):
+    """torch counts two operations for a product and its addition; the heads' 24 · (2 + 2 + 3) are not in the formula.
+    Under `eager`, for torch does not see into its fused attention on every machine."""
+    model = randomised(name, shape, attention="eager", tasks=("rte", "sst2", "mnli"))
+    inputs = batch(shape, rows=2, width=7) | {"attention_mask": torch.ones(2, 7, dtype=torch.long)}
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        model.forward_many(dict.fromkeys(model.tasks), **inputs)
+    total = count_operations(model.method, model.config, tokens=7).total(3) + 24 * (2 + 2 + 3)
+    assert counter.get_total_flops() == 2 * 2 * total
+
+
+def test_operations_refuse_no_tokens():
+    with pytest.raises(ValueError, match="tokens must be a positive integer, not 0"):
+        count_operations("shared", tokens=0)
+
+
+# ------------------------------------------------------------------------------------------------- one batch of tensors
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Every method with six tasks, made once; a hook counts layer passes."""
+    made = {name: randomised(name, tasks=(*SINGLE, *PAIRED)) for name in METHODS}
+    return {name: (model, count_passes(model)) for name, model in made.items()}
+
+
+@every_method
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_any_tasks_on_any_rows_equal_one_at_a_time(models, name, data):
+    """Each task on all rows (None) or on some of them, which may come in any order."""
+    model, counted = models[name]
+    chosen = data.draw(st.lists(st.sampled_from((*SINGLE, *PAIRED)), min_size=1, unique=True))
+    some = st.none() | st.lists(st.integers(0, 2), min_size=1, unique=True)
+    rows = {task: data.draw(some) for task in chosen}
+    inputs = batch(rows=3, width=7, pad=data.draw(st.integers(0, 2)))
+    counted.clear()
+    with torch.inference_mode():
+        logits = model.forward_many(rows, **inputs)
+    assert counted["passes"] == layer_passes(model.method, LAYERS, len(chosen))
+    assert list(logits) == chosen
+    for task, which in rows.items():
+        kept = {k: v if which is None else v[which] for k, v in inputs.items()}
+        torch.testing.assert_close(logits[task], one_at_a_time(model, task, kept), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["pals-276-top", "attention-on-top-204", "feature-extraction", "fine-tuned"])
+def test_every_family_of_encoder(name, shape, attention):
+    model, inputs = randomised(name, shape, attention=attention), batch(shape)
+    with torch.inference_mode():
+        logits = model.forward_many({"rte": None, "stsb": [1, 2]}, **inputs)
+        bare = model.forward_many({"rte": None}, inputs["input_ids"])["rte"]
+    torch.testing.assert_close(logits["rte"], one_at_a_time(model, "rte", inputs), atol=1e-5, rtol=1e-5)
+    kept = {k: v[1:] for k, v in inputs.items()}
+    torch.testing.assert_close(logits["stsb"], one_at_a_time(model, "stsb", kept), atol=1e-5, rtol=1e-5)
+    alone = one_at_a_time(model, "rte", {"input_ids": inputs["input_ids"]})  # no mask: all tokens are real
+    torch.testing.assert_close(bare, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize("half", ["top", "bottom"])
+def test_other_depths(layers, half):
+    model = MultiTaskModel(tiny_encoder(layers=layers), tiny_method("pals-204", layers=half), ("rte", "cola"))
+    randomise(model.adaptations)
+    counted = count_passes(model)
+    with torch.inference_mode():
+        logits = model.forward_many({"rte": None, "cola": None}, **batch())
+    assert counted["passes"] == layer_passes(model.method, layers, 2)
+    torch.testing.assert_close(logits["cola"], one_at_a_time(model, "cola", batch()), atol=1e-5, rtol=1e-5)
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+
+TEXTS = ["The cook bought two old cars.", "It rains.", "Who slept?"]
+PAIRS = [("It rains.", "It is wet outside today."), ("A dog ran.", "An animal ran."), ("Why?", "Because.")]
+
+
+def texts_model(name="pals-276-top", backbone="tiny", tasks=("cola", "sst2", "mrpc", "stsb", "mnli"), **options):
+    method = get_method(name, **options)
+    if method.has_size:
+        method = method.with_options(size=12)
+    model = MultiTaskModel.from_backbone(backbone, method, tasks)
+    for part in (model.adaptations, model.heads):
+        randomise(part)
+    return model
+
+
+@pytest.fixture(scope="module")
+def served():
+    return texts_model()
+
+
+def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:
+    """The same rows, tasks and labels, and probabilities within 1e-5."""
+    for column in ("row", "task"):
+        assert frame[column].tolist() == other[column].tolist()
+    assert frame["label"].fillna("none").tolist() == other["label"].fillna("none").tolist()
+    assert frame["score"].tolist() == pytest.approx(other["score"].tolist(), abs=1e-5)
+    for a, b in zip(frame["probabilities"], other["probabilities"], strict=True):
+        assert a == pytest.approx(b, abs=1e-5)
+
+
+def test_all_tasks_on_one_text(served):
+    frame = served.predict(TEXTS[0], ["cola", "sst2"])
+    assert frame["task"].tolist() == ["cola", "sst2"] and frame["row"].tolist() == [0, 0]
+    for task, label, score, probabilities in frame.drop(columns="row").itertuples(index=False):
+        assert label == TASKS[task].labels[max(range(2), key=probabilities.__getitem__)]
+        assert score == max(probabilities) and sum(probabilities) == pytest.approx(1)
+    check_equal(frame[1:].reset_index(), served.predict(TEXTS[0], "sst2"))
+
+
+def test_a_score_is_on_the_scale_of_its_task(served):
+    """STS-B's logits are scores divided by five."""
+    (row,) = served.predict(PAIRS[0], ["stsb"]).itertuples(index=False)
+    tokens = served_tokenizer()(*PAIRS[0], return_tensors="pt")
+    assert row.label is None and row.probabilities == ()
+    assert row.score == pytest.approx(5 * one_at_a_time(served, "stsb", tokens).item(), abs=1e-5)
+
+
+def served_tokenizer():
+    from palslib.bert.backbones import load_tokenizer
+
+    return load_tokenizer("tiny")
+
+
+@every_method
+@settings(deadline=None, max_examples=4)
+@given(data=st.data())
+def test_every_row_with_its_own_tasks(text_models, name, data):
+    """Texts and pairs mixed, a task or several for each, in batches of two or all at once: as one row at a time."""
+    model = text_models[name]
+    texts = data.draw(st.lists(st.sampled_from([*TEXTS, *PAIRS]), min_size=1, max_size=4))
+    tasks = [
+        data.draw(st.lists(st.sampled_from(SINGLE if isinstance(text, str) else PAIRED[:3]), min_size=1, max_size=2))
+        for text in texts
+    ]
+    frame = model.predict(texts, tasks, batch_size=data.draw(st.sampled_from([2, 64])))
+    parts = [
+        model.predict(text, [t]).assign(row=i)
+        for i, (text, wanted) in enumerate(zip(texts, tasks, strict=True))
+        for t in wanted
+    ]
+    check_equal(frame, pd.concat(parts))
+
+
+@pytest.fixture(scope="module")
+def text_models():
+    return {name: texts_model(name) for name in METHODS}
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
+@pytest.mark.parametrize("name", ["pals-276-top", "fine-tuned", "attention-on-top-204"])
+def test_tasks_that_encode_a_pair_apart(backbone, name):
+    """Rows of three forms: one text, a pair in one sequence, a pair encoded apart; each form has its own pass. The
+    tiny BERT has two layers."""
+    model = texts_model(name, backbone, [SUITES["minbert"][t] for t in ("sst5", "quora", "sts", "quora-pair")])
+    counted, tasks = count_passes(model), ["quora", "sts", "quora-pair"]
+    frame = model.predict([*PAIRS, TEXTS[0]], [tasks, tasks, tasks, "sst5"])
+    passes = [layer_passes(model.method, 2, n) for n in (2, 1, 1)]
+    assert counted["passes"] == sum(passes)
+    alone = [model.predict(pair, [task]).assign(row=i) for i, pair in enumerate(PAIRS) for task in tasks]
+    check_equal(frame, pd.concat([*alone, model.predict(TEXTS[0], ["sst5"]).assign(row=3)]))
+    assert frame.query("task == 'sts'")["score"].between(1.34, 3.66).all()
+    for p in frame.query("task == 'quora'")["probabilities"]:
+        assert len(p) == 2 and sum(p) == pytest.approx(1)
+
+
+def test_a_batch_runs_the_shared_layers_once(served):
+    """Five tasks in two forms, two layers of which the first is shared: (1 + 2 · 1) + (1 + 3 · 1) passes."""
+    counted = count_passes(served)
+    served.predict([TEXTS[0], TEXTS[1], *PAIRS], ["cola", "sst2", "mrpc", "stsb", "mnli"])
+    assert counted["passes"] == 7
+    counted.clear()
+    served.predict([TEXTS[0]] * 5, "cola", batch_size=2)
+    assert counted["passes"] == 3 * 2
+
+
+def test_long_texts_are_cut(served):
+    """Also to a limit of the caller's; and the order of rows does not depend on their length."""
+    long = "rain " * 300
+    frame = served.predict(["It rains.", long], "cola")
+    assert frame["row"].tolist() == [0, 1]
+    check_equal(served.predict("rain " * 6, "cola"), served.predict(long, "cola", max_length=8))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_is_off_and_the_mode_is_restored(served, training):
+    served.train(training)
+    try:
+        check_equal(served.predict(TEXTS, "cola"), served.predict(TEXTS, "cola"))
+        assert served.training is training
+        with pytest.raises(ValueError, match="unknown task"):
+            served.predict(TEXTS, "colla")
+        assert served.training is training
+    finally:
+        served.eval()
+
+
+@pytest.mark.parametrize(
+    ("texts", "tasks", "message"),
+    [
+        ("a", ["colla"], r"unknown task of this model 'colla': did you mean 'cola'\? Valid: cola, sst2, mrpc"),
+        ("a", ["rte"], r"unknown task of this model 'rte'.*Valid: cola"),
+        ([], [], "no texts to predict"),
+        ([], "cola", "no texts to predict"),
+        ("a", [], r"row 0 \(the first is 0\) is for no task\. Valid: cola, sst2, mrpc, stsb, mnli"),
+        (["a", "b"], ["cola", []], r"row 1 .* is for no task"),
+        (
+            ("a", "b"),
+            ["cola"],
+            r"row 0 .*'cola' takes one text \(sentence\), not a pair; .*tasks for a pair: mrpc, stsb, mnli",
+        ),
+        (
+            ["a", "b"],
+            ["cola", "mnli"],
+            r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text; .*: cola, sst2$",
+        ),
+        (["a", "b", "c"], ["cola", "sst2"], r"3 texts and tasks for 2: a list of texts takes one entry of tasks"),
+        (("a", "b", "c"), ["mnli"], r"row 0 .*\('a', 'b', 'c'\) is neither a text nor a pair"),
+        (["a", None], "cola", r"row 1 .*None is neither a text nor a pair"),
+        (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
+        (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
+    ],
+)
+def test_bad_input(served, texts, tasks, message):
+    with pytest.raises(ValueError, match=message):
+        served.predict(texts, tasks)
+
+
+# ------------------------------------------------------------------------------------- tasks loaded while others answer
+
+
+@pytest.mark.parametrize("name", [*FROZEN, "pals-276-top", "attention-on-top-204"])
+def test_a_task_loaded_onto_a_running_model_leaves_the_others_alone(name, tmp_path):
+    """Bit for bit; and it answers as it did where it was trained."""
+    trained = texts_model(name, tasks=("cola", "sst2"))
+    running = texts_model(name, tasks=("cola", "mnli"))
+    before = running.predict(TEXTS, "cola"), running.predict(PAIRS, "mnli")
+    running.load_task(trained.save_task("sst2", tmp_path))
+    after = running.predict(TEXTS, "cola"), running.predict(PAIRS, "mnli")
+    for old, new in zip(before, after, strict=True):
+        pd.testing.assert_frame_equal(old, new, check_exact=True)
+    assert equal_states(running.adaptations["sst2"], trained.adaptations["sst2"])
+    check_equal(running.predict(TEXTS, "sst2"), trained.predict(TEXTS, "sst2"))

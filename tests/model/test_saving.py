@@ -1,0 +1,340 @@
+"""A model saved whole, one task saved by itself, and what is refused on loading."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from shapes import batch, equal_states, randomise, randomised, tiny_encoder, tiny_method, tiny_model
+
+import palslib.common
+import palslib.model.saving
+from palslib.data.tasks import TASKS, Task
+from palslib.methods.counting import count_parameters
+from palslib.methods.table import METHODS
+from palslib.model.multi_task import MultiTaskModel
+
+
+def logits_of(model, shape="bert", task="rte"):
+    with torch.no_grad():
+        return model(task, **batch(shape)).logits
+
+
+def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
+    """A model in which everything has moved, the backbone too."""
+    model = randomised(name, shape, tasks=tasks, **options)
+    randomise(model.backbone, seed=11, std=0.05)
+    randomise(model.pooler, seed=12, std=0.05)
+    randomise(model.heads, seed=13, std=0.05)
+    return model
+
+
+def same_backbone(model, tasks):
+    """Another model object: its backbone, pooler and shared projections are the first one's; its tasks are new."""
+    other = tiny_model(model.method.name, "electra" if model.config.model_type == "electra" else "bert", tasks=tasks)
+    other.backbone.load_state_dict(model.backbone.state_dict())
+    other.pooler.load_state_dict(model.pooler.state_dict())
+    if model.shared is not None:
+        other.shared.load_state_dict(model.shared.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("shape", ["bert", "roberta", "xlm-roberta", "electra"])
+@pytest.mark.parametrize("name", METHODS)
+def test_whole_model(name, shape, tmp_path):
+    """Logits of every task are equal bit for bit, and everything that the model knows comes back."""
+    model = trained(name, shape)
+    model.save_pretrained(tmp_path / "model")
+    torch.manual_seed(4)
+    state = torch.get_rng_state()
+    other = MultiTaskModel.from_pretrained(tmp_path / "model")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert equal_states(model, other)
+    for task in model.tasks:
+        assert torch.equal(logits_of(model, shape, task), logits_of(other, shape, task))
+    assert other.method == model.method
+    assert other.tasks == model.tasks
+    assert (other.seed, other.backbone_name) == (model.seed, model.backbone_name)
+    assert not any(module.training for module in other.modules())
+    grads = [{k for k, p in m.named_parameters() if p.requires_grad} for m in (model, other)]
+    assert grads[0] == grads[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sharing": "none"},
+        {"sharing": "tasks"},
+        {"layers": "top", "activation": "gelu", "init": "normal", "pooler": "per-task"},
+        {"freeze": "backbone but norms", "heads": 6},
+    ],
+)
+def test_options_come_back(options, tmp_path):
+    """A method with options of its own is not the row of its name when it is loaded."""
+    model = trained("pals-204", **options)
+    model.save_pretrained(tmp_path)
+    other = MultiTaskModel.from_pretrained(tmp_path)
+    assert other.method == tiny_method("pals-204", **options)
+    assert torch.equal(logits_of(model), logits_of(other))
+
+
+def test_tasks_come_back(tmp_path):
+    """A task of one's own, and one added late: labels, metrics and scale are in the folder."""
+    mine = Task("mood", ("a", "b"), ("x", "y", "z"), ("f1",), ("dev", "test"), scale=2.0, label="l", separator="\t")
+    model = trained("low-rank-100", tasks=(mine,))
+    model.add_task("stsb")
+    model.save_pretrained(tmp_path)
+    other = MultiTaskModel.from_pretrained(str(tmp_path))
+    assert other.tasks == {"mood": mine, "stsb": TASKS["stsb"]}
+    assert torch.equal(logits_of(model, task="mood"), logits_of(other, task="mood"))
+
+
+def test_files(tmp_path):
+    """Safetensors and JSON, nothing that is unpickled; nothing temporary is left."""
+    model = trained("pals-204")
+    model.save_pretrained(tmp_path / "model")
+    path = model.save_task("rte", tmp_path / "tasks")
+    files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert files == ["model/model.safetensors", "model/palslib.json", "tasks/rte.safetensors"]
+    assert path == tmp_path / "tasks" / "rte.safetensors"
+    assert set(load_file(tmp_path / "model" / "model.safetensors")) == set(model.state_dict())
+    expected = {f"adaptation.{key}" for key in model.adaptations["rte"].state_dict()}
+    assert set(load_file(path)) == expected | {"head.weight", "head.bias"}
+    about = json.loads((tmp_path / "model" / "palslib.json").read_text())
+    assert about["method"]["size"] == 12
+    assert about["backbone"]["model_type"] == "bert"
+
+
+def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
+    """The newer weights are loaded; a task's file and a note in the same folder stay."""
+    first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
+    first.save_task("rte", tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    first.save_pretrained(tmp_path)
+    second.save_pretrained(tmp_path)
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path), second)
+    assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "notes.txt", "palslib.json", "rte.safetensors"]
+    assert list(tmp_path.parent.glob(tmp_path.name + ".*")) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_task_onto_another_model(name, tmp_path):
+    """On a model with the same trained backbone the task's logits are equal; the other tasks keep their bits."""
+    model = trained(name)
+    path = model.save_task("rte", tmp_path)
+    for tasks in (("cola",), ("rte", "cola")):  # a task that is new there, and one that is replaced
+        other = same_backbone(model, tasks)
+        before = logits_of(other, task="cola")
+        assert other.load_task(path) == "rte"
+        assert torch.equal(logits_of(other), logits_of(model))
+        assert torch.equal(logits_of(other, task="cola"), before)
+        assert other.tasks["rte"] == model.tasks["rte"]
+        assert all(p.requires_grad for p in other.adaptations.parameters())
+        assert not any(module.training for module in other.modules())
+
+
+def test_one_task_of_electra(tmp_path):
+    """ELECTRA's pooler is built, and is part of what a task was trained with."""
+    model = trained("pals-204", "electra")
+    other = same_backbone(model, ("cola",))
+    other.load_task(model.save_task("rte", tmp_path))
+    assert torch.equal(logits_of(other, "electra"), logits_of(model, "electra"))
+    randomise(other.pooler)
+    with pytest.raises(ValueError, match="another backbone"):
+        other.load_task(tmp_path / "rte.safetensors")
+
+
+def test_a_folder_stands_for_its_one_task_file(tmp_path):
+    """`load_task(folder)` reads the task file in it, beside a whole model too; of two it does not choose."""
+    model = trained("lhuc")
+    model.save_task("rte", tmp_path)
+    model.save_pretrained(tmp_path)
+    other = MultiTaskModel.from_pretrained(tmp_path)
+    other.remove_task("rte")
+    assert other.load_task(tmp_path) == "rte"
+    assert torch.equal(logits_of(other), logits_of(model))
+    model.save_task("stsb", tmp_path)
+    with pytest.raises(ValueError, match=r"rte\.safetensors, stsb\.safetensors"):
+        other.load_task(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="none"):
+        other.load_task(tmp_path / "empty")
+
+
+def test_fingerprint_is_of_all_that_is_shared():
+    """It changes with the backbone, the pooler and projections across tasks, and not with a task's parameters."""
+    model = tiny_model("pals-shared-across-tasks-204")
+    start = model.fingerprint()
+    assert start == tiny_model("pals-shared-across-tasks-204", tasks=("cola",)).fingerprint()
+    randomise(model.adaptations)
+    randomise(model.heads)
+    model.add_task("mrpc")
+    assert model.fingerprint() == start
+    seen = {start}
+    for part in (model.backbone.encoder.layer[2].output.LayerNorm, model.pooler, model.shared):
+        randomise(part)
+        seen.add(model.fingerprint())
+    assert len(seen) == 4
+
+
+def test_refused_files(tmp_path):
+    """Another backbone, method or task of that name; a file of something else; no file: each says what it is."""
+    model = trained("pals-204")
+    path = model.save_task("rte", tmp_path)
+    other = same_backbone(model, ("cola",))
+    state = {key: value.clone() for key, value in other.state_dict().items()}
+
+    def refuses(kind, words, path, target=other):
+        with pytest.raises(kind, match=words):
+            target.load_task(path)
+
+    refuses(ValueError, "another backbone.*fit only the backbone", path, tiny_model("pals-204"))
+    refuses(ValueError, r"holds pals-204.*the model low-rank-100", path, tiny_model("low-rank-100"))
+    heads = tiny_model("pals-204", heads=6)
+    refuses(ValueError, r"'heads': \(3, 6\)", path, heads)
+    mine = same_backbone(model, [replace(TASKS["rte"], labels=("a", "b", "c"))])
+    refuses(ValueError, "not the model's of that name", path, mine)
+    save_file({"x": torch.zeros(2)}, tmp_path / "x.safetensors")
+    refuses(ValueError, "not written by save_task", tmp_path / "x.safetensors")
+    (tmp_path / "y.safetensors").write_text("not tensors at all")
+    refuses(ValueError, "not written by save_task", tmp_path / "y.safetensors")
+    (tmp_path / "z.safetensors").write_bytes(path.read_bytes()[:-100])
+    refuses(ValueError, "not written by save_task", tmp_path / "z.safetensors")
+    refuses(FileNotFoundError, "no task file", tmp_path / "none.safetensors")
+    assert list(other.tasks) == ["cola"]
+    assert state.keys() == other.state_dict().keys()
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in state.items())
+
+
+def test_unknown_task_is_not_saved(tmp_path):
+    """Its name is refused with the nearest match and no file is written."""
+    with pytest.raises(ValueError, match="did you mean 'rte'"):
+        tiny_model("lhuc").save_task("rtee", tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_such_folder(tmp_path):
+    """A missing folder, and one that holds something else."""
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(palslib.json is missing\)"):
+            MultiTaskModel.from_pretrained(folder)
+
+
+class Crash(Exception):
+    pass
+
+
+def raises(*args, **kwargs):
+    raise Crash
+
+
+@pytest.mark.parametrize("where", ["weights", "description", "after half the weights"])
+def test_crash_while_saving(where, tmp_path, monkeypatch):
+    """The old folder is whole and loadable, and the next save goes through."""
+    first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
+    first.save_pretrained(tmp_path / "model")
+
+    def half(tensors, path, *args, **kwargs):
+        save_file(tensors, path)
+        path.write_bytes(path.read_bytes()[:1000])
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        name = {"description": "write_text"}.get(where, "save_file")
+        patch.setattr(palslib.model.saving, name, half if "half" in where else raises)
+        with pytest.raises(Crash):
+            second.save_pretrained(tmp_path / "model")
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), first)
+    second.save_pretrained(tmp_path / "model")
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), second)
+
+
+def test_crash_between_the_two_renames(tmp_path, monkeypatch):
+    """The old folder has just been moved aside: it is found there, and the next save goes through."""
+    first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
+    folder = tmp_path / "model"
+    first.save_pretrained(folder)
+    rename = os.replace
+
+    def only_old(source, target):
+        if str(target) == str(folder):
+            raise Crash
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(palslib.common.os, "replace", only_old)
+        with pytest.raises(Crash):
+            second.save_pretrained(folder)
+    assert not folder.exists()
+    assert equal_states(MultiTaskModel.from_pretrained(folder), first)
+    second.save_pretrained(folder)
+    assert equal_states(MultiTaskModel.from_pretrained(folder), second)
+    assert sorted(os.listdir(tmp_path)) == ["model"]
+
+
+def test_crash_while_saving_a_task(tmp_path, monkeypatch):
+    """The task's old file is whole."""
+    model = trained("pals-204")
+    path = model.save_task("rte", tmp_path)
+    before = path.read_bytes()
+    randomise(model.adaptations)
+    with monkeypatch.context() as patch:
+        patch.setattr(palslib.model.saving, "save_file", raises)
+        with pytest.raises(Crash):
+            model.save_task("rte", tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_sizes(tmp_path):
+    """Four bytes a parameter and a header: for PALs on BERT-base 4 · (1,819,836 + 2 · 768 + 2) = 7.3 MB beside 438."""
+    model = trained("pals-204")
+    path = model.save_task("rte", tmp_path)
+    per_task = count_parameters(model.method, model.config, 2, exact=True).per_task + 2 * 24 + 2
+    with safe_open(path, "pt") as file:
+        assert sum(file.get_tensor(key).numel() for key in file.keys()) == per_task  # noqa: SIM118
+    assert 0 < path.stat().st_size - 4 * per_task < 4096
+
+    base = count_parameters("pals-204", "bert-base-uncased", exact=True)
+    assert 4 * (base.per_task + 2 * 768 + 2) == 7_285_496
+    assert 4 * base.backbone.parameters == 437_928_960
+
+
+def test_encoder_of_another_width_is_refused(tmp_path):
+    """The fingerprint differs before any shape could."""
+    path = trained("lhuc").save_task("rte", tmp_path)
+    encoder = tiny_encoder("electra")
+    other = MultiTaskModel.from_backbone(encoder, tiny_method("lhuc"), ["cola"])
+    with pytest.raises(ValueError, match="another backbone"):
+        other.load_task(path)
+
+
+# ------------------------------------------------------------------------------------- runs that go on from a model
+
+
+@pytest.mark.parametrize("name", ["houlsby-64", "pals-204", "fine-tuned"])
+def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
+    """The earlier task's parameters come back bit for bit and are not trained; the new one's are."""
+    saved = trained(name, tasks=("rte",))
+    saved.save_pretrained(tmp_path / "model")
+    model = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]])
+    assert list(model.tasks) == ["rte", "stsb"]
+    for part in (model.adaptations, model.heads):
+        assert not any(p.requires_grad for p in part["rte"].parameters())
+        assert all(p.requires_grad for p in part["stsb"].parameters())
+    model.remove_task("stsb")
+    assert equal_states(model, saved)
+
+
+def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
+    saved = tiny_model("pals-204", tasks=("rte",))
+    saved.save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"task 'rte' is already in the model \(tasks: rte\)"):
+        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
+    with pytest.raises(ValueError, match=r"holds .* on backbone 'BertModel', not .* on 'minilm'"):
+        MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
+    with pytest.raises(ValueError, match="a run that starts from it has to be of the same"):
+        other = tiny_method("houlsby-64")
+        MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])

@@ -1,0 +1,261 @@
+"""A run as plain data: nonsense is refused by name before anything is loaded, and the key says which runs are one."""
+
+import json
+from dataclasses import FrozenInstanceError, asdict, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palslib.ledger.paper import GLUE_TRAIN_SIZES
+from palslib.methods.table import METHODS
+from palslib.plan.config import PRESETS, RunConfig, make_plan
+from palslib.plan.recipes import RELEASED_SIZES
+from palslib.plan.sampling import task_probabilities
+
+REFUSED = [
+    ({"method": "pal-204"}, r"unknown method 'pal-204': did you mean 'pals-204'\? Valid: shared, "),
+    ({"method": 3}, "method must be a str, not 3"),
+    ({"backbone": None}, "backbone must be a str, not None"),
+    ({"data": 1}, "data must be a str"),
+    ({"folder": 1}, "folder must be a str or NoneType, not 1"),
+    ({"tasks": ("rte", "colla")}, r"unknown task 'colla': did you mean 'cola'\?"),
+    ({"tasks": "rte"}, "tasks must be a list or tuple, not 'rte'"),
+    ({"tasks": ()}, r"tasks must be at least one, each once, not \[\]"),
+    ({"tasks": ("rte", "rte")}, r"tasks must be at least one, each once, not \['rte', 'rte'\]"),
+    ({"schedule": "anneal"}, r"unknown schedule 'anneal': did you mean 'annealed'\?"),
+    ({"precision": "bf61"}, r"unknown precision 'bf61': did you mean 'bf16'\?"),
+    ({"keep": "all"}, "unknown value of keep 'all'"),
+    ({"recipe": "released "}, r"unknown recipe 'released ': did you mean 'released'\?"),
+    ({"recipe_options": {"dropuot": "throughout"}}, r"unknown recipe field 'dropuot': did you mean 'dropout'\?"),
+    (
+        {"recipe_options": {"dropout": "never"}},
+        r"unknown value of recipe field 'dropout' 'never'.*Valid: throughout, until",
+    ),
+    ({"recipe_options": {"pal_heads": 0}}, "recipe field 'pal_heads' must be a positive integer, not 0"),
+    ({"recipe_options": {"bias_correction": "no"}}, "recipe field 'bias_correction' must be true or false, not 'no'"),
+    ({"recipe_options": {"epsilon": -1}}, "recipe field 'epsilon' must be a positive number, not -1"),
+    ({"recipe_options": None}, "recipe_options must be a dict"),
+    ({"method_options": ["heads"]}, "method_options must be a dict"),
+    ({"method_options": {"size": 12}}, "give size as RunConfig.size"),
+    ({"method_options": {"haeds": 6}}, r"unknown option 'haeds': did you mean 'heads'\?"),
+    ({"method": "lhuc", "method_options": {"heads": 6}}, "method 'lhuc' takes no option 'heads'"),
+    ({"size": "bugdet"}, r"unknown size 'bugdet': did you mean 'budget'\?"),
+    ({"size": 120.0}, r"size must be 'budget', 'paper' or a positive integer, not 120\.0"),
+    ({"size": None}, "size must be 'budget', 'paper' or a positive integer, not None"),
+    ({"size": True}, "size must be 'budget'"),
+    ({"size": 0}, "size must be 'budget'"),
+    ({"method": "shared", "size": 12}, "size=12 contradicts method 'shared', which has no size"),
+    ({"steps": 0}, "steps must be an integer of at least 1, not 0"),
+    ({"steps": 10.0}, r"steps must be an integer of at least 1, not 10\.0"),
+    ({"seed": -1}, "seed must be an integer of at least 0"),
+    ({"seed": True}, "seed must be an integer"),
+    ({"max_length": 7}, "max_length must be an integer of at least 8"),
+    ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
+    ({"warmup": 1.0}, r"warmup must be at least 0 and below 1\.0, not 1\.0"),
+    ({"learning_rate": float("nan")}, "learning_rate must be at least 0"),
+    ({"learning_rate": "2e-5"}, "learning_rate must be at least 0 and below inf, not '2e-5'"),
+    ({"clip": 0}, "clip=0 would make every gradient zero"),
+    ({"batch_size": 10, "micro_batches": 3}, "batch_size 10 is not divisible by micro_batches 3"),
+    ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'"),
+    ({"alpha": -1, "schedule": "proportional"}, "alpha must be at least 0, or None, not -1"),
+    ({"alpha": "0", "schedule": "proportional"}, "alpha must be at least 0, or None, not '0'"),
+    ({"gradient_checkpointing": "no"}, "gradient_checkpointing must be a bool"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED, ids=[str(values) for values, _ in REFUSED])
+def test_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**values)
+
+
+def test_frozen():
+    with pytest.raises(FrozenInstanceError):
+        RunConfig().seed = 1
+
+
+# -------------------------------------------------------------------------------------------------- from JSON, presets
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets(preset):
+    config = RunConfig.from_dict({"preset": preset, "seed": 3})
+    assert config.seed == 3
+    for name, value in PRESETS[preset].items():
+        assert getattr(config, name) == value
+    assert RunConfig.from_dict({"preset": preset, "steps": 7}).steps == 7  # what is given goes before the preset
+
+
+def test_paper_preset_is_the_papers():
+    """Ledger A20: 60,000 steps are 25 epochs of 2,400; warm-up 6,000."""
+    config = RunConfig.from_dict({"preset": "paper"})
+    assert (config.backbone, config.learning_rate, config.batch_size, config.max_length) == (
+        "bert-base-uncased",
+        2e-5,
+        32,
+        128,
+    )
+    assert config.steps / config.epochs == 2400 == 300 * 8
+    assert config.steps * config.warmup == 6000
+    assert config.resolved_method().size == 204
+
+
+@pytest.mark.parametrize(("preset", "rows", "epoch"), [("minbert", 40, 1_950), ("gem", 16, 1_200)])
+def test_the_reports_presets(preset, rows, epoch):
+    """Ten epochs, and so ten values of α, each evaluated; s of 204 on three tasks, where the budget allows 348."""
+    config = RunConfig.from_dict({"preset": preset})
+    assert (config.batch_size, config.steps, config.evaluate_every) == (rows, 10 * epoch, epoch)
+    assert config.steps / config.epochs == epoch and config.resolved_method().size == 204
+    assert (config.learning_rate, config.weight_decay, config.head_dropout) == (1e-5, 0.01, 0.3)
+    assert config.resolved_recipe().decay == "constant" and config.warmup == 0
+    large = RunConfig.from_dict({"preset": preset, "size": 324})
+    assert large.resolved_method().size == 324
+
+
+def test_unknown_parameter_and_preset():
+    with pytest.raises(
+        ValueError, match=r"unknown parameter 'learning_rat': did you mean 'learning_rate'\? Valid: method, "
+    ):
+        RunConfig.from_dict({"learning_rat": 1e-4})
+    with pytest.raises(ValueError, match=r"unknown preset 'smok': did you mean 'smoke'\? Valid: smoke, mini, paper"):
+        RunConfig.from_dict({"preset": "smok"})
+
+
+def test_from_file(tmp_path):
+    path = tmp_path / "run.json"
+    config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
+    path.write_text(json.dumps(asdict(config)))
+    assert RunConfig.from_file(path) == config
+    path.write_text("{'steps': 3}")
+    with pytest.raises(ValueError, match=r"run\.json: not JSON: .*line 1"):
+        RunConfig.from_file(path)
+    path.write_text("[3]")
+    with pytest.raises(ValueError, match=r"run\.json: not an object of parameters but a list"):
+        RunConfig.from_file(path)
+    with pytest.raises(FileNotFoundError):
+        RunConfig.from_file(tmp_path / "none.json")
+
+
+# ----------------------------------------------------------------------------------------------------------------- key
+
+
+def test_key_ignores_what_does_not_decide_the_outcome():
+    config = RunConfig()
+    same = [
+        {"folder": "x"},
+        {"progress": False},
+        {"keep": "best"},
+        {"checkpoint_every": 5},
+        {"tasks": list(config.tasks)},
+    ]
+    assert {replace(config, **values).key for values in same} == {config.key}
+    assert config.name == f"pals-204-annealed-seed0-{config.key}"
+
+
+def test_key_depends_on_everything_else():
+    config = RunConfig(schedule="proportional", tasks=("rte", "cola"))
+    other = {
+        "method": "shared", "size": "paper", "method_options": {"heads": 6}, "backbone": "tiny",
+        "tasks": ("cola", "rte"), "data": "glue", "schedule": "annealed", "alpha": 0.3, "epochs": 5, "steps": 61,
+        "batch_size": 16, "max_length": 64, "learning_rate": 1e-5, "weight_decay": 0.0, "warmup": 0.2, "clip": 2.0,
+        "seed": 1, "recipe": "released", "recipe_options": {"dropout": "until evaluated"}, "precision": "float32",
+        "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
+        "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
+        "evaluate_first": True,
+    }  # fmt: skip
+    left = {f.name for f in fields(RunConfig)} - set(other)
+    assert left == {"folder", "progress", "keep", "checkpoint_every"}
+    assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1
+
+
+@given(st.permutations(["heads", "activation", "init"]))
+def test_key_does_not_depend_on_the_order_of_options(order):
+    values = {"heads": 6, "activation": "gelu", "init": "normal"}
+    keys = {RunConfig(method_options={name: values[name] for name in names}).key for names in (order, values)}
+    assert len(keys) == 1
+
+
+# --------------------------------------------------------------------------------------------- method, size and recipe
+
+
+def test_sizes():
+    """Ledger A27: the budget gives the paper's 204 on BERT-base (of the backbone's known shape), 120 on MiniLM."""
+    assert RunConfig(backbone="bert-base-uncased").resolved_method() == METHODS["pals-204"]
+    assert RunConfig().resolved_method().size == 120
+    assert RunConfig(size="paper").resolved_method().size == 204
+    method = RunConfig(size=60, method_options={"heads": 6}).resolved_method()
+    assert (method.size, method.heads) == (60, 6)
+    assert RunConfig(method="shared").resolved_method().size is None
+    with pytest.raises(ValueError, match="size 100 of 'pals-204' is not divisible by its 12 heads"):
+        RunConfig(size=100).resolved_method()
+
+
+def released(method, size="paper", **options):
+    return RunConfig(method=method, size=size, recipe="released", method_options=options).resolved_method()
+
+
+def test_released_methods():
+    """Ledger D6 to D9 and D15 on the rows of METHODS; what is given by name stays."""
+    pal = released("pals-204")
+    assert (pal.heads, pal.activation, pal.init) == (6, "gelu", "normal")
+    assert released("pals-204", heads=12).heads == 12
+    assert released("pals-204", activation="identity").activation == "identity"
+    assert released("low-rank-100").activation == "gelu"
+    assert released("serial-100").activation == "gelu"
+    houlsby = released("houlsby-64")
+    assert (houlsby.size, houlsby.second, houlsby.freeze) == (50, "parallel", "backbone but norms")
+    assert released("houlsby-64", size=64).size == 64  # given as a number
+    on_top = released("attention-on-top-204")
+    assert (on_top.heads, on_top.init, on_top.activation) == (12, "normal", "identity")
+    assert released("shared") == METHODS["shared"]
+    assert released("fine-tuned") == METHODS["fine-tuned"]
+    assert released("feature-extraction").freeze == "backbone but norms"
+
+
+def test_paper_leaves_methods_alone():
+    for name, method in METHODS.items():
+        assert RunConfig(method=name, size="paper").resolved_method() == method
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("size", ["paper", "budget"])
+def test_every_method_resolves(method, recipe, size):
+    resolved = RunConfig(method=method, recipe=recipe, size=size, backbone="tiny", tasks=("rte",)).resolved_method()
+    assert resolved.name == method
+    if resolved.heads:
+        assert resolved.size % resolved.heads == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [("loaded", {"rte": 10, "qnli": 30}), ("official", GLUE_TRAIN_SIZES), ("released", RELEASED_SIZES)],
+)
+def test_sizes_that_probabilities_come_from(sizes, expected):
+    """Ledger D5: QNLI's 108,436 in the released code, 104,743 in GLUE, or what is loaded; indices fit the data."""
+    config = RunConfig(tasks=("rte", "qnli"), schedule="proportional", recipe_options={"sizes": sizes}, batch_size=4)
+    plan = make_plan(config, {"rte": 10, "qnli": 30})
+    assert plan.probabilities(0) == task_probabilities({t: expected[t] for t in config.tasks}, 1)
+    assert all(plan.examples(k).max() < plan.sizes[plan.tasks[k]] for k in range(config.steps))
+    assert (RELEASED_SIZES["qnli"], GLUE_TRAIN_SIZES["qnli"]) == (108_436, 104_743)
+    assert (RELEASED_SIZES["qqp"], GLUE_TRAIN_SIZES["qqp"]) == (363_849, 363_846)
+
+
+def test_plan_follows_the_config():
+    config = RunConfig(
+        tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, epochs=2, recipe="released"
+    )
+    plan = make_plan(config, {"rte": 10, "cola": 30})
+    assert (plan.steps, plan.batch_size, plan.seed, plan.epochs) == (5, 3, 4, 2)
+    assert (plan.round_robin_advances, plan.reshuffle) == (False, False)
+    assert make_plan(replace(config, recipe="paper"), {"rte": 10, "cola": 30}).tasks == [
+        "rte",
+        "cola",
+        "rte",
+        "cola",
+        "rte",
+    ]

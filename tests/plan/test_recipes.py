@@ -1,0 +1,456 @@
+"""The two recipes: every row of the ledger's section D is a field, and every field alone shows its quirk."""
+
+import ast
+import inspect
+import math
+import re
+from dataclasses import asdict, fields, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from palslib.bert.backbones import load_tokenizer
+from palslib.data.metrics import METRICS, batchwise
+from palslib.data.tasks import TASKS
+from palslib.data.tokens import tokenise_task
+from palslib.ledger.paper import load_ledger
+from palslib.methods.on_top import Projection
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan import recipes
+from palslib.plan.config import RunConfig, make_plan
+from palslib.plan.recipes import RECIPES, RELEASED_SIZES, Recipe, get_recipe, rate_factor
+from palslib.training.evaluation import evaluate, predict
+from palslib.training.loop import Run
+
+D_ROWS = [f"D{i}" for i in range(1, 17)]
+
+
+def documented():
+    """Field -> the ledger's row, read from the line under each field in the source."""
+    body = ast.parse(inspect.getsource(recipes.Recipe)).body[0].body
+    rows = {}
+    for statement, below in pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(below, ast.Expr):
+            rows[statement.target.id] = re.match(r"(D\d+)\. ", below.value.value)
+    return rows
+
+
+def test_every_field_names_its_row():
+    rows = documented()
+    assert set(rows) == {f.name for f in fields(Recipe)}
+    assert all(rows.values()), [name for name, row in rows.items() if not row]
+
+
+def test_every_row_has_a_field():
+    """D16 has none: both do the same. It is named where the labels are divided and in the recipe's docstring."""
+    assert {row.group(1) for row in documented().values()} == set(D_ROWS) - {"D16"}
+    assert "(D16)" in Recipe.__doc__
+    assert TASKS["stsb"].scale == 5
+
+
+def test_the_ledger_has_the_same_rows():
+    ledger = {row.id: set(row.fields) for row in load_ledger().values() if row.kind == "D"}
+    assert list(ledger) == D_ROWS
+    for name, row in documented().items():
+        ledger[row.group(1)].remove(name)
+    assert not any(ledger.values())
+
+
+def test_released_differs_in_every_field():
+    ours, theirs = (asdict(RECIPES[name]) for name in ("paper", "released"))
+    assert [name for name in ours if ours[name] == theirs[name]] == []
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Recipe)])
+def test_any_one_can_be_switched_alone(name):
+    released = getattr(RECIPES["released"], name)
+    one = asdict(get_recipe("paper", **{name: released}))
+    assert {k for k, v in one.items() if v != getattr(RECIPES["paper"], k)} == {name}
+    config = RunConfig(recipe_options={name: released})
+    assert config.resolved_recipe() == get_recipe("paper", **{name: released})
+    assert config.key != RunConfig().key
+
+
+# --------------------------------------------------------------------------------------------- runs on a tiny backbone
+
+
+def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), **options):
+    """Keywords are the recipe's fields, but for the few that are the config's own."""
+    values = {"schedule": "round-robin", "steps": 20, "batch_size": 8, "micro_batches": 1}
+    values = {name: options.pop(name, value) for name, value in values.items()}
+    config = RunConfig(
+        method=method,
+        backbone="tiny",
+        tasks=tasks,
+        max_length=48,
+        precision="float32",
+        recipe_options=options,
+        progress=False,
+        **values,
+    )
+    return Run(config, tmp_path / "run")
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def state_of(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def changed(before, module):
+    return [name for name, tensor in module.state_dict().items() if not torch.equal(before[name], tensor)]
+
+
+def test_d1_round_robin_stays(tmp_path):
+    sizes = {"cola": 9, "rte": 7, "stsb": 5}
+    config = RunConfig(tasks=tuple(sizes), schedule="round-robin", steps=7)
+    assert make_plan(config, sizes).tasks == ["cola", "rte", "stsb", "cola", "rte", "stsb", "cola"]
+    stuck = replace(config, recipe_options={"round_robin_advances": False})
+    assert make_plan(stuck, sizes).tasks == ["cola"] * 7
+
+
+@pytest.mark.parametrize("dropout", ["throughout", "until evaluated"])
+def test_d2_dropout_after_an_evaluation(tmp_path, dropout):
+    """Two losses of one batch differ while dropout is on, and are equal once it stays off."""
+    run = make_run(tmp_path, dropout=dropout)
+    assert run.model.training
+    run.train_step()
+    run.evaluate()
+    batch = run.train_data["rte"].batch(np.arange(8))
+    losses = {run.model(task="rte", **batch).loss.item() for _ in range(3)}
+    assert (len(losses) > 1) == (dropout == "throughout")
+    run.train_step()  # goes on all the same
+    assert run.model.training == (dropout == "throughout")
+
+
+def test_d3_correlations_by_batches(tmp_path):
+    run = make_run(tmp_path, tasks=("cola", "stsb"))
+    whole, by_batches = (
+        evaluate(run.model, run.dev_data, get_recipe("paper", correlations=value))
+        for value in ("whole split", "batches of 8")
+    )
+    for task, metric in (("cola", "matthews"), ("stsb", "pearson")):
+        data = run.dev_data[task]["validation"]
+        outputs = predict(run.model, task, data)
+        predictions = outputs.argmax(-1) if task == "cola" else outputs[:, 0].astype("float64")
+        assert whole[task][metric] == pytest.approx(100 * METRICS[metric](data.labels, predictions), abs=0.01)
+        assert by_batches[task][metric] == pytest.approx(100 * batchwise(metric, data.labels, predictions), abs=0.01)
+    assert by_batches["cola"]["accuracy"] == whole["cola"]["accuracy"]
+    assert by_batches["stsb"]["spearman"] == whole["stsb"]["spearman"]
+    assert by_batches["stsb"]["pearson"] != whole["stsb"]["pearson"]
+
+
+def test_d3_a_nan_is_never_the_best(tmp_path, monkeypatch):
+    run = make_run(tmp_path)
+    object.__setattr__(run.config, "keep", "best")
+    saved = []
+    monkeypatch.setattr(run, "keep_model", lambda name: saved.append(run.step))
+    for run.step, average in enumerate([math.nan, 50.0, math.nan, 49.0, 51.0]):
+        monkeypatch.setattr("palslib.training.loop.dev_average", lambda scores, value=average: value)
+        monkeypatch.setattr("palslib.training.loop.evaluate", lambda *args: {})
+        run.evaluate()
+    assert run.best["dev_average"] == 51
+    assert saved == [1, 4]
+
+
+def test_d4_batches_are_replayed():
+    """Ten rows in fours: batches of 4, 4 and 2, then the same again; the paper's are full and shuffled anew."""
+    config = RunConfig(tasks=("rte",), schedule="round-robin", steps=6, batch_size=4)
+    plan = make_plan(replace(config, recipe_options={"order": "replayed"}), {"rte": 10})
+    batches = [plan.examples(k).tolist() for k in range(6)]
+    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
+    assert batches[:3] == batches[3:]
+    assert sorted(np.concatenate(batches[:3])) == list(range(10))
+    fresh = [make_plan(config, {"rte": 10}).examples(k).tolist() for k in range(6)]
+    assert [len(batch) for batch in fresh] == [4] * 6
+    first, second = np.concatenate(fresh[:5]).reshape(2, 10).tolist()  # 20 rows: two whole passes
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+def test_d4_a_partial_batch_in_parts(tmp_path, micro_batches):
+    """64 rows in batches of 12 leave one of 4; with 12 rows in 4 parts of 3 the last has 4 parts of 1. Every row has
+    the same weight whatever the parts: the loss is the mean over the batch's rows."""
+    run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=12, micro_batches=micro_batches)
+    run.model.eval()
+    run.step = 5
+    rows = run.plan.examples(5)
+    assert len(rows) == 4
+    expected = run.model(task="rte", **run.train_data["rte"].batch(rows)).loss.item()
+    run.train_step()
+    assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "parts", "last"), [(14, 7, 8), (20, 5, 4)])
+def test_d4_rows_that_do_not_divide(tmp_path, batch_size, parts, last):
+    """64 rows in fourteens leave 8, which make seven parts of 1 or 2 rows; in twenties they leave 4, which leave one of
+    five parts empty. The loss is the mean over the rows all the same."""
+    run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=batch_size, micro_batches=parts)
+    run.model.eval()
+    run.step = 64 // batch_size
+    rows = run.plan.examples(run.step)
+    assert len(rows) == last
+    expected = run.model(task="rte", **run.train_data["rte"].batch(rows)).loss.item()
+    run.train_step()
+    assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_d5_sizes():
+    """At alpha 1 over RTE and QNLI: 2,490 / (2,490 + 108,436) as released, 2,490 / (2,490 + 104,743) officially."""
+    assert len(RELEASED_SIZES) == 8
+    shares = {}
+    for sizes in ("loaded", "official", "released"):
+        config = RunConfig(tasks=("rte", "qnli"), schedule="proportional", recipe_options={"sizes": sizes})
+        shares[sizes] = make_plan(config, {"rte": 50, "qnli": 150}).probabilities(0)["rte"]
+    assert shares == pytest.approx({"loaded": 0.25, "official": 2490 / 107233, "released": 2490 / 110926})
+    # The factor 25/32 that the released code multiplies all sizes with cancels.
+    assert shares["released"] == pytest.approx((2490 * 25 / 32) / (2490 * 25 / 32 + 108436 * 25 / 32))
+
+
+METHOD_FIELDS = [
+    ("D6", {"pal_heads": 6}, "pals-204", {"heads": 6}),
+    ("D6", {"pal_activation": "gelu"}, "pals-204", {"activation": "gelu"}),
+    ("D7", {"low_rank_activation": "gelu"}, "low-rank-100", {"activation": "gelu"}),
+    ("D7", {"low_rank_activation": "gelu"}, "serial-100", {"activation": "gelu"}),
+    ("D8", {"init": "normal"}, "pals-204", {"init": "normal"}),
+    ("D8", {"init": "normal"}, "attention-on-top-204", {"init": "normal"}),
+    ("D9", {"houlsby_second": "parallel"}, "houlsby-64", {"second": "parallel"}),
+    ("D15", {"houlsby_size": 50}, "houlsby-64", {"size": 50}),
+    ("D15", {"frozen_norms": "trained"}, "houlsby-64", {"freeze": "backbone but norms"}),
+    ("D15", {"frozen_norms": "trained"}, "pals-204", {}),  # nothing is frozen there
+]
+
+
+@pytest.mark.parametrize(("row", "options", "method", "expected"), METHOD_FIELDS)
+def test_fields_that_shape_the_method(row, options, method, expected):
+    """One option changes exactly what its row says about the method."""
+    config = RunConfig(method=method, size="paper")
+    before = asdict(config.resolved_method())
+    after = asdict(replace(config, recipe_options=options).resolved_method())
+    assert {k: v for k, v in after.items() if v != before[k]} == expected
+    assert documented()[next(iter(options))].group(1) == row
+
+
+def test_d6_nearest_divisor():
+    """s = 53 has the divisors 1 and 53: 6 heads are not possible, 1 is nearer than 53."""
+    assert get_recipe("paper", pal_heads=6).apply(RunConfig(size=60).resolved_method()).heads == 6
+    prime = RunConfig(size=53, method_options={"heads": 1}).resolved_method()
+    assert get_recipe("paper", pal_heads=6).apply(prime).heads == 1
+
+
+def test_d8_gains_start_near_zero():
+    """Gains and shifts of added norms and all added matrices N(0, 0.02), instead of 1, 0 and V^D = 0."""
+    for init in ("identity", "normal"):
+        model = MultiTaskModel.from_backbone("tiny", "attention-on-top-204", ("rte",), size=24, init=init)
+        norms = [m for m in model.adaptations["rte"].modules() if isinstance(m, nn.LayerNorm)]
+        assert len(norms) == 6
+        gains, shifts = (torch.cat([getattr(norm, name) for norm in norms]) for name in ("weight", "bias"))
+        if init == "identity":
+            assert (gains == 1).all()
+            assert (shifts == 0).all()
+        for drawn in (gains, shifts) if init == "normal" else ():  # 6 · 24 = 144 numbers: 0.02 ± 6 %
+            assert drawn.std().item() == pytest.approx(0.02, rel=0.3)
+            assert abs(drawn.mean().item()) < 0.006
+        pal = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte",), size=24, init=init).adaptations["rte"]
+        decoders = [m.decoder.weight for m in pal.modules() if isinstance(m, Projection)]
+        assert len(decoders) == 1
+        assert decoders[0].std().item() == pytest.approx(0.02 if init == "normal" else 0.0, rel=0.2)
+
+
+def test_d10_optimiser(tmp_path):
+    """Each switch alone reaches the optimiser of a run, and a run with it goes on."""
+    for options, expected in [
+        ({"bias_correction": False}, (False, None, 1e-8)),
+        ({"clip": "each tensor"}, (True, 1.0, 1e-8)),
+        ({"epsilon": 1e-6}, (None, None, 1e-6)),
+    ]:
+        run = make_run(tmp_path, **options)
+        optimizer = run.optimizer.optimizer
+        found = (getattr(optimizer, "bias_correction", None), getattr(optimizer, "clip_each", None))
+        assert (*found, optimizer.defaults["eps"]) == expected
+        before = state_of(run.model)
+        run.train_step()
+        assert "heads.rte.weight" in changed(before, run.model)
+
+
+def test_d10_the_global_norm_is_not_clipped_twice(tmp_path, monkeypatch):
+    for clip, calls in (("global", 1), ("each tensor", 0)):
+        run = make_run(tmp_path, clip=clip)
+        seen = []
+        monkeypatch.setattr(run.accelerator, "clip_grad_norm_", lambda *args, seen=seen: seen.append(args[1]))
+        run.train_step()
+        assert seen == [1.0] * calls
+
+
+def test_d11_schedule_by_hand():
+    """100 steps, warm-up 10. Paper: 0.1, 0.2, ... 1.0, then (100 - step) / 90 down to 1/90, never above 1, no update
+    wasted at 0. Released: 0, 0.1, ... 0.9, then 1 - x: 0.9 at step 10, and 0.01 at the last."""
+    paper, jump = ([rate_factor(k, 100, 0.1, decay) for k in range(100)] for decay in ("linear", "jump"))
+    assert paper[:10] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+    assert paper[10:] == pytest.approx([(100 - k) / 90 for k in range(10, 100)])
+    assert jump[:10] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+    assert jump[10:] == pytest.approx([1 - k / 100 for k in range(10, 100)])
+    late = [rate_factor(k, 1000, 0.1, "jump") for k in (99, 100)]
+    assert late == pytest.approx([0.99, 0.9])  # the jump
+
+
+def test_a_constant_rate_warms_up_and_stays():
+    """100 steps, warm-up 4: a quarter, a half, three quarters, then 1 to the end; without warm-up 1 throughout."""
+    rates = [rate_factor(k, 100, 0.04, "constant") for k in range(100)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 97)
+    assert [rate_factor(k, 100, 0.0, "constant") for k in (0, 99)] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10, 60, 97, 2000])
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.33, 0.9])
+def test_d11_the_papers_rate_rises_once_and_falls_once(steps, warmup):
+    rates = [rate_factor(k, steps, warmup) for k in range(steps)]
+    top = rates.index(max(rates))
+    assert all(0 < rate <= 1 for rate in rates)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert max(rates) > 1 - 1.01 / max(1.0, steps * min(warmup or 1, 1 - warmup))
+
+
+def test_d11_first_update_does_nothing(tmp_path):
+    for decay, none in (("linear", False), ("jump", True)):
+        run = make_run(tmp_path, decay=decay)
+        before = state_of(run.model)
+        run.train_step()
+        assert (changed(before, run.model) == []) == none
+
+
+def test_d12_a_rare_task_stays_in_warm_up(tmp_path):
+    """Four steps, CoLA at the first three and RTE at the fourth, warm-up over 10 of 20: RTE's tensors count 1 update,
+    CoLA's 3, the backbone's 4."""
+    run = make_run(tmp_path, tasks=("cola", "rte"), step_counter="per tensor")
+    run.plan.__dict__["tasks"] = ["cola", "cola", "cola", "rte"] + ["rte"] * 16
+    for _ in range(4):
+        run.train_step()
+    counts = {n: run.optimizer.state[p]["updates"] for n, p in run.model.named_parameters() if p in run.optimizer.state}
+    assert {n: counts[n] for n in ("heads.rte.weight", "heads.cola.weight", "pooler.dense.weight")} == {
+        "heads.rte.weight": 1,
+        "heads.cola.weight": 3,
+        "pooler.dense.weight": 4,
+    }
+    assert {group["lr"] for group in run.optimizer.param_groups} == {run.config.learning_rate}  # the loop leaves it
+
+
+@pytest.mark.parametrize("inactive", ["untouched", "drift"])
+def test_d12_tasks_that_rest(tmp_path, inactive):
+    """RTE, then STS-B: of RTE's tensors, all bits and the optimiser's state stay, or with zero gradients all move."""
+    run = make_run(tmp_path, inactive=inactive)
+    run.train_step()
+    mine = {n: p for n, p in run.model.named_parameters() if n.startswith(("heads.rte", "adaptations.rte"))}
+    assert len(mine) == 4  # the head's weight and bias, LHUC's vector in each of two layers
+    before = state_of(run.model)
+    averages = {n: run.optimizer.state[p]["exp_avg"].clone() for n, p in mine.items()}
+    assert run.plan.tasks[1] == "stsb"
+    run.train_step()
+    moved = [n for n in changed(before, run.model) if n in mine]
+    assert moved == ([] if inactive == "untouched" else list(mine))
+    same = [torch.equal(averages[n], run.optimizer.state[p]["exp_avg"]) for n, p in mine.items()]
+    assert same == [inactive == "untouched"] * 4
+
+
+def test_d13_metrics():
+    tasks, tokenizer = ("mnli", "mrpc", "qqp", "stsb", "cola"), load_tokenizer("tiny")
+    model = MultiTaskModel.from_backbone("tiny", "shared", tasks)
+    dev = {t: {s: tokenise_task(t, tokenizer, split=s, max_length=48) for s in TASKS[t].evaluation} for t in tasks}
+    ours, theirs = (evaluate(model, dev, get_recipe("paper", metrics=m)) for m in ("glue", "released"))
+    assert {task: list(values) for task, values in ours.items()} == {
+        "mnli": ["accuracy", "accuracy_mm"],
+        "mrpc": ["accuracy", "f1"],
+        "qqp": ["accuracy", "f1"],
+        "stsb": ["pearson", "spearman"],
+        "cola": ["matthews", "accuracy"],
+    }
+    assert {task: list(values) for task, values in theirs.items()} == {
+        "mnli": ["accuracy"],
+        "mrpc": ["accuracy"],
+        "qqp": ["accuracy"],
+        "stsb": ["pearson"],
+        "cola": ["matthews"],
+    }
+    assert theirs["mrpc"]["accuracy"] == ours["mrpc"]["accuracy"]
+
+
+def test_d13_scores_are_clipped(tmp_path):
+    """With a bias of 100 all scores are over 1: clipped they are constant and their correlation counts 0."""
+    run = make_run(tmp_path, tasks=("stsb",))
+    with torch.no_grad():
+        run.model.heads["stsb"].bias += 100
+    ours, theirs = (evaluate(run.model, run.dev_data, get_recipe("paper", metrics=m)) for m in ("glue", "released"))
+    assert ours["stsb"]["pearson"] != 0
+    assert theirs["stsb"]["pearson"] == 0
+
+
+def test_d14_padding(tmp_path):
+    """Batches as wide as the limit instead of the longest row; the losses are the same."""
+    widths, losses = {}, {}
+    for padding in ("longest", "max_length"):
+        run = make_run(tmp_path, tasks=("rte",), padding=padding)
+        run.model.eval()
+        seen = []
+        run.model.register_forward_pre_hook(
+            lambda module, args, inputs, seen=seen: seen.append(inputs["input_ids"].shape[1]), with_kwargs=True
+        )
+        for _ in range(3):
+            run.train_step()
+        widths[padding], losses[padding] = seen, [loss.item() for loss in run.pending]
+    assert widths["max_length"] == [48] * 3
+    assert max(widths["longest"]) < 48
+    assert losses["max_length"] == pytest.approx(losses["longest"], abs=1e-5)
+
+
+@pytest.mark.parametrize("frozen_norms", ["frozen", "trained"])
+def test_d15_norms_of_a_frozen_backbone(tmp_path, frozen_norms):
+    run = make_run(tmp_path, "houlsby-64", frozen_norms=frozen_norms)
+    trained = {n for n, p in run.model.named_parameters() if p.requires_grad and n.startswith(("backbone.", "pooler."))}
+    assert (trained == set()) == (frozen_norms == "frozen")
+    assert all("LayerNorm" in name for name in trained)
+    before = state_of(run.model.backbone)
+    run.train_step()
+    moved = changed(before, run.model.backbone)
+    assert bool(moved) == (frozen_norms == "trained")
+    assert all("LayerNorm" in name for name in moved)
+
+
+def test_d16_labels_are_divided_by_five(tmp_path):
+    run = make_run(tmp_path, tasks=("stsb",))
+    data = run.train_data["stsb"]
+    assert 0.9 < data.labels.max() <= 1
+    run.model.eval()
+    batch = data.batch(np.arange(8))
+    output = run.model(task="stsb", **batch)
+    assert output.loss.item() == pytest.approx(((output.logits[:, 0] - batch["labels"]) ** 2).mean().item())
+
+
+def test_get_recipe():
+    assert get_recipe("released") is not None
+    assert get_recipe(RECIPES["released"], dropout="throughout").dropout == "throughout"
+    with pytest.raises(ValueError, match=r"unknown recipe 'relased': did you mean 'released'\?"):
+        get_recipe("relased")
+    with pytest.raises(ValueError, match=r"unknown recipe field 'pal_head': did you mean 'pal_heads'\?"):
+        get_recipe("paper", pal_head=6)
+
+
+def test_a_whole_step_as_released(tmp_path):
+    """All quirks at once: a PAL with 6 heads trains, evaluates and goes on without dropout."""
+    config = RunConfig(
+        method="pals-204", size=24, backbone="tiny", tasks=("cola", "stsb"), schedule="proportional", steps=4,
+        batch_size=8, precision="float32", recipe="released", progress=False,
+    )  # fmt: skip
+    run = Run(config, tmp_path / "run")
+    assert (run.method.heads, run.method.activation) == (6, "gelu")
+    for _ in range(3):
+        run.train_step()
+    run.evaluate()
+    assert not run.model.training
+    assert set(run.history[0]["scores"]["cola"]) == {"matthews"}
+    assert all(map(math.isfinite, run.losses))

@@ -1,0 +1,369 @@
+"""The order of training: probabilities by hand, golden vectors, and what holds for every plan."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palslib import RunConfig, TrainingPlan, annealed_alpha, task_probabilities
+from palslib.ledger.paper import GLUE_TRAIN_SIZES
+from palslib.plan.recipes import RELEASED_SIZES
+from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, official_sizes
+
+SIZES = {"cola": 50, "mrpc": 20, "mnli": 200, "rte": 10}
+CHANCE = [name for name in MIXED if name != "round-robin"]
+FEW = settings(deadline=None, max_examples=25, derandomize=True)
+
+
+def plan(schedule="annealed", steps=20, batch_size=8, seed=7, epochs=5, sizes=SIZES, **options):
+    return TrainingPlan(sizes, schedule, steps, batch_size, seed, epochs, **options)
+
+
+# --- probabilities --------------------------------------------------------------------------------------------------
+
+
+def test_probabilities_by_hand():
+    """4, 16 and 100: α = 1 gives 4, 16, 100 of 120; α = 1/2 gives 2, 4, 10 of 16; α = 0 a third each."""
+    sizes = {"a": 4, "b": 16, "c": 100}
+    assert task_probabilities(sizes, 1) == pytest.approx({"a": 4 / 120, "b": 16 / 120, "c": 100 / 120})
+    assert task_probabilities(sizes, 0.5) == pytest.approx({"a": 0.125, "b": 0.25, "c": 0.625})
+    assert task_probabilities(sizes, 0) == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [
+        (1, "cola .0090 mrpc .0039 mnli .4138 rte .0026 stsb .0061 sst2 .0710 qqp .3834 qnli .1104"),
+        (0.5, "cola .0442 mrpc .0290 mnli .2996 rte .0239 stsb .0362 sst2 .1241 qqp .2884 qnli .1547"),
+        (0.2, "cola .0911 mrpc .0769 mnli .1958 rte .0712 stsb .0841 sst2 .1376 qqp .1929 qnli .1503"),
+        (0, "cola .125 mrpc .125 mnli .125 rte .125 stsb .125 sst2 .125 qqp .125 qnli .125"),
+    ],
+)
+def test_a17_probabilities_over_the_official_sizes(alpha, expected):
+    """949,098 examples in all: CoLA 8,551 / 949,098 = .0090, MNLI 392,702 / 949,098 = .4138, and so on."""
+    names, values = expected.split()[::2], map(float, expected.split()[1::2])
+    p = task_probabilities(GLUE_TRAIN_SIZES, alpha)
+    assert {task: round(p[task], 4) for task in names} == dict(zip(names, values, strict=True))
+    assert set(names) == set(GLUE_TRAIN_SIZES)
+
+
+def test_a19_largest_over_smallest():
+    """392,702 / 2,490 = 157.7, and its square root 12.56 at α = 1/2."""
+    sizes = GLUE_TRAIN_SIZES.values()
+    assert round(max(sizes) / min(sizes), 1) == 157.7
+    p = task_probabilities(GLUE_TRAIN_SIZES, 0.5)
+    assert round(p["mnli"] / p["rte"], 2) == 12.56
+
+
+@FEW
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
+def test_probabilities_sum_to_one_and_keep_the_order_of_sizes(numbers, alpha):
+    sizes = {str(i): n for i, n in enumerate(numbers)}
+    p = task_probabilities(sizes, alpha)
+    assert list(p) == list(sizes)
+    assert sum(p.values()) == pytest.approx(1)
+    for a in sizes:
+        for b in sizes:
+            assert sizes[a] < sizes[b] or p[a] >= p[b] * (1 - 1e-12)
+
+
+# --- annealing ------------------------------------------------------------------------------------------------------
+
+
+def test_a18_annealing():
+    """1 - 0.8 · 12 / 24 = 0.6 half-way through 25 epochs; the ends are 1 and 0.2; one epoch alone has 1."""
+    assert annealed_alpha(1, 25) == 1
+    assert annealed_alpha(13, 25) == pytest.approx(0.6)
+    assert annealed_alpha(25, 25) == pytest.approx(0.2)
+    assert annealed_alpha(1, 1) == 1
+    assert [annealed_alpha(e, 2) for e in (1, 2)] == pytest.approx([1, 0.2])
+
+
+@pytest.mark.parametrize(("epoch", "epochs"), [(0, 25), (26, 25), (2, 1), (1, 0)])
+def test_an_epoch_out_of_range_is_refused(epoch, epochs):
+    with pytest.raises(ValueError, match=f"between 1 and epochs={epochs}, not {epoch}"):
+        annealed_alpha(epoch, epochs)
+
+
+def test_a20_sixty_thousand_steps_are_25_epochs_of_2400():
+    """Steps 0 to 2,399 are epoch 1, 2,400 begins epoch 2, and 59,999 is in epoch 25."""
+    long = plan(steps=60_000, epochs=PAPER_EPOCHS)
+    assert [long.epoch(k) for k in (0, 2_399, 2_400, 57_599, 57_600, 59_999)] == [1, 1, 2, 24, 25, 25]
+
+
+def test_the_exponent_is_constant_within_an_epoch_and_falls_between():
+    """20 steps in 5 epochs of 4: α = 1, 0.8, 0.6, 0.4, 0.2."""
+    annealed = plan()
+    for step in range(20):
+        assert annealed.probabilities(step) == pytest.approx(task_probabilities(SIZES, 1 - 0.2 * (step // 4)))
+
+
+def test_the_other_schedules_do_not_change():
+    for step in (0, 19):
+        assert plan("proportional").probabilities(step) == task_probabilities(SIZES, 1)
+        assert plan("square-root").probabilities(step) == task_probabilities(SIZES, 0.5)
+        assert plan("proportional", alpha=0.3).probabilities(step) == task_probabilities(SIZES, 0.3)
+        assert plan("proportional", alpha=0.0).probabilities(step) == task_probabilities(SIZES, 0)
+        assert plan("round-robin").probabilities(step) == dict.fromkeys(SIZES, 0.25)
+
+
+def test_annealing_in_one_epoch_is_proportional():
+    assert plan(epochs=1).probabilities(19) == task_probabilities(SIZES, 1)
+
+
+# --- golden vectors: a change of these changes every run ever recorded ----------------------------------------------
+
+GOLDEN = {
+    "proportional": "mnli mnli mnli mnli mnli mnli mnli mnli mnli mnli cola mnli mnli mrpc rte cola rte mnli mnli mnli",
+    "square-root": "mnli mnli mnli mnli mrpc cola mnli cola mnli mnli rte cola mnli mnli mnli mnli mnli cola mnli mnli",
+    "annealed": "mrpc mnli rte mnli mnli mnli mnli mnli cola mnli mrpc mrpc mnli mnli mnli mrpc cola mrpc rte mnli",
+    "round-robin": "cola mrpc mnli rte cola mrpc mnli rte cola mrpc mnli rte cola mrpc mnli rte cola mrpc mnli rte",
+    "sequential": "cola cola cola cola cola mrpc mrpc mrpc mrpc mrpc mnli mnli mnli mnli mnli rte rte rte rte rte",
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_tasks_of_twenty_steps(schedule):
+    """Proportional: the edges of cola, mrpc, mnli, rte are 50, 70, 270, 280 of 280: .179, .250, .964, 1.
+
+    The first uniform numbers are .346 .908 .908 .666 .277 .473: all between .250 and .964, so six times mnli. Annealed
+    begins with .245 .953 .988, by the same edges mrpc, mnli, rte. Square root: 7.07, 4.47, 14.14, 3.16 of 28.85 make
+    edges .245, .400, .890; its fourth to sixth numbers .641 .283 .241 are mnli, mrpc, cola.
+    """
+    assert plan(schedule).tasks == GOLDEN[schedule].split()
+
+
+def test_the_examples_of_some_steps():
+    """Round robin, batches of 8: rte (10 examples) comes at steps 3, 7, 11.
+
+    Its permutations are 7 4 5 1 9 3 6 8 0 2, then 8 1 2 3 7 5 6 4 0 9, then 3 0 9 7 ...: the second batch takes the two
+    that are left of the first pass and six of the second.
+    """
+    robin = plan("round-robin")
+    assert robin.examples(0).tolist() == [19, 22, 47, 42, 16, 33, 21, 30]
+    assert robin.examples(3).tolist() == [7, 4, 5, 1, 9, 3, 6, 8]
+    assert robin.examples(7).tolist() == [0, 2, 8, 1, 2, 3, 7, 5]
+    assert robin.examples(11).tolist() == [6, 4, 0, 9, 3, 0, 9, 7]
+
+
+def test_a_task_meets_its_examples_in_the_same_order_whatever_the_schedule():
+    """A pass depends on seed, task and size alone: mnli's first batch is the same in all plans of a seed."""
+    firsts = [p.examples(p.tasks.index("mnli")).tolist() for p in map(plan, SCHEDULES)]
+    assert firsts == [[195, 109, 128, 80, 4, 120, 134, 5]] * 5
+
+
+# --- a pure function of the step ------------------------------------------------------------------------------------
+
+
+@FEW
+@given(st.sampled_from(list(SCHEDULES)), st.permutations(range(20)), st.integers(0, 2**40))
+def test_a_step_needs_nothing_that_came_before(schedule, order, seed):
+    """Asked in any order, or alone of a new object, a step has the same task and the same examples."""
+    one, other = plan(schedule, seed=seed), plan(schedule, seed=seed)
+    there = {k: one.examples(k).tolist() for k in order}
+    assert there == {k: other.examples(k).tolist() for k in range(20)}
+    k = order[0]
+    assert plan(schedule, seed=seed).examples(k).tolist() == there[k]
+    assert one.tasks == other.tasks
+
+
+@pytest.mark.parametrize("reshuffle", [True, False])
+def test_what_a_caller_does_with_a_batch_changes_no_plan(reshuffle):
+    one = plan("round-robin", reshuffle=reshuffle)
+    before = one.examples(3).copy()
+    one.examples(3)[:] = -1
+    assert (one.examples(3) == before).all()
+
+
+def test_other_seeds_give_other_orders():
+    for schedule in CHANCE:
+        assert len({tuple(plan(schedule, seed=seed).tasks) for seed in range(10)}) == 10
+    assert len({tuple(plan("round-robin", seed=seed).examples(0)) for seed in range(10)}) == 10
+
+
+# --- batches and passes ---------------------------------------------------------------------------------------------
+
+
+@FEW
+@given(
+    st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40), min_size=1),
+    st.sampled_from(list(SCHEDULES)),
+    st.integers(1, 50),
+    st.integers(0, 99),
+)
+def test_batches_are_full_and_every_pass_is_a_permutation(sizes, schedule, batch_size, seed):
+    """Also where a batch is larger than the task: it then runs through several passes."""
+    it = TrainingPlan(sizes, schedule, 40, batch_size, seed, epochs=3)
+    streams = {task: [] for task in sizes}
+    for k in range(40):
+        batch = it.examples(k)
+        assert batch.shape == (batch_size,)
+        streams[it.tasks[k]] += batch.tolist()
+    for task, size in sizes.items():
+        for first in range(0, len(streams[task]) - size + 1, size):
+            assert sorted(streams[task][first : first + size]) == list(range(size))
+
+
+def test_every_pass_is_a_fresh_permutation():
+    """rte's ten examples, 5 turns of 8 = 4 passes, all in different orders."""
+    it = plan("round-robin")
+    stream = np.concatenate([it.examples(k) for k in range(3, 20, 4)])
+    assert len({tuple(stream[first : first + 10]) for first in range(0, 40, 10)}) == 4
+
+
+def test_passes_are_steps_times_batch_over_examples():
+    """Five steps each of 8 examples: 40/50, 40/20, 40/200, 40/10."""
+    assert plan("round-robin").passes() == {"cola": 0.8, "mrpc": 2.0, "mnli": 0.2, "rte": 4.0}
+
+
+# --- expected and drawn ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("steps", "epochs"), [(20, 5), (23, 5), (3, 25), (1, 1)])
+def test_expected_and_drawn_steps_sum_to_the_steps(schedule, steps, epochs):
+    """Also where epochs do not divide the steps, or outnumber them."""
+    it = plan(schedule, steps=steps, epochs=epochs)
+    assert sum(it.expected_steps().values()) == pytest.approx(steps)
+    assert sum(it.drawn_steps().values()) == len(it.tasks) == steps
+    assert it.drawn_steps() == {task: it.tasks.count(task) for task in SIZES}
+    by_step = [it.probabilities(k) for k in range(steps)]
+    for task, expected in it.expected_steps().items():
+        assert expected == pytest.approx(sum(p[task] for p in by_step))
+
+
+def test_drawn_so_far():
+    """Of GOLDEN's proportional plan: ten times mnli; one cola after; by step 14 also mrpc."""
+    it = plan("proportional")
+    assert it.drawn_steps(10) == {"cola": 0, "mrpc": 0, "mnli": 10, "rte": 0}
+    assert it.drawn_steps(14) == {"cola": 1, "mrpc": 1, "mnli": 12, "rte": 0}
+
+
+@pytest.mark.parametrize("schedule", CHANCE)
+def test_draws_agree_with_what_is_expected_over_many_seeds(schedule):
+    """100 seeds of 200 steps. The mean count's variance is Σ p (1 - p) / 100; five deviations, one in 1.7 million.
+
+    The widest is mnli's under proportional sampling: √(200 · .714 · .286 / 100) = .64 steps about a mean of 142.9.
+    """
+    counts = [plan(schedule, steps=200, seed=seed).drawn_steps() for seed in range(100)]
+    it = plan(schedule, steps=200)
+    for task, expected in it.expected_steps().items():
+        p = np.array([it.probabilities(k)[task] for k in range(200)])
+        deviation = np.sqrt((p * (1 - p)).sum() / 100)
+        assert abs(np.mean([c[task] for c in counts]) - expected) < 5 * deviation
+
+
+def test_draws_of_different_steps_are_independent():
+    """Two neighbouring steps are both mnli with p² = .714² = .510: 9,999 pairs, deviation below .0075."""
+    mnli = np.array(plan("proportional", steps=10_000).tasks) == "mnli"
+    assert abs((mnli[1:] & mnli[:-1]).mean() - (200 / 280) ** 2) < 5 * 0.0075
+
+
+def test_round_robin_takes_turns():
+    robin = plan("round-robin", steps=22)
+    assert robin.tasks == [list(SIZES)[k % 4] for k in range(22)]
+    assert robin.drawn_steps() == {"cola": 6, "mrpc": 6, "mnli": 5, "rte": 5}
+
+
+# --- what the released code does ------------------------------------------------------------------------------------
+
+
+def test_d1_round_robin_that_never_advances():
+    stuck = plan("round-robin", round_robin_advances=False)
+    assert stuck.tasks == ["cola"] * 20
+    assert plan("annealed", round_robin_advances=False).tasks == plan("annealed").tasks  # no other schedule has it
+
+
+def test_d4_the_first_pass_is_replayed_with_its_partial_batch():
+    """mrpc: 20 = 8 + 8 + 4, so its turns 0, 3, 6 ... are one batch, and every third has four examples.
+
+    rte: 10 = 8 + 2. The first pass is the one that reshuffling has too.
+    """
+    replayed, fresh = (plan("round-robin", steps=40, reshuffle=r) for r in (False, True))
+    mrpc = [replayed.examples(k).tolist() for k in range(1, 40, 4)]
+    assert [len(batch) for batch in mrpc] == [8, 8, 4, 8, 8, 4, 8, 8, 4, 8]
+    assert mrpc[:3] == mrpc[3:6] == mrpc[6:9] and mrpc[9] == mrpc[0]
+    assert sorted(mrpc[0] + mrpc[1] + mrpc[2]) == list(range(20))
+    assert mrpc[0] == fresh.examples(1).tolist() and mrpc[3] != fresh.examples(13).tolist()
+    assert [len(replayed.examples(k)) for k in range(3, 40, 4)] == [8, 2] * 5
+
+
+def test_d4_a_batch_that_fits_exactly_has_no_partial_one_after():
+    """16 = 8 + 8."""
+    replayed = plan("round-robin", sizes={"a": 16}, reshuffle=False)
+    assert [len(replayed.examples(k)) for k in range(4)] == [8, 8, 8, 8]
+    assert (replayed.examples(0) == replayed.examples(2)).all()
+
+
+def test_d5_probabilities_from_other_sizes_than_the_datas():
+    """Sizes of 1, 1, 1 and 5: an eighth each and five eighths; the examples still come from the data loaded."""
+    it = plan("proportional", sampling_sizes={"rte": 5, "cola": 1, "mrpc": 1, "mnli": 1})
+    assert it.probabilities(0) == {"cola": 0.125, "mrpc": 0.125, "mnli": 0.125, "rte": 0.625}
+    assert max(it.examples(it.tasks.index("rte"))) < 10
+
+
+def test_d5_the_released_sizes():
+    """QNLI 108,436 for 104,743, QQP 363,849 for 363,846; a common factor 25/32 cancels."""
+    differ = {t: n for t, n in RELEASED_SIZES.items() if n != GLUE_TRAIN_SIZES[t]}
+    assert differ == {"qnli": 108_436, "qqp": 363_849}
+    scaled = task_probabilities({t: n * 25 / 32 for t, n in RELEASED_SIZES.items()}, 0.7)
+    assert scaled == pytest.approx(task_probabilities(RELEASED_SIZES, 0.7))
+
+
+def test_each_quirk_is_a_field_of_the_recipe():
+    """One field changes one thing of the plan, and nothing else; the recipe `released` has all three."""
+    from palslib.training.loop import make_plan
+
+    def made(schedule="round-robin", recipe="paper", **options):
+        config = RunConfig(schedule=schedule, tasks=tuple(SIZES), steps=20, recipe=recipe, recipe_options=options)
+        it = make_plan(config, SIZES)
+        return it.round_robin_advances, it.reshuffle, it.sampling_sizes
+
+    released = {task: RELEASED_SIZES[task] for task in SIZES}
+    assert made() == (True, True, None)
+    assert made(round_robin_advances=False) == (False, True, None)
+    assert made(order="replayed") == (True, False, None)
+    assert made(sizes="released") == (True, True, released)
+    assert made(sizes="official") == (True, True, {task: GLUE_TRAIN_SIZES[task] for task in SIZES})
+    assert made(recipe="released") == (False, False, released)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "anealed"}, r"unknown schedule 'anealed': did you mean 'annealed'\? Valid: proportional, "),
+        ({"sizes": {}}, "at least one task"),
+        ({"sizes": {"cola": 5, "rte": 0}}, "task 'rte' has 0 training examples"),
+        ({"steps": 0}, "steps must be a positive integer, not 0"),
+        ({"steps": 2.0}, r"steps must be a positive integer, not 2\.0"),
+        ({"batch_size": -1}, "batch_size must be a positive integer, not -1"),
+        ({"epochs": 0}, "epochs must be a positive integer, not 0"),
+        ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'; give it with 'proportional'"),
+        ({"schedule": "round-robin", "alpha": 0.0}, r"alpha=0\.0 contradicts schedule 'round-robin'"),
+        ({"sampling_sizes": {"cola": 1, "mrpc": 1, "mnli": 1}}, "name different tasks: rte"),
+        ({"sampling_sizes": SIZES | {"qqp": 1}}, "name different tasks: qqp"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**options)
+
+
+@pytest.mark.parametrize("step", [-1, 20])
+def test_a_step_out_of_range_is_refused(step):
+    with pytest.raises(IndexError, match=f"step {step} is not in a plan of 20 steps"):
+        plan().examples(step)
+
+
+def test_an_empty_task_has_no_probability():
+    with pytest.raises(ValueError, match="task 'rte' has 0 training examples; every task needs at least one"):
+        task_probabilities({"cola": 3, "rte": 0}, 0.5)
+
+
+def test_official_sizes_are_of_glue_alone():
+    assert official_sizes(["rte", "mnli"]) == {"rte": 2_490, "mnli": 392_702}
+    with pytest.raises(ValueError, match=r"unknown GLUE task 'sst'.*did you mean 'sst2'"):
+        official_sizes(["rte", "sst"])

@@ -1,0 +1,159 @@
+"""The set-up files agree with each other, and what the Makefile says when a machine is not fit for it."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from palslib.common import PROJECT
+
+SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict:
+    return tomllib.loads((PROJECT / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def pins() -> dict[str, str]:
+    lines = [line for line in (PROJECT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+
+
+def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
+    extras = pyproject["project"]["optional-dependencies"]
+    named = [*pyproject["project"]["dependencies"], *(name for extra in extras.values() for name in extra)]
+    for requirement in map(Requirement, named):
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier
+    assert pins["torch"] == "2.13.0"
+
+
+def test_environment_yml_installs_the_same_thing(pyproject):
+    text = (PROJECT / "environment.yml").read_text()
+    pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
+    assert pip == ["-c constraints.txt", "-e .[lab,test,browser,cluster]"]
+    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser", "cluster"}
+    assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
+
+
+@pytest.mark.parametrize("name", SETUP_FILES)
+def test_no_package_index_is_named(name):
+    assert not re.search(r"https?://|file://|index-url|find-links|/opt/|/root/", (PROJECT / name).read_text())
+
+
+def test_version_is_said_once_more_only_where_it_must_be(pyproject):
+    import palslib
+
+    citation = (PROJECT / "CITATION.cff").read_text()
+    assert pyproject["project"]["version"] == palslib.__version__
+    assert f"\nversion: {palslib.__version__}\n" in citation
+
+
+# --- make, in a folder that holds the set-up files only: nothing below installs anything
+
+
+@pytest.fixture
+def folder():
+    """Readable by everybody (pytest's own temporary folders are not)."""
+    path = Path(tempfile.mkdtemp(prefix="palslib-setup-"))
+    path.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(PROJECT / name, path)
+    yield path
+    path.chmod(0o755)
+    shutil.rmtree(path)
+
+
+def make(folder: Path, *arguments: str, **options) -> tuple[int, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    call = ["make", "-C", str(folder), "--no-print-directory", *arguments]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60, **options)
+    return done.returncode, done.stdout + done.stderr
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("target", ["reproduce", "test", "lab"])
+def test_no_python(folder, target):
+    status, said = make(folder, target, "PYTHON=no-such-python")
+    assert status == 2 and said.count("\n") == 1
+    assert "Python 3.11 or newer is needed" in said and "'no-such-python' is missing" in said
+
+
+def test_too_old_a_python(folder):
+    old = script(folder / "python3.9", '[ "$1" = --version ] && echo Python 3.9.1 && exit; exit 1')
+    status, said = make(folder, "reproduce", f"PYTHON={old}")
+    assert status == 2 and said.count("\n") == 1
+    assert "Python 3.11 or newer is needed" in said and "is Python 3.9.1" in said
+
+
+def test_an_environment_whose_python_is_gone(folder):
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to("/no/such/python")
+    status, said = make(folder, "test")
+    assert status == 2 and said.count("\n") == 1
+    assert "The Python in .venv is gone or too old" in said and "rm -rf .venv" in said
+
+
+def test_an_environment_that_lacks_a_module(folder):
+    script(folder / ".venv/bin/python", 'case "$*" in *torch*) echo "ModuleNotFoundError: No torch" >&2; exit 1; esac')
+    for stamp in ("core.stamp", "extras.stamp"):
+        (folder / ".venv" / stamp).touch()
+    status, said = make(folder, "reproduce")
+    assert status == 2 and said.count("\n") == 1
+    assert ".venv is broken (ModuleNotFoundError: No torch): remove it" in said
+
+
+def test_a_read_only_folder(folder):
+    folder.chmod(0o555)
+    root = os.geteuid() == 0  # whom permissions do not stop
+    status, said = make(folder, "reproduce", **({"user": "nobody"} if root else {}))
+    assert status == 2 and said.count("\n") == 1
+    assert "This folder is read-only" in said
+
+
+def test_the_second_call_installs_nothing_again(folder):
+    script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
+    assert make(folder, "test")[0] == 0
+    calls = (folder / "calls").read_text()
+    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test,browser,cluster]" in calls
+    assert make(folder, "test")[0] == 0
+    again = (folder / "calls").read_text().removeprefix(calls)
+    assert "-m pip" not in again
+    assert [line for line in again.splitlines() if "pytest" in line] == ["-m pytest", "-m pytest --nbval notebooks"]
+
+
+def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
+    script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
+    status, said = make(folder, "sweep")
+    assert status == 2 and said.count("\n") == 1 and "make sweep GRID=FILE.json" in said
+    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
+    calls = (folder / "calls").read_text()
+    assert calls.endswith("-m palslib.grid.sweep my.json --slots 3\n") and "cluster" not in calls
+    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slurm time=60")[0] == 0
+    again = (folder / "calls").read_text().removeprefix(calls)
+    assert "-c constraints.txt -e .[cluster]" in again and again.endswith(
+        "-m palslib.grid.sweep my.json --slurm time=60\n"
+    )
+
+
+@pytest.mark.parametrize("fails", ["-m pytest", "-m pytest --nbval notebooks"])
+def test_make_test_says_what_failed(folder, fails):
+    script(folder / ".venv/bin/python", f'[ "$*" != "{fails}" ]')
+    status, said = make(folder, "test")
+    assert status == 2
+    assert said.count("  passed  ") == said.count("  FAILED  ") == 1 and f"  FAILED  {fails[3:]}:" in said

@@ -1,0 +1,447 @@
+"""Gradient Episodic Memory: the projection against optimality and closed forms, the memory by hand, and real runs."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from palslib.plan.config import RunConfig
+from palslib.plan.sampling import TrainingPlan
+from palslib.training.episodic_memory import (
+    RIDGE,
+    EpisodicMemory,
+    constrained_parameters,
+    inner_products,
+    memory_gradient,
+    project,
+    solve_dual,
+)
+from palslib.training.loop import Run, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# ------------------------------------------------------------------------------------------------------ the projection
+
+
+def check_optimal(g, G, margin):
+    """The conditions of Karush, Kuhn and Tucker of the dual: v >= margin, w = Kv + c >= 0, and w = 0 where v > margin,
+    for rows of length 1 and to the bound that the ridge proves. w is also G g̃, so the primal's constraints hold."""
+    K, c = (G @ G.T).numpy(), (G @ g).numpy()
+    v = solve_dual(K, c, margin)
+    projected = project(g, G, margin)
+    torch.testing.assert_close(projected, g + torch.from_numpy(v) @ G)
+    lengths = np.sqrt(np.diag(K))
+    w = (K @ v + c) / np.where(lengths > 0, lengths, 1)
+    bound = 1.01 * RIDGE**0.5 * (float(g.norm()) + margin * lengths.sum())
+    assert (v >= margin).all() and (w >= -bound).all() and (w[v > margin] <= bound).all()
+    return projected
+
+
+@st.composite
+def problems(draw):
+    """A random g and G of up to 8 tasks, some rows copies, multiples or sums of others, lengths from 1e-4 to 1e4."""
+    t, P = draw(st.integers(1, 8)), draw(st.integers(1, 20))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    G = torch.randn(t, P, generator=generator, dtype=torch.float64)
+    for j in range(1, t):
+        match draw(st.sampled_from(["free", "free", "copy", "opposite", "sum", "zero"])):
+            case "copy":
+                G[j] = G[j - 1]
+            case "opposite":
+                G[j] = -G[0]
+            case "sum":
+                G[j] = G[:j].sum(0)
+            case "zero":
+                G[j] = 0
+    G *= 10.0 ** torch.tensor([draw(st.integers(-4, 4)) for _ in range(t)], dtype=torch.float64)[:, None]
+    return torch.randn(P, generator=generator, dtype=torch.float64), G, draw(st.sampled_from([0.0, 0.0, 0.5, 3.0]))
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems())
+def test_the_optimality_conditions_hold(problem):
+    g, G, margin = problem
+    if (G @ g < 0).any():
+        check_optimal(g, G, margin)
+    else:
+        assert project(g, G, margin) is g
+
+
+def test_memories_that_depend_on_each_other():
+    """A row, two times its opposite, and two more in three dimensions: singular Gram matrices, on which least squares
+    without the ridge is off for one problem in a hundred."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(500):
+        g, m, *rows = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+        G = torch.stack([m, -m, -m, *rows])
+        if (G @ g < 0).any():
+            check_optimal(g, G, 0.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**31), st.integers(2, 6))
+def test_nothing_allowed_is_nearer(seed, t):
+    """Random points that keep to the constraints, among them some close to g̃, are no nearer to g than g̃."""
+    generator = torch.Generator().manual_seed(seed)
+    g, G = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5,), (t, 5)))
+    projected = project(g, G)
+    points = (
+        projected + torch.randn(500, 5, generator=generator, dtype=torch.float64) * torch.logspace(-3, 0, 500)[:, None]
+    )
+    allowed = points[(points @ G.T >= 0).all(1)]
+    assert ((allowed - g).norm(dim=1) >= (projected - g).norm() - 1e-9).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**31), st.integers(1, 12), st.sampled_from([0.0, 0.5, 2.0]))
+def test_one_constraint_has_a_closed_form(seed, P, margin):
+    """v = max(margin, -g·m / m·m); without margin g̃ = g - (g·m / m·m) m."""
+    generator = torch.Generator().manual_seed(seed)
+    g, m = torch.randn(2, P, generator=generator, dtype=torch.float64)
+    m = -m if g @ m > 0 else m
+    expected = g + max(margin, -float(g @ m / (m @ m))) * m
+    torch.testing.assert_close(project(g, m[None], margin), expected)
+
+
+def test_by_hand():
+    """g = (1, -2), memories (0, 1) and (1, 1): Gg = (-2, -1). The first alone: g̃ = (1, 0), whose product with the
+    second is 1, so the second does not act: v = (2, 0). With margin 1/2 it takes 1/2 of the second: of
+    g + (1/2, 1/2) = (3/2, -3/2) the first must take 3/2 away: v = (3/2, 1/2), g̃ = (3/2, 0)."""
+    g, G = tensor(1, -2), torch.stack([tensor(0, 1), tensor(1, 1)])
+    torch.testing.assert_close(project(g, G), tensor(1, 0))
+    np.testing.assert_allclose(solve_dual((G @ G.T).numpy(), (G @ g).numpy(), 0.5), [1.5, 0.5])
+    torch.testing.assert_close(project(g, G, 0.5), tensor(1.5, 0))
+
+
+def test_two_constraints_that_both_act():
+    """g = (-1, -1, 1) with memories (1, 0, 0) and (0, 1, 0) keeps its third part alone; and one and the same memory
+    twice asks for no more than once."""
+    g, G = tensor(-1, -1, 1), torch.eye(3, dtype=torch.float64)[:2]
+    torch.testing.assert_close(project(g, G), tensor(0, 0, 1))
+    torch.testing.assert_close(project(g, G[[0, 0]]), tensor(0, -1, 1))
+
+
+def test_opposite_memories_leave_what_both_allow():
+    """m and -m: nothing along m is allowed either way, (3, 4) becomes (0, 4)."""
+    torch.testing.assert_close(project(tensor(3, 4), torch.stack([tensor(2, 0), tensor(-1, 0)])), tensor(0, 4))
+
+
+def test_a_memory_without_gradient_constrains_nothing():
+    g, G = tensor(-1, 2), torch.stack([tensor(1, 0), tensor(0, 0)])
+    torch.testing.assert_close(project(g, G), tensor(0, 2))
+    torch.testing.assert_close(project(g, G, 0.5), tensor(0, 2))
+    assert project(g, torch.zeros(2, 2, dtype=torch.float64)) is g
+
+
+def test_no_conflict_no_change():
+    """Not a bit: -0.0, and products of exactly 0, stay."""
+    g = tensor(-0.0, 1)
+    assert project(g, tensor(5, 0)[None]) is g and project(g, torch.empty(0, 2, dtype=torch.float64), 3.0) is g
+
+
+def test_float32_as_gradients_are():
+    """Precision of the solution, not of 32-bit sums: products with the memories are 0 to rounding."""
+    generator = torch.Generator().manual_seed(0)
+    g, G = torch.randn(10_000, generator=generator), torch.randn(7, 10_000, generator=generator)
+    g -= 0.1 * G.sum(0)
+    projected = project(g, G)
+    assert projected.dtype == torch.float32 and (inner_products(G, g[None]) < 0).all()
+    products = inner_products(G, projected[None])[:, 0] / (g.norm() * G.norm(dim=1)).numpy()
+    assert np.abs(products).max() < 1e-6
+    torch.testing.assert_close(projected.double(), check_optimal(g.double(), G.double(), 0.0), atol=1e-5, rtol=1e-5)
+
+
+def test_inner_products_in_chunks(monkeypatch):
+    monkeypatch.setattr("palslib.training.episodic_memory.CHUNK", 3)
+    A, B = torch.arange(14.0).view(2, 7), torch.arange(21.0).view(3, 7)
+    np.testing.assert_array_equal(inner_products(A, B), (A @ B.T).numpy())
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_refused(bad):
+    with pytest.raises(FloatingPointError, match="gradient of the batch is not finite"):
+        project(tensor(bad, 0), torch.eye(2, dtype=torch.float64))
+    with pytest.raises(FloatingPointError, match="gradient of a memory is not finite"):
+        project(tensor(1, 0), tensor(0, bad)[None])
+
+
+def test_other_shapes_and_margins_are_refused():
+    with pytest.raises(ValueError, match=r"G \(t, P\), not \(2,\) and \(1, 3\)"):
+        project(tensor(1, 0), torch.zeros(1, 3, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"not \(2,\) and \(2,\)"):
+        project(tensor(1, 0), tensor(1, 0))
+    for margin in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="margin must be at least 0"):
+            project(tensor(1, 0), tensor(1, 0)[None], margin)
+
+
+# ---------------------------------------------------------------------------------------------------------- the memory
+
+
+def plan(steps=12, schedule="sequential", batch_size=4, **sizes):
+    return TrainingPlan(sizes or {"rte": 10, "cola": 30}, schedule, steps, batch_size)
+
+
+def test_a_ring_of_the_latest():
+    """Three places: rows 1 2 fill two, 3 4 the last and the first again; 4 and 2 lie there already; 5 takes the place
+    of 2, the oldest."""
+    memory = EpisodicMemory(plan(), 3)
+    assert memory.seen == [] and memory.rows("cola").tolist() == []
+    memory.store("cola", np.array([1, 2]))
+    assert memory.rows("cola").tolist() == [1, 2]  # what was never stored is not there
+    memory.store("cola", np.array([3, 4]))
+    assert memory.rows("cola").tolist() == [4, 2, 3]
+    memory.store("cola", np.array([4, 2]))
+    assert memory.rows("cola").tolist() == [4, 2, 3]
+    memory.store("cola", np.array([5]))
+    assert memory.rows("cola").tolist() == [4, 5, 3]
+    assert memory.seen == ["cola"] and memory.rows("rte").tolist() == []
+
+
+def test_the_buffer_is_not_handed_out():
+    memory = EpisodicMemory(plan(), 3)
+    memory.store("rte", np.array([1, 2]))
+    memory.rows("rte")[:] = 7
+    assert memory.rows("rte").tolist() == [1, 2]
+
+
+def test_a_memory_larger_than_the_task_holds_each_row_once():
+    memory = EpisodicMemory(plan(steps=40), 1000)
+    memory.replay(40)
+    assert sorted(memory.rows("rte")) == list(range(10)) and sorted(memory.rows("cola")) == list(range(30))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 12), st.integers(0, 12), st.sampled_from(["sequential", "round-robin", "proportional"]))
+def test_contents_are_a_function_of_plan_and_step(size, step, schedule):
+    order = TrainingPlan({"rte": 6, "cola": 9, "mrpc": 5}, schedule, 12, 4)
+    stepped, replayed = EpisodicMemory(order, size), EpisodicMemory(order, size)
+    for k in range(step):
+        stepped.store(order.tasks[k], order.examples(k))
+    replayed.replay(12)  # a longer past leaves nothing behind
+    replayed.replay(step, **stepped.counts())
+    assert replayed.seen == stepped.seen and replayed.counts() == stepped.counts()
+    for task in order.sizes:
+        rows = stepped.rows(task)
+        assert replayed.rows(task).tolist() == rows.tolist()
+        assert len(set(rows)) == len(rows) <= min(size, order.sizes[task])
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_an_empty_memory_is_refused(size):
+    """Of a run, `memory=0` says that there is none."""
+    with pytest.raises(ValueError, match=f"at least one example a task, not {size}"):
+        EpisodicMemory(plan(), size)
+
+
+def test_a_task_that_comes_again_goes_on_with_its_memory():
+    """In turns, 4 rows a step: the second visit replaces the older two of six places, and no row lies there twice."""
+    order = plan(steps=4, schedule="round-robin", rte=10, cola=30)
+    memory = EpisodicMemory(order, 6)
+    memory.replay(4)
+    first, second = order.examples(0).tolist(), order.examples(2).tolist()
+    assert order.tasks == ["rte", "cola", "rte", "cola"]
+    assert memory.rows("rte").tolist() == [*second[2:], *first[2:], *second[:2]]
+
+
+# ---------------------------------------------------------------------------------------------------------- real runs
+
+TINY = {
+    "method": "pals-204",
+    "size": 24,
+    "backbone": "tiny",
+    "tasks": ("rte", "cola", "mrpc"),
+    "schedule": "sequential",
+    "steps": 9,
+    "batch_size": 8,
+    "max_length": 32,
+    "precision": "float32",
+    "progress": False,
+    "memory": 8,
+    "memory_margin": 0.0,
+}
+
+
+def config(folder=None, **options):
+    return RunConfig(**(TINY | options), folder=None if folder is None else str(folder))
+
+
+def weights(folder):
+    return load_file(folder / "last" / "model.safetensors")
+
+
+def check_same_bits(one, other):
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def stepped(folder, steps, **options):
+    run = Run(config(folder, **options), folder)
+    for _ in range(steps):
+        run.train_step()
+    return run
+
+
+def backward(run, flip=False):
+    """The gradient of the next step's batch, and the opposite of the memory's of the first task if `flip`."""
+    task = run.plan.tasks[run.step]
+    batch = run.train_data[task].batch(run.plan.examples(run.step))
+    run.accelerator.backward(run.wrapped(task=task, **batch).loss)
+    if flip:
+        batch = run.train_data["rte"].batch(run.memory.rows("rte"))
+        run.accelerator.backward(-10 * run.wrapped(task="rte", **batch).loss)
+    return task
+
+
+def flat(run, over="trained"):
+    parameters = constrained_parameters(run.model, over)
+    zeros = (torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
+    return torch.cat([g.reshape(-1) for g in zeros]), parameters
+
+
+METHODS = [
+    {"method": "pals-204"},
+    {"method": "shared", "size": "budget"},
+    {"method": "pals-204", "method_options": {"freeze": "backbone", "sharing": "layers and tasks"}},
+]
+
+
+@pytest.mark.parametrize("over", ["trained", "shared"])
+@pytest.mark.parametrize("options", METHODS, ids=str)
+def test_a_step_against_the_memory_is_projected(tmp_path, options, over):
+    """On a step of MRPC, ten times the gradient that would raise RTE's loss is mixed in: it is taken out again."""
+    run = stepped(tmp_path, 6, memory_over=over, **options)
+    run.model.eval()  # without dropout, the memory's gradient is the same every time
+    task = backward(run, flip=True)
+    assert task == "mrpc" and run.memory.seen == ["rte", "cola"]
+    before, parameters = flat(run, over)
+    G = torch.stack([memory_gradient(run, t, run.memory.rows(t), parameters) for t in ("rte", "cola")])
+    assert (G @ before)[0] < 0
+    rest = {n: p.grad.clone() for n, p in run.model.named_parameters() if p.grad is not None}
+    checked, projected = run.memory.checked, run.memory.projected
+    run.memory.constrain(run, task)
+    after, _ = flat(run, over)
+    assert (run.memory.checked, run.memory.projected) == (checked + 1, projected + 1)
+    torch.testing.assert_close(after, project(before, G))
+    assert ((G @ after) / (G.norm(dim=1) * before.norm()) > -1e-6).all()
+    for name, p in run.model.named_parameters():
+        if not p.requires_grad:
+            assert p.grad is None
+        elif over == "shared" and name.startswith(("heads.", "adaptations.")) and name in rest:
+            assert torch.equal(p.grad, rest[name])
+
+
+def test_no_conflict_leaves_the_gradient_alone(tmp_path):
+    """The memory's own gradient, as the current one: the product is its square, and parameters without stay so."""
+    run = stepped(tmp_path, 3)
+    run.model.eval()
+    run.accelerator.backward(run.wrapped(task="rte", **run.train_data["rte"].batch(run.memory.rows("rte"))).loss)
+    before = {n: None if p.grad is None else p.grad.clone() for n, p in run.model.named_parameters()}
+    run.memory.constrain(run, "cola")
+    assert (run.memory.checked, run.memory.projected) == (1, 0)
+    assert before["heads.cola.weight"] is None
+    for name, p in run.model.named_parameters():
+        assert (p.grad is None) == (before[name] is None) and (p.grad is None or torch.equal(p.grad, before[name]))
+
+
+def test_gradient_of_a_memory_is_the_mean_over_its_rows(tmp_path):
+    """20 rows in slices of 4 (batches of 8 in two parts) against one pass over all of them; `.grad` is not touched."""
+    run = stepped(tmp_path, 0, micro_batches=2)
+    run.model.eval()
+    rows, parameters = np.arange(20), constrained_parameters(run.model, "trained")
+    found = memory_gradient(run, "cola", rows, parameters)
+    assert all(p.grad is None for p in parameters)
+    run.model(task="cola", **run.train_data["cola"].batch(rows)).loss.backward()
+    torch.testing.assert_close(found, flat(run)[0], atol=1e-6, rtol=1e-4)
+
+
+def test_processes_share_the_rows(tmp_path, monkeypatch):
+    """Three processes and 7 rows (3, 2 and 2): the mean of what they compute is the gradient of one alone."""
+    run = stepped(tmp_path, 0, batch_size=9)
+    run.model.eval()
+    rows, parameters = np.arange(7), constrained_parameters(run.model, "trained")
+    whole = memory_gradient(run, "rte", rows, parameters)
+    kind, parts = type(run.accelerator), []
+    monkeypatch.setattr(kind, "num_processes", 3)
+    monkeypatch.setattr(kind, "reduce", lambda self, tensor, how: tensor)
+    for rank in range(3):
+        monkeypatch.setattr(kind, "process_index", rank)
+        parts.append(memory_gradient(run, "rte", rows, parameters))
+    torch.testing.assert_close(torch.stack(parts).mean(0), whole, atol=1e-6, rtol=1e-4)
+
+
+def test_shared_parameters_alone(tmp_path):
+    run = stepped(tmp_path, 0)
+    names = {id(p): n for n, p in run.model.named_parameters()}
+    trained = {names[id(p)].split(".")[0] for p in constrained_parameters(run.model, "trained")}
+    shared = {names[id(p)].split(".")[0] for p in constrained_parameters(run.model, "shared")}
+    assert trained == {"backbone", "pooler", "adaptations", "heads"} and shared == {"backbone", "pooler"}
+
+
+def test_tasks_that_share_nothing_have_nothing_to_constrain(tmp_path):
+    """Nothing is shared that is trained: `shared` is refused; over `trained` all products are 0, none is negative."""
+    frozen = {"method_options": {"freeze": "backbone"}}
+    with pytest.raises(ValueError, match="share no trained parameters; use 'trained'"):
+        train(config(tmp_path / "shared", memory_over="shared", **frozen))
+    record = train(config(tmp_path / "trained", **frozen))
+    assert record["memory"] == {"size": 8, "checked": 6, "projected": 0}
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    record = train(config(folder, steps=18, keep="last", evaluate_every=6, evaluate_first=True))
+    torch.set_num_threads(threads)
+    return record, weights(folder)
+
+
+def test_a_run_counts(whole_run):
+    """Of 18 steps, the 12 after the first task have a memory of another to look at, and some contradict it."""
+    memory = whole_run[0]["memory"]
+    assert (memory["size"], memory["checked"]) == (8, 12) and 0 < memory["projected"] <= 12
+    assert [point["step"] for point in whole_run[0]["history"]] == [0, 6, 12, 18]
+
+
+@pytest.mark.parametrize("stop", [5, 13])
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, whole_run, stop):
+    settings = config(tmp_path, steps=18, keep="last", evaluate_every=6, evaluate_first=True)
+    assert train(settings, on_step=lambda run: run.step != stop)["step"] == stop
+    record = train(settings)
+    assert record["memory"] == whole_run[0]["memory"] and record["history"] == whole_run[0]["history"]
+    check_same_bits(weights(tmp_path), whole_run[1])
+
+
+def test_until_another_task_comes_memory_changes_nothing(tmp_path):
+    """Bit for bit the run without: on the first task's steps, and wherever no gradient is projected."""
+    plain, remembering = (stepped(tmp_path, 3, memory=size) for size in (0, 8))
+    assert plain.memory is None and remembering.memory.checked == 0
+    check_same_bits(plain.model.state_dict(), remembering.model.state_dict())
+    remembering.train_step()
+    plain.train_step()
+    same = all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), remembering.model.parameters(), strict=True))
+    assert remembering.memory.checked == 1 and same == (remembering.memory.projected == 0)
+
+
+def test_memory_in_mixed_training(tmp_path):
+    """All tasks that were seen constrain every step but their own: of 8 steps in turns, 7 have others to look at."""
+    record = train(config(tmp_path, schedule="round-robin", steps=8, memory_margin=0.5))
+    assert record["memory"]["checked"] == 7 and record["memory"]["projected"] > 0
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(tmp_path):
+    def spoil(run):
+        if run.step == 3:
+            run.model.heads["rte"].weight.data.fill_(math.inf)  # RTE's steps are over; its memory is used at once
+
+    with pytest.raises(FloatingPointError, match="a memory is not finite at step 3, task 'cola'; last good checkpoint"):
+        train(config(tmp_path), on_step=spoil)

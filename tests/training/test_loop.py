@@ -1,0 +1,640 @@
+"""Training: a killed run ends with the same bits, a bad number stops it, a step does what the algorithm says."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+from torch import nn
+
+import palslib.common as paths
+import palslib.training.loop as training
+from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
+from palslib.data.metrics import score
+from palslib.data.tasks import TASKS
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.records import load_records
+from palslib.training.evaluation import evaluate, predict
+from palslib.training.loop import Run, precision_of, train
+from palslib.training.optimizer import ReleasedAdam
+
+TINY = {
+    "method": "pals-204",
+    "size": 24,
+    "backbone": "tiny",
+    "tasks": ("rte", "cola", "stsb"),
+    "schedule": "proportional",
+    "alpha": 0.0,
+    "steps": 12,
+    "batch_size": 8,
+    "max_length": 32,
+    "precision": "float32",
+    "progress": False,
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def config(folder=None, **options):
+    return RunConfig(**(TINY | options), folder=None if folder is None else str(folder))
+
+
+def weights(folder, name="last"):
+    return load_file(Path(folder) / name / "model.safetensors")
+
+
+def assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def outcome(record):
+    """What two equal runs agree on: all but times."""
+    return {k: v for k, v in record.items() if k not in ("seconds", "tokens_per_second", "environment", "threads")}
+
+
+def stop_at(*steps):
+    return lambda run: run.step not in steps
+
+
+class Killed(BaseException):
+    """Stands for the end of a process: nothing in the package catches it."""
+
+
+# ----------------------------------------------------------------------------------------------------- killed, resumed
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    """60 steps without interruption."""
+    options = {"steps": 60, "checkpoint_every": 4, "evaluate_every": 25, "keep": "last"}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("long")
+    record = train(config(folder, **options))
+    torch.set_num_threads(threads)
+    return options, record, weights(folder)
+
+
+def test_a_killed_process_goes_on(long_run, tmp_path):
+    """SIGKILL at the first checkpoint and again past 28 steps; the third process ends as one that was never killed."""
+    options, record, expected = long_run
+    settings = config(tmp_path / "run", **options)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(asdict(settings)))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+    def start():
+        return subprocess.Popen(
+            [sys.executable, "-m", "palslib.training.loop", str(path)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def saved_step():
+        try:
+            return json.loads((tmp_path / "run" / "checkpoint" / "run.json").read_text())["step"]
+        except FileNotFoundError:  # none yet, or in between two renames
+            return 0
+
+    for least in (1, 28):
+        process = start()
+        while process.poll() is None and saved_step() < least:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "run" / "record.json").exists()
+    process = start()
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert json.loads(out) == {"key": settings.key, "dev_average": record["results"]["last"]["dev_average"]}
+    assert_same_bits(weights(tmp_path / "run"), expected)
+    resumed = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert resumed["history"] == record["history"]
+    assert resumed["sampling"] == record["sampling"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["last", "record.json"]
+
+
+RECIPE_OPTIONS = [{}, {"recipe": "released"}, {"recipe_options": {"inactive": "drift"}}]
+
+
+@pytest.mark.parametrize("options", RECIPE_OPTIONS, ids=str)
+def test_stopped_and_called_again(tmp_path, options):
+    """In the middle of everything that a checkpoint must carry: moments, each tensor's own counter, dropout that an
+    evaluation has turned off, and gradients of zero by which resting tasks drift."""
+    options = {"keep": "last", "evaluate_every": 3, "steps": 16} | options
+    record = train(config(tmp_path / "whole", **options))
+    parts = config(tmp_path / "parts", **options)
+    first = train(parts, on_step=stop_at(5))
+    assert first == {"key": parts.key, "status": "stopped", "step": 5}
+    assert train(parts, on_step=stop_at(6))["step"] == 6
+    assert outcome(train(parts)) == outcome(record)
+    assert_same_bits(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("short")
+    record = train(config(folder, keep="last"))
+    torch.set_num_threads(threads)
+    return record, weights(folder)
+
+
+def crash_at(monkeypatch, call):
+    """The process ends at this call of os.replace (from 1) with a checkpoint's folder."""
+    calls = []
+    real = os.replace
+
+    def replaced(source, target):
+        if "checkpoint" in Path(target).name:
+            calls.append(target)
+            if len(calls) == call:
+                raise Killed
+        real(source, target)
+
+    monkeypatch.setattr(paths.os, "replace", replaced)
+
+
+@pytest.mark.parametrize(
+    ("call", "left", "step"),
+    [
+        (1, {"checkpoint.tmp"}, None),  # the first save, complete but not yet renamed
+        (2, {"checkpoint", "checkpoint.tmp"}, 3),  # the second save, before the old one makes room
+        (3, {"checkpoint.old", "checkpoint.tmp"}, 3),  # between the two renames
+    ],
+)
+def test_killed_while_saving(tmp_path, monkeypatch, short_run, call, left, step):
+    settings = config(tmp_path, keep="last", checkpoint_every=3)
+    with monkeypatch.context() as patch:
+        crash_at(patch, call)
+        with pytest.raises(Killed):
+            train(settings)
+    assert {p.name for p in tmp_path.iterdir()} == left
+    seen = []
+    train(settings, on_step=lambda run: seen.append(run.step))
+    assert seen[0] == (step or 0) + 1
+    assert_same_bits(weights(tmp_path), short_run[1])
+
+
+def test_killed_twice_between_renames(tmp_path, monkeypatch, short_run):
+    """The old checkpoint is all there is; it is kept until the next one stands in its place."""
+    settings = config(tmp_path, keep="last", checkpoint_every=3)
+    for call, expected in ((3, {"checkpoint.old", "checkpoint.tmp"}), (1, {"checkpoint.old", "checkpoint.tmp"})):
+        with monkeypatch.context() as patch:
+            crash_at(patch, call)
+            with pytest.raises(Killed):
+                train(settings)
+        assert {p.name for p in tmp_path.iterdir()} == expected
+    seen = []
+    train(settings, on_step=lambda run: seen.append(run.step))
+    assert seen[0] == 4
+    assert_same_bits(weights(tmp_path), short_run[1])
+    assert {p.name for p in tmp_path.iterdir()} == {"last", "record.json"}
+
+
+def test_killed_in_the_middle_of_writing(tmp_path, monkeypatch, short_run):
+    """Half of a checkpoint, with an old `run.json` in it, lies there under the temporary name: it is not read."""
+    settings = config(tmp_path, keep="last", checkpoint_every=3)
+    train(settings, on_step=stop_at(4))
+    stale = tmp_path / "checkpoint.tmp"
+    stale.mkdir()
+    (stale / "run.json").write_text('{"step": 11')
+    (stale / "left_over.bin").write_bytes(b"x")
+    train(settings)
+    assert_same_bits(weights(tmp_path), short_run[1])
+    assert not stale.exists()
+
+
+def test_interrupted_by_the_keyboard(tmp_path, short_run):
+    settings = config(tmp_path, keep="last", checkpoint_every=4)
+
+    def interrupt(run):
+        if run.step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, on_step=interrupt)
+    assert json.loads((tmp_path / "checkpoint" / "run.json").read_text())["step"] == 4
+    assert outcome(train(settings))["history"] == short_run[0]["history"]
+    assert_same_bits(weights(tmp_path), short_run[1])
+
+
+# ------------------------------------------------------------------------------------------------------------- folders
+
+
+def test_finished_run_is_returned_at_once(tmp_path, monkeypatch):
+    record = train(config(tmp_path))
+    monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
+    assert train(config(tmp_path)) == record
+    with pytest.raises(ValueError, match="has finished without keeping weights; resume=False trains it anew"):
+        train(config(tmp_path, keep="last"))
+
+
+def test_another_configs_folder_is_refused(tmp_path):
+    train(config(tmp_path / "a"))
+    before = (tmp_path / "a" / "record.json").read_bytes()
+    with pytest.raises(ValueError, match="holds the record of another config"):
+        train(config(tmp_path / "a", seed=1))
+    assert (tmp_path / "a" / "record.json").read_bytes() == before
+    train(config(tmp_path / "b"), on_step=stop_at(2))
+    with pytest.raises(ValueError, match="holds a checkpoint of another config"):
+        train(config(tmp_path / "b", seed=1))
+    assert json.loads((tmp_path / "b" / "checkpoint" / "run.json").read_text())["step"] == 2
+
+
+def test_anew(tmp_path):
+    """resume=False: a folder of its own, and the same outcome."""
+    first = train(config(tmp_path / "run"))
+    seen = []
+    again = train(config(tmp_path / "run"), resume=False, on_step=lambda run: seen.append(run.folder.name))
+    assert set(seen) == {"run-1"}
+    assert outcome(again) == outcome(first)
+    train(config(tmp_path / "run"), resume=False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "run-1", "run-2"]
+
+
+def test_default_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    settings = config(tasks=("rte",), steps=1)
+    train(settings)
+    assert (tmp_path / "train" / settings.name / "record.json").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------- not finite
+
+
+def spoil(step, name="heads.cola.weight"):
+    def on_step(run):
+        if run.step == step:
+            dict(run.model.named_parameters())[name].data.fill_(math.nan)
+
+    return on_step
+
+
+def test_a_nan_loss_stops_the_run(tmp_path):
+    """The weights are spoiled after step 5; the next loss of the task is the first NaN. The checkpoint stays as it was
+    and the run goes on from it."""
+    settings = config(tmp_path, checkpoint_every=4, steps=40)
+    tasks = training.make_plan(settings, {"rte": 64, "cola": 220, "stsb": 148}).tasks
+    bad = tasks.index("cola", 5)
+    assert bad < 8  # before the next checkpoint
+    with pytest.raises(
+        FloatingPointError, match=rf"the loss is nan at step {bad}, task 'cola'; last good .*\(step 4\)"
+    ):
+        train(settings, on_step=spoil(5))
+    assert not (tmp_path / "record.json").exists()
+    assert json.loads((tmp_path / "checkpoint" / "run.json").read_text())["step"] == 4
+    assert train(settings)["status"] == "finished"
+
+
+def test_no_checkpoint_yet(tmp_path):
+    with pytest.raises(FloatingPointError, match=r"task 'cola'; last good checkpoint: none"):
+        train(config(tmp_path), on_step=spoil(1))
+
+
+def test_spoiled_weights_are_not_saved(tmp_path):
+    """A loss can be finite and its gradients not; a checkpoint of NaN would be no good one."""
+    settings = config(tmp_path, checkpoint_every=4, tasks=("rte", "cola"), schedule="round-robin", alpha=None)
+
+    def on_step(run):
+        if run.step == 7:  # step 7 itself is CoLA's, and its loss is finite
+            run.model.heads["rte"].weight.data[0, 0] = math.inf
+
+    with pytest.raises(FloatingPointError, match=r"a weight is not finite after the update at step 7.*\(step 4\)"):
+        train(settings, on_step=on_step)
+    assert json.loads((tmp_path / "checkpoint" / "run.json").read_text())["step"] == 4
+
+
+# ------------------------------------------------------------------------------------------------------------ one step
+
+
+@pytest.fixture(scope="module")
+def without_dropout(tmp_path_factory):
+    """A tiny backbone in a folder, with its tokenizer; its configuration has no dropout."""
+    folder = tmp_path_factory.mktemp("somewhere-else") / "own-backbone"
+    encoder = load_encoder("tiny")
+    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.0
+    encoder.save_pretrained(folder)
+    load_tokenizer("tiny").save_pretrained(folder)
+    return str(folder)
+
+
+def trained(folder, **options):
+    record = train(config(folder, keep="last", **options))
+    return record, weights(folder)
+
+
+def test_parts_of_a_batch_and_recomputed_activations(tmp_path, without_dropout):
+    """Without dropout a batch in four parts, or one whose activations are computed twice, gives the same gradients."""
+    # Key biases have no gradient but rounding, which Adam makes large; with a large ε it stays small.
+    options = {"backbone": without_dropout, "recipe_options": {"epsilon": 1e-3}}
+    _, expected = trained(tmp_path / "a", **options)
+    start = MultiTaskModel.from_backbone(without_dropout, config().resolved_method(), TINY["tasks"]).state_dict()
+    for name, other in (("b", {"micro_batches": 4}), ("c", {"gradient_checkpointing": True})):
+        _, found = trained(tmp_path / name, **options, **other)
+        for key in expected:
+            torch.testing.assert_close(found[key], expected[key], rtol=0, atol=1e-6)
+    moved = max((expected[key] - start[key]).abs().max().item() for key in expected)
+    assert moved > 1e-4  # else the comparison says nothing
+
+
+def test_gradients_of_parts(tmp_path, without_dropout, monkeypatch):
+    """The gradients themselves, at the first step, to rounding."""
+    gradients = {}
+    for parts in (1, 2, 8):
+        run = Run(config(tmp_path, backbone=without_dropout, micro_batches=parts), tmp_path)
+        monkeypatch.setattr(run.optimizer, "step", lambda: None)
+        monkeypatch.setattr(run.optimizer, "zero_grad", lambda set_to_none: None)
+        monkeypatch.setattr(run.accelerator, "clip_grad_norm_", lambda *args: None)
+        run.train_step()
+        gradients[parts] = {n: p.grad for n, p in run.model.named_parameters() if p.grad is not None}
+    assert max(g.abs().max() for g in gradients[1].values()) > 1e-2
+    for parts in (2, 8):
+        assert gradients[parts].keys() == gradients[1].keys()
+        for name, gradient in gradients[1].items():
+            torch.testing.assert_close(gradients[parts][name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_learning_rate_by_hand(tmp_path):
+    """12 steps, warm-up 0.25: a third, two thirds, 1 of 3e-3, then (12 - step) / 9 of it."""
+    rates = []
+    settings = config(tmp_path, learning_rate=3e-3, warmup=0.25)
+    train(settings, on_step=lambda run: rates.append({group["lr"] for group in run.optimizer.param_groups}))
+    assert all(len(rate) == 1 for rate in rates)
+    expected = [1e-3, 2e-3, 3e-3, *(3e-3 * (12 - step) / 9 for step in range(3, 12))]
+    assert [rate.pop() for rate in rates] == pytest.approx(expected)
+
+
+def test_inactive_tasks_are_untouched(tmp_path):
+    """Recipe `paper`: ten steps in, a step of one task changes no bit of the others' parameters or moments."""
+    run = Run(config(tmp_path), tmp_path)
+    for _ in range(10):
+        run.train_step()
+    task = run.plan.tasks[10]
+    names = {n: p for n, p in run.model.named_parameters() if n.startswith(("heads.", "adaptations."))}
+    others = {n: p for n, p in names.items() if f".{task}." not in n}
+    assert len(others) == 2 * len(names) / 3
+    before = {n: p.detach().clone() for n, p in names.items()}
+    state = {n: {k: v.clone() for k, v in run.optimizer.state.get(p, {}).items()} for n, p in others.items()}
+    assert any(state.values())
+    run.train_step()
+    assert [n for n, p in others.items() if not torch.equal(before[n], p)] == []
+    for n, p in others.items():
+        assert p.grad is None
+        assert all(torch.equal(state[n][k], v) for k, v in run.optimizer.state.get(p, {}).items())
+    assert any(not torch.equal(before[n], p) for n, p in names.items() if n not in others)
+
+
+def test_gradient_is_clipped_to_a_global_norm(tmp_path, monkeypatch):
+    norms = []
+    run = Run(config(tmp_path, clip=0.05), tmp_path)
+    real = run.optimizer.step
+
+    def step():
+        gradients = [p.grad for g in run.optimizer.param_groups for p in g["params"] if p.grad is not None]
+        norms.append(torch.cat([g.flatten() for g in gradients]).norm().item())
+        real()
+
+    monkeypatch.setattr(run.optimizer, "step", step)
+    for _ in range(3):
+        run.train_step()
+    assert norms == pytest.approx([0.05] * 3, rel=1e-3)
+
+
+def test_losses_fall(tmp_path):
+    """Forty steps on one task at a high rate: the mean loss of the last ten is below that of the first ten."""
+    run = Run(config(tmp_path, tasks=("cola",), steps=40, learning_rate=1e-3, batch_size=16), tmp_path)
+    for _ in range(40):
+        run.train_step()
+    run.read_losses()
+    assert np.mean(run.losses[-10:]) < np.mean(run.losses[:10]) - 0.01
+
+
+def test_bf16(tmp_path):
+    """Under autocast the weights stay float32, the run learns, and its record says so; float32 works right after."""
+    record, found = trained(tmp_path / "bf16", precision="bf16")
+    assert record["precision"] == "bf16"
+    assert all(tensor.dtype == torch.float32 for tensor in found.values())
+    plain, other = trained(tmp_path / "float32")
+    assert plain["precision"] == "float32"
+    assert any(not torch.equal(found[name], other[name]) for name in found)
+    assert all((found[name] - other[name]).abs().max() < 5e-3 for name in found)
+    assert precision_of(config(precision="auto")) in ("float32", "bf16")
+
+
+def test_released_optimiser_in_a_run(tmp_path):
+    run = Run(config(tmp_path, recipe="released"), tmp_path)
+    assert isinstance(run.optimizer.optimizer, ReleasedAdam)
+
+
+def test_refused_before_anything_is_trained(tmp_path):
+    positions = load_config("tiny").max_position_embeddings
+    with pytest.raises(ValueError, match=f"max_length {positions + 1} is over the {positions} of backbone 'tiny'"):
+        Run(config(tmp_path, max_length=positions + 1), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------- evaluation, records
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    run = Run(config(folder, tasks=("mnli", "stsb", "cola")), folder)
+    for _ in range(3):
+        run.train_step()
+    return run
+
+
+def test_evaluation_equals_a_plain_loop(evaluated):
+    """One row at a time, in the data's order, without padding: the same logits to rounding, the same scores."""
+    scores = evaluate(evaluated.model, evaluated.dev_data)
+    assert set(scores["mnli"]) == {"accuracy", "accuracy_mm"}
+    evaluated.model.eval()
+    for name, splits in evaluated.dev_data.items():
+        for split, data in splits.items():
+            with torch.no_grad():
+                rows = [evaluated.model(task=name, **data.batch([i])).logits[0].numpy() for i in range(len(data))]
+            np.testing.assert_allclose(predict(evaluated.model, name, data), np.array(rows), atol=1e-5)
+            task = TASKS[name]
+            plain = score(
+                task, data.labels * (5 if name == "stsb" else 1), np.array(rows) * (5 if name == "stsb" else 1)
+            )
+            for metric, value in plain.items():
+                key = metric + ("_mm" if split.endswith("mismatched") else "")
+                assert scores[name][key] == pytest.approx(value, abs=0.02)
+    evaluated.model.train()
+
+
+def test_evaluation_does_not_depend_on_the_order_of_rows(evaluated):
+    data = evaluated.dev_data["cola"]["validation"]
+    order = np.random.default_rng(0).permutation(len(data))
+    lengths = data.lengths[order]
+    shuffled = replace(
+        data,
+        input_ids=np.concatenate([data.input_ids[data.offsets[i] : data.offsets[i + 1]] for i in order]),
+        token_type_ids=np.concatenate([data.token_type_ids[data.offsets[i] : data.offsets[i + 1]] for i in order]),
+        offsets=np.r_[0, np.cumsum(lengths)],
+        labels=data.labels[order],
+    )
+    one, other = (evaluate(evaluated.model, {"cola": {"validation": d}})["cola"] for d in (data, shuffled))
+    assert one == pytest.approx(other)
+    np.testing.assert_allclose(
+        predict(evaluated.model, "cola", data)[order], predict(evaluated.model, "cola", shuffled), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("training_mode", [True, False])
+def test_evaluation_restores_training_mode(evaluated, training_mode):
+    evaluated.model.train(training_mode)
+    evaluate(evaluated.model, {"cola": evaluated.dev_data["cola"]}, accelerator=Accelerator())
+    assert all(m.training == training_mode for m in evaluated.model.modules())
+    with pytest.raises(ValueError, match="unknown task of this model 'rte'"):
+        predict(evaluated.model, "rte", evaluated.dev_data["cola"]["validation"])
+    assert evaluated.model.training == training_mode
+    evaluated.model.train()
+
+
+def test_best_and_last(tmp_path, monkeypatch):
+    """Dev averages 50, 70, 60, 65: the best is the second, kept beside the last, and reported with its step."""
+    averages = iter([50.0, 70.0, 60.0, 65.0])
+    monkeypatch.setattr(training, "dev_average", lambda scores: next(averages))
+    seen = {}
+    settings = config(tmp_path, keep="best", evaluate_every=3)
+
+    def on_step(run):
+        if run.step == 6:
+            seen.update({n: t.clone() for n, t in run.model.state_dict().items()})
+
+    record = train(settings, on_step=on_step)
+    assert [point["step"] for point in record["history"]] == [3, 6, 9, 12]
+    assert (record["results"]["best"]["step"], record["results"]["last"]["step"]) == (6, 12)
+    assert record["results"]["best"]["dev_average"] == 70
+    assert_same_bits(weights(tmp_path, "best"), seen)
+    loaded = MultiTaskModel.from_pretrained(tmp_path / "best")
+    assert_same_bits(dict(loaded.state_dict()), seen)
+    assert any(not torch.equal(weights(tmp_path)[name], seen[name]) for name in seen)
+
+
+def test_keep_nothing(tmp_path):
+    train(config(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_history(tmp_path):
+    """Each point's loss is the mean by task over the steps since the last point."""
+    runs = []
+    record = train(config(tmp_path, evaluate_every=5), on_step=runs.append)
+    run = runs[-1]
+    assert [point["step"] for point in record["history"]] == [5, 10, 12]
+    for point, (first, last) in zip(record["history"], ((0, 5), (5, 10), (10, 12)), strict=True):
+        tasks, losses = run.plan.tasks[first:last], run.losses[first:last]
+        own = {t: [x for x, name in zip(losses, tasks, strict=True) if name == t] for t in set(tasks)}
+        assert point["loss"] == pytest.approx({t: sum(values) / len(values) for t, values in own.items()})
+        firsts = [point["scores"][t][TASKS[t].metrics[0]] for t in TINY["tasks"]]
+        assert point["dev_average"] == pytest.approx(sum(firsts) / 3)
+        assert point["glue_average"] is None
+
+
+def test_record_has_no_path_of_the_machine(tmp_path, without_dropout):
+    record = train(config(tmp_path / "own-folder", backbone=without_dropout, tasks=("rte",), steps=2, keep="last"))
+    text = (tmp_path / "own-folder" / "record.json").read_text()
+    assert record == json.loads(text)
+    for trace in (str(tmp_path), "somewhere-else", os.getcwd(), sys.prefix, os.uname().nodename, "own-folder"):
+        assert trace not in text, trace
+    assert record["config"]["backbone"] == "own-backbone"
+    assert "folder" not in record["config"]
+    frame = load_records(tmp_path)
+    assert frame["method"].tolist() == ["pals-204"]
+    assert frame["last dev average"].tolist() == [record["results"]["last"]["dev_average"]]
+
+
+def test_record(tmp_path):
+    settings = config(tmp_path)
+    record = train(settings)
+    assert (record["key"], record["status"]) == (settings.key, "finished")
+    assert (record["method"]["size"], record["method"]["heads"]) == (24, 12)
+    assert record["counts"]["per_task"] == 2 * 48 * 24 + 2 * 3 * 24**2  # 2ds + L 3s²
+    assert record["counts"]["added"] == 3 * record["counts"]["per_task"]
+    assert record["data"]["train"] == {"rte": 64, "cola": 220, "stsb": 148}
+    assert record["data"]["dev"]["rte"] == {"validation": 120}
+    assert sum(record["sampling"]["drawn"].values()) == 12
+    assert record["sampling"]["expected"] == pytest.approx(dict.fromkeys(TINY["tasks"], 4.0))
+    assert set(record["seconds"]) == {"train", "evaluate", "total"}
+    assert record["seconds"]["total"] > 0
+    assert record["tokens_per_second"] > 0
+    assert record["recipe"]["dropout"] == "throughout"
+
+
+# ---------------------------------------------------------------------------------------------- progress, command line
+
+
+def test_progress_has_the_loss_by_task(tmp_path, capsys):
+    train(config(tmp_path, steps=45, evaluate_every=7, checkpoint_every=4, progress=True))
+    shown = capsys.readouterr().err
+    last = shown.replace("\n", "\r").split("\r")
+    line = next(part for part in reversed(last) if "45/45" in part)
+    assert "pals-204 (s=24)" in line
+    for task in TINY["tasks"]:  # whatever evaluations and checkpoints came in between
+        assert f"{task} 0." in line or f"{task} 1." in line, line
+    assert "it/s" in line or "s/it" in line
+    assert "step 7: dev average " in shown
+
+
+def test_no_progress(tmp_path, capsys):
+    train(config(tmp_path))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"stepz": 3}', "unknown parameter 'stepz': did you mean 'steps'?"),
+        ('{"steps": }', "not JSON: Expecting value: line 1 column 11"),
+        ("[]", "not an object of parameters but a list"),
+        ('{"steps": "3"}', "steps must be an integer of at least 1, not '3'"),
+        ('{"backbone": "/nowhere/bert", "size": 24}', "could not load the configuration of backbone '/nowhere/bert'"),
+        ('{"backbone": "tiny", "size": 24, "data": "/nowhere/glue"}', "no data folder or file '/nowhere/glue'"),
+        ('{"recipe_options": null}', "recipe_options must be a dict"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_command_line_errors(tmp_path, monkeypatch, capsys, content, message):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
+    if content is not None:
+        (tmp_path / "run.json").write_text(content)
+    assert training.main([str(tmp_path / "run.json")]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("palslib.training: ")
+    assert message in err
+
+
+def test_command_line_without_a_file(capsys):
+    assert training.main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m palslib.training.loop CONFIG.json\n"
+
+
+def test_command_line_nan(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(asdict(config(tmp_path / "run", tasks=("rte",), steps=2))))
+    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
+    assert training.main([str(path)]) == 1
+    error = "palslib.training: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n"
+    assert capsys.readouterr().err == error

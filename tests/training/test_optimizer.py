@@ -1,0 +1,186 @@
+"""The released optimiser against a scalar written by hand, and against torch's AdamW with every quirk off."""
+
+import math
+
+import pytest
+import torch
+
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.plan.recipes import get_recipe, rate_factor
+from palslib.training.optimizer import ReleasedAdam, make_optimizer
+
+GRADIENTS = [[3.0, -4.0], [0.1, 0.2], [-2.0, 0.5], [0.0, 0.0], [10.0, -0.01]]  # norms 5, 0.22, 2.06, 0, 10
+
+
+def by_hand(start, gradients, bias_correction, clip, rate_factor=lambda t: 1.0, lr=0.1, decay=0.01, eps=1e-6):
+    """One number a place, in double precision, from the definition of Adam."""
+    p, m, v = list(start), [0.0] * len(start), [0.0] * len(start)
+    for t, gradient in enumerate(gradients):
+        norm = math.sqrt(sum(g * g for g in gradient))
+        scale = min(1.0, clip / (norm + 1e-6)) if clip else 1.0
+        for i, g in enumerate(gradient):
+            m[i] = 0.9 * m[i] + 0.1 * g * scale
+            v[i] = 0.999 * v[i] + 0.001 * (g * scale) ** 2
+            first, second = (
+                (m[i] / (1 - 0.9 ** (t + 1)), v[i] / (1 - 0.999 ** (t + 1))) if bias_correction else (m[i], v[i])
+            )
+            p[i] -= lr * rate_factor(t) * (first / (math.sqrt(second) + eps) + decay * p[i])
+    return p
+
+
+def updated(optimizer, p, gradients):
+    for gradient in gradients:
+        p.grad = torch.tensor(gradient, dtype=p.dtype)
+        optimizer.step()
+    return p.tolist()
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+@pytest.mark.parametrize("clip", [1.0, 0.25, None])
+def test_against_a_scalar_by_hand(bias_correction, clip):
+    p = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    optimizer = ReleasedAdam([p], lr=0.1, bias_correction=bias_correction, clip_each=clip)
+    expected = by_hand([1.0, -2.0], GRADIENTS, bias_correction, clip)
+    assert updated(optimizer, p, GRADIENTS) == pytest.approx(expected, rel=1e-12)
+
+
+def test_first_update_without_bias_correction():
+    """g = 1: m = 0.1, v = 0.001, so the step is 0.1 / √0.001 = 3.16 rates, where Adam's own first step is 1 rate."""
+    steps = {}
+    for correction in (True, False):
+        p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        optimizer = ReleasedAdam([p], lr=1.0, eps=0.0, weight_decay=0.0, bias_correction=correction, clip_each=None)
+        steps[correction] = -updated(optimizer, p, [[1.0]])[0]
+    assert steps == pytest.approx({True: 1.0, False: 0.1 / math.sqrt(0.001)})
+
+
+def test_each_tensor_is_clipped_by_itself():
+    """Gradients (3, 4) and (0.3, 0.4): norms 5 and 0.5; the first becomes (0.6, 0.8), the second stays. One global
+    norm, 5.02, would have shrunk both alike."""
+    tensors = [torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    optimizer = ReleasedAdam(tensors, lr=0.1, clip_each=1.0)
+    for p, gradient in zip(tensors, ([3.0, 4.0], [0.3, 0.4]), strict=True):
+        p.grad = torch.tensor(gradient, dtype=torch.float64)
+    optimizer.step()
+    first, second = (10 * optimizer.state[p]["m"] for p in tensors)
+    assert first.tolist() == pytest.approx([0.6, 0.8], rel=1e-6)
+    assert second.tolist() == pytest.approx([0.3, 0.4], rel=1e-12)
+    assert tensors[0].grad.tolist() == [3.0, 4.0]  # the gradients themselves are left alone
+
+
+def test_equals_adamw_without_quirks():
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(5, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [
+        ReleasedAdam(models[0].parameters(), 0.01, eps=1e-8, bias_correction=True, clip_each=None),
+        torch.optim.AdamW(models[1].parameters(), 0.01, eps=1e-8, weight_decay=0.01),
+    ]
+    for _ in range(20):
+        x = torch.randn(7, 5)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_own_counters():
+    """Ledger D12: a tensor without a gradient is left alone and its schedule waits; its rate follows its own count."""
+    busy, rare = (torch.ones(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    optimizer = ReleasedAdam([busy, rare], lr=0.1, rate_factor=lambda t: (t + 1) / 10, weight_decay=0.0, clip_each=None)
+    for step in range(4):
+        busy.grad = torch.ones(1, dtype=torch.float64)
+        rare.grad = torch.ones(1, dtype=torch.float64) if step == 3 else None
+        optimizer.step()
+        assert (rare.item() == 1.0) == (step < 3)
+    assert (optimizer.state[busy]["updates"], optimizer.state[rare]["updates"]) == (4, 1)
+    hand = by_hand([1.0], [[1.0]] * 4, False, None, lambda t: (t + 1) / 10, decay=0.0)
+    assert busy.tolist() == pytest.approx(hand)
+    hand = by_hand([1.0], [[1.0]], False, None, lambda t: (t + 1) / 10, decay=0.0)
+    assert rare.tolist() == pytest.approx(hand)  # at its fourth step still the first of its warm-up
+
+
+def test_zero_gradients_drift():
+    """Ledger D12: with gradients of zero instead of none a tensor goes on by momentum, and decays."""
+    p = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    optimizer = ReleasedAdam([p], lr=0.1, weight_decay=0.01)
+    updated(optimizer, p, [[1.0]])
+    before = p.item()
+    updated(optimizer, p, [[0.0]])
+    assert p.item() == pytest.approx(by_hand([1.0], [[1.0], [0.0]], False, 1.0)[0])
+    assert p.item() < before - 0.1  # further down, though nothing pulls
+
+
+def test_saved_and_loaded(tmp_path):
+    """Three updates, saved, loaded into another, two more: the same bits as five in a row."""
+    values = []
+    for interrupted in (False, True):
+        p = torch.tensor([1.0, -2.0], requires_grad=True)
+        optimizer = ReleasedAdam([p], lr=0.1, rate_factor=lambda t: 1 / (t + 1))
+        updated(optimizer, p, GRADIENTS[:3])
+        if interrupted:
+            torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+            optimizer = ReleasedAdam([p], lr=0.7, rate_factor=lambda t: 1 / (t + 1))
+            optimizer.load_state_dict(torch.load(tmp_path / "state.pt"))
+            assert optimizer.state[p]["updates"] == 3
+        values.append(updated(optimizer, p, GRADIENTS[3:]))
+    assert values[0] == values[1]
+
+
+# ------------------------------------------------------------------------------------------- the optimiser of a recipe
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MultiTaskModel.from_backbone("tiny", "lhuc", ("rte", "cola"))
+
+
+def made(model, **options):
+    config = RunConfig(method="lhuc", backbone="tiny", steps=100)
+    return make_optimizer(model, config, get_recipe("paper", **options))
+
+
+def test_paper_is_adamw(model):
+    optimizer = made(model)
+    assert type(optimizer) is torch.optim.AdamW
+    assert optimizer.defaults["eps"] == 1e-8
+    assert made(model, epsilon=1e-6).defaults["eps"] == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "bias_correction", "clip_each", "own_counter"),
+    [
+        ({"bias_correction": False}, False, None, False),
+        ({"clip": "each tensor"}, True, 1.0, False),
+        ({"step_counter": "per tensor"}, True, None, True),
+    ],
+)
+def test_each_quirk_alone(model, options, bias_correction, clip_each, own_counter):
+    optimizer = made(model, **options)
+    assert type(optimizer) is ReleasedAdam
+    assert (optimizer.bias_correction, optimizer.clip_each) == (bias_correction, clip_each)
+    assert (optimizer.rate_factor is not None) == own_counter
+    if own_counter:
+        assert [optimizer.rate_factor(t) for t in (0, 9, 55)] == [rate_factor(t, 100, 0.1) for t in (0, 9, 55)]
+
+
+def test_released(model):
+    optimizer = make_optimizer(model, RunConfig(method="lhuc", backbone="tiny", steps=100), get_recipe("released"))
+    assert (optimizer.bias_correction, optimizer.clip_each, optimizer.defaults["eps"]) == (False, 1.0, 1e-6)
+    assert [optimizer.rate_factor(t) for t in (0, 5, 10)] == pytest.approx([0.0, 0.5, 0.9])
+
+
+def test_weight_decay_of_lhuc(model):
+    """Ledger D15: 2 tasks of 2 layers have 4 scale vectors, decayed only as released; biases and norms never."""
+    scales = {id(p) for task in model.adaptations.values() for p in task.parameters()}
+    assert len(scales) == 4
+    for decay_lhuc in (False, True):
+        decayed, rest = made(model, decay_lhuc=decay_lhuc).param_groups
+        assert (decayed["weight_decay"], rest["weight_decay"]) == (0.01, 0.0)
+        assert scales <= {id(p) for p in (decayed if decay_lhuc else rest)["params"]}
+        assert all(p.ndim > 1 or id(p) in scales for p in decayed["params"])
+        assert all(p.ndim == 1 for p in rest["params"])
+        assert len(decayed["params"]) + len(rest["params"]) == len(list(model.parameters()))

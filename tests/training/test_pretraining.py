@@ -1,0 +1,259 @@
+"""Further pre-training: which pieces are chosen and what becomes of them, the loss at them alone, whole folders."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.bert.minbert import MinBert
+from palslib.data.tokens import some_rows, tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.training import pretraining
+from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, predict_chosen
+from palslib.training.pretraining import main, pretrain
+
+TINY = RunConfig(
+    backbone="tiny",
+    tasks=("cola", "sts"),  # one text, and two that are encoded apart
+    steps=6,
+    batch_size=8,
+    max_length=24,
+    learning_rate=3e-3,
+    precision="float32",
+    progress=False,
+)
+CPU = torch.device("cpu")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("tiny")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run without interruption, and its folder."""
+    folder = tmp_path_factory.mktemp("whole") / "backbone"
+    return pretrain(replace(TINY, folder=str(folder))), folder
+
+
+def within(count, n, p):
+    """Whether a count of n draws of probability p is within four standard deviations of what is expected."""
+    return abs(count - n * p) <= 4 * math.sqrt(n * p * (1 - p))
+
+
+# -------------------------------------------------------------------------------------------------------------- masking
+
+
+def test_rates(tokenizer):
+    """Of 400,000 pieces 15 % are chosen; of those 80 % are masked, 10 % random (of 30,522, one in 30,522 the same)."""
+    ids = torch.randint(1000, 30_000, (4_000, 100), generator=torch.Generator().manual_seed(1))
+    seen, chosen = mask(ids, tokenizer, seed=0)
+    n = int(chosen.sum())
+    assert within(n, ids.numel(), 0.15)
+    assert torch.equal(seen[~chosen], ids[~chosen])
+    masked = int((seen == tokenizer.mask_token_id)[chosen].sum())
+    same = int((seen == ids)[chosen].sum())
+    assert within(masked, n, 0.8) and within(same, n, 0.1) and within(n - masked - same, n, 0.1)
+    random = seen[chosen & (seen != ids) & (seen != tokenizer.mask_token_id)]
+    assert within(int((random < 15_261).sum()), len(random), 0.5)  # from the whole vocabulary, evenly
+    by_column = chosen.float().mean(0)
+    assert ((by_column - 0.15).abs() < 5 * math.sqrt(0.15 * 0.85 / 4_000)).all()
+
+
+def test_special_pieces_are_never_chosen(tokenizer):
+    special = torch.tensor(tokenizer.all_special_ids)
+    ids = torch.cat([special.repeat(2_000), torch.full((1_000,), 2_003)])[None]
+    assert {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id} <= set(special.tolist())
+    seen, chosen = mask(ids, tokenizer, seed=0)
+    assert torch.equal(seen[0, :-1_000], ids[0, :-1_000]) and not chosen[0, :-1_000].any()
+    assert chosen[0, -1_000:].any()
+
+
+def test_masks_are_a_function_of_the_seed(tokenizer):
+    ids = torch.arange(1_000, 2_000).reshape(10, 100)
+    state = torch.random.get_rng_state()
+    one, again, other = (mask(ids, tokenizer, seed) for seed in (3, 3, 4))
+    assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
+    assert not torch.equal(one[1], other[1])
+    assert torch.equal(torch.random.get_rng_state(), state)  # nothing else is drawn from
+
+
+def test_loss_at_the_chosen_places_alone(tokenizer):
+    """Equal to the model's own loss with labels of -100 everywhere else."""
+    model = masked_language_model("tiny")
+    batch = tokenise_task("rte", tokenizer, "synthetic", "train", 32).batch(range(8))
+    logits, labels = predict_chosen(model, batch, tokenizer, 5, CPU)
+    seen, chosen = mask(batch["input_ids"], tokenizer, 5)
+    inputs = {k: batch[k] for k in ("attention_mask", "token_type_ids")}
+    plain = model(input_ids=seen, labels=batch["input_ids"].where(chosen, -100), **inputs)
+    torch.testing.assert_close(cross_entropy(logits, labels), plain.loss)
+    torch.testing.assert_close(logits, plain.logits[chosen])
+
+
+def test_measured_by_a_plain_loop(tokenizer):
+    """Of 100 rows in batches of 64, the mean over chosen pieces, not over batches."""
+    model = masked_language_model("tiny").eval()
+    rows = some_rows(tokenise_task("cola", tokenizer, "synthetic", "train", 24), 100)
+    found = measure(model, {"cola": rows}, tokenizer, TINY, CPU)
+    assert model.training
+    again = measure(model, {"cola": rows}, tokenizer, TINY, CPU)
+    losses, right = [], []
+    model.eval()
+    for i in (0, 64):
+        seed = pretraining.number_from(TINY.seed, "cola", i)
+        with torch.no_grad():
+            batch = rows.batch(range(i, min(i + 64, 100)))
+            logits, labels = predict_chosen(model, batch, tokenizer, seed, CPU)
+        losses += [cross_entropy(row[None], label[None]).item() for row, label in zip(logits, labels, strict=True)]
+        right += (logits.argmax(-1) == labels).tolist()
+    mean = sum(losses) / len(losses)
+    expected = {"accuracy": 100 * sum(right) / len(right), "loss": mean, "perplexity": math.exp(mean)}
+    assert found == pytest.approx(expected | {"pieces": len(losses)}, rel=1e-4)
+    assert again == found
+
+
+# ------------------------------------------------------------------------------------------------------------ the model
+
+
+def test_the_decoder_is_tied_and_the_head_is_new():
+    """MiniLM's package has no head: its transform is drawn from the seed, its decoder is the word embeddings."""
+    models = [masked_language_model("tiny", seed) for seed in (0, 0, 1)]
+    for model in models:
+        assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    dense = [model.cls.predictions.transform.dense.weight for model in models]
+    assert torch.equal(dense[0], dense[1]) and not torch.equal(dense[0], dense[2])
+
+
+def test_another_architecture_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    with pytest.raises(ValueError, match="is a roberta; further pre-training takes a BERT"):
+        masked_language_model(str(tmp_path))
+
+
+# ----------------------------------------------------------------------------------------------------------- the folder
+
+
+def test_the_folder_is_a_backbone(whole):
+    """As Hugging Face's BERT and as ours: weights moved by training, but for the pooler, which is not used."""
+    _, folder = whole
+    start, kept = load_encoder("tiny").state_dict(), load_file(folder / "model.safetensors")
+    plain, ours = load_encoder(str(folder)).state_dict(), load_encoder(f"minbert:{folder}")
+    assert isinstance(ours, MinBert)
+    assert plain.keys() == kept.keys() == ours.state_dict().keys()
+    for name, tensor in kept.items():
+        assert torch.equal(plain[name], tensor) and torch.equal(ours.state_dict()[name], tensor)
+    same = {name for name in start if torch.equal(start[name], kept[name])}
+    assert same == {"pooler.dense.weight", "pooler.dense.bias"}
+    assert load_tokenizer(str(folder)).mask_token_id == load_tokenizer("tiny").mask_token_id
+    assert RunConfig(backbone=str(folder)).resolved_method().size > 1
+    MultiTaskModel.from_backbone(str(folder), "pals-204", ("rte",), size=24)
+
+
+def test_going_on_from_the_folder(whole, tmp_path):
+    """The head comes along: a further run begins where this one ended, on the same dev texts."""
+    record, folder = whole
+    further = pretrain(replace(TINY, backbone=str(folder), steps=1, folder=str(tmp_path / "further")))
+    assert further["before"] == pytest.approx(record["after"], rel=1e-5)
+    head = masked_language_model(str(folder)).cls.state_dict()
+    assert all(torch.equal(head[k], v) for k, v in load_file(folder / HEAD).items())
+
+
+def test_record(whole):
+    record, folder = whole
+    assert record == json.loads((folder / "record.json").read_text()) == pretrain(replace(TINY, folder=str(folder)))
+    assert len(record["losses"]) == TINY.steps and record["before"]["pieces"] == record["after"]["pieces"] > 100
+    assert str(folder.parent) not in json.dumps(record)
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["backbone"]
+
+
+@pytest.mark.parametrize(("stop", "every"), [(2, 0), (4, 2)])
+def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every):
+    settings = replace(TINY, folder=str(tmp_path / "backbone"), checkpoint_every=every)
+    assert pretrain(settings, on_step=lambda step: step != stop)["step"] == stop
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backbone.checkpoint"]
+    seen = []
+    record = pretrain(settings, on_step=seen.append)
+    assert seen == list(range(stop + 1, 7))
+    assert {k: v for k, v in record.items() if k != "environment"} == {
+        k: v for k, v in whole[0].items() if k != "environment"
+    }
+    for name in ("model.safetensors", HEAD):
+        one, other = load_file(tmp_path / "backbone" / name), load_file(whole[1] / name)
+        assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_killed_while_writing_the_folder(whole, tmp_path, monkeypatch):
+    """What is half-written has another name, and the next call writes all of it."""
+    settings = replace(TINY, folder=str(tmp_path / "backbone"), steps=2, checkpoint_every=1)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "replace_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(settings)
+    assert not (tmp_path / "backbone").exists()
+    assert len(pretrain(settings)["losses"]) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backbone"]
+
+
+def test_it_learns_a_tiny_corpus(tmp_path):
+    """60 steps on synthetic sentences: masked pieces become far more likely, also in the dev sentences."""
+    settings = replace(TINY, tasks=("cola",), steps=60, batch_size=32, folder=str(tmp_path / "backbone"))
+    record = pretrain(settings)
+    assert record["after"]["loss"] < record["before"]["loss"] - 2
+    assert record["after"]["accuracy"] > record["before"]["accuracy"] + 5
+    assert sum(record["losses"][-10:]) < sum(record["losses"][:10]) - 20
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_folder_of_something_else_is_left_alone(whole, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    for folder in (whole[1], tmp_path / "notes"):
+        with pytest.raises(ValueError, match="holds something else; choose another folder"):
+            pretrain(replace(TINY, steps=7, folder=str(folder)))
+    assert (tmp_path / "notes" / "a.txt").read_text() == "mine"
+
+
+def test_a_checkpoint_of_another_config_is_refused(tmp_path):
+    settings = replace(TINY, folder=str(tmp_path / "backbone"))
+    pretrain(settings, on_step=lambda step: False)
+    with pytest.raises(ValueError, match=r"backbone\.checkpoint is of another config"):
+        pretrain(replace(settings, seed=1))
+
+
+def test_texts_longer_than_the_positions_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="max_length 200 is over the 128 of backbone 'tiny'"):
+        pretrain(replace(TINY, max_length=200, folder=str(tmp_path / "backbone")))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, "cross_entropy", lambda *args, **kwargs: torch.tensor(math.nan))
+    with pytest.raises(FloatingPointError, match="the loss is nan at step 0, task "):
+        pretrain(replace(TINY, folder=str(tmp_path / "backbone")))
+
+
+def test_command_line(tmp_path, capsys):
+    settings = asdict(replace(TINY, steps=1, tasks=("cola",), folder=str(tmp_path / "backbone")))
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert main([str(tmp_path / "config.json")]) == 0
+    line = json.loads(capsys.readouterr().out)
+    record = json.loads((tmp_path / "backbone" / "record.json").read_text())
+    assert line == {k: record[k] for k in ("key", "before", "after")}
+    assert main([]) == 2
+    (tmp_path / "config.json").write_text('{"step": 1}')
+    assert main([str(tmp_path / "config.json")]) == 1
+    assert "step" in capsys.readouterr().err

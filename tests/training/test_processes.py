@@ -1,0 +1,228 @@
+"""One process or two train the same model; parts of a batch and recomputed activations leave gradients equal."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.data.tokens import tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.training.evaluation import predict
+from palslib.training.loop import Run, main, train
+from palslib.training.processes import make_accelerator, start_the_others
+
+TINY = {"size": 24, "tasks": ("rte", "cola", "stsb"), "schedule": "round-robin", "steps": 8, "batch_size": 8}
+TINY |= {"max_length": 32, "precision": "float32", "progress": False, "keep": "last", "learning_rate": 1e-3}
+MEMORY = {"schedule": "sequential", "memory": 8, "tasks": ("cola", "rte"), "steps": 6}
+RELEASED = {"recipe": "released", "method": "houlsby-64", "method_options": {"freeze": "backbone"}}
+RELEASED |= {"recipe_options": {"round_robin_advances": True}, "learning_rate": 1e-2}
+TRAIN_ALL = """
+import json, sys
+from palslib.plan.config import RunConfig
+from palslib.training.loop import train
+
+for values, stop in json.loads(sys.argv[1]):
+    train(RunConfig(**values), on_step=lambda run: run.step != stop)
+"""
+"""A script: trains one run after the other, each up to a step."""
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def without_dropout(tmp_path_factory):
+    """A tiny backbone in a folder, with its tokenizer; its configuration has no dropout."""
+    folder = tmp_path_factory.mktemp("backbone")
+    encoder = load_encoder("tiny")
+    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.0
+    encoder.save_pretrained(folder)
+    load_tokenizer("tiny").save_pretrained(folder)
+    return str(folder)
+
+
+def launch(*arguments, several=False):
+    """`accelerate launch` of two processes on CPUs: as it is (`several` False), or told to start both by itself."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
+    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--multi_gpu", "--main_process_port", "0"] * several
+    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, without_dropout):
+    """Configs by name; `command` was trained by two processes from the terminal, the others in one more launch."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def config(name, **options):
+        return RunConfig(**(TINY | {"backbone": without_dropout} | options), folder=str(folder / name))
+
+    configs = {"command": config("command", evaluate_every=4, checkpoint_every=3, progress=True)}
+    configs |= {"two, one": config("two-one"), "one, two": config("one-two")}
+    configs |= {"memory": config("memory", **MEMORY), "released": config("released", **RELEASED)}
+    (folder / "config.json").write_text(json.dumps(asdict(configs["command"])))
+    done = launch("-m", "palslib.training.loop", str(folder / "config.json"))
+    assert done.returncode == 0, done.stderr
+
+    assert train(configs["one, two"], on_step=lambda run: run.step != 5)["status"] == "stopped"
+    (folder / "train_all.py").write_text(TRAIN_ALL)
+    stops = {"two, one": 5, "one, two": None, "memory": None, "released": None}
+    jobs = [(asdict(configs[name]), stop) for name, stop in stops.items()]
+    together = launch(str(folder / "train_all.py"), json.dumps(jobs), several=True)
+    assert together.returncode == 0, together.stderr
+    assert not (folder / "two-one" / "record.json").exists()
+    return configs, done
+
+
+def logits(config, model):
+    """A model's outputs on the first dev split of every task."""
+    tokenizer = load_tokenizer(config.backbone)
+    splits = {name: task.evaluation[0] for name, task in model.tasks.items()}
+    data = {name: tokenise_task(name, tokenizer, "synthetic", split, 32) for name, split in splits.items()}
+    return {name: torch.from_numpy(predict(model, name, rows)) for name, rows in data.items()}
+
+
+def check_same_outcome(tmp_path, config):
+    """A run in this process, from the first step to the last, ends with the same outputs and losses."""
+    alone = RunConfig(**(asdict(config) | {"folder": str(tmp_path), "progress": False}))
+    expected, found = train(alone), train(config)
+    assert (expected["processes"], expected["key"]) == (1, found["key"])
+    start = MultiTaskModel.from_backbone(config.backbone, config.resolved_method(), config.tasks, config.seed)
+    ends = [MultiTaskModel.from_pretrained(f"{c.folder}/last") for c in (alone, config)]
+    before, one, two = (logits(config, model) for model in (start.eval(), *ends))
+    for name, values in one.items():
+        torch.testing.assert_close(two[name], values, rtol=0, atol=1e-4)
+        assert (values - before[name]).abs().max() > 1e-2  # else the comparison says nothing
+    for one, other in zip(expected["history"], found["history"], strict=True):
+        assert one["step"] == other["step"]
+        assert other["loss"] == pytest.approx(one["loss"], abs=1e-4)
+    return expected, found
+
+
+def test_two_processes_from_the_terminal(tmp_path, runs):
+    """Same batches and outputs; one record, one line of output, one progress bar, and nothing left beside them."""
+    configs, done = runs
+    expected, found = check_same_outcome(tmp_path, configs["command"])
+    assert found["processes"] == 2
+    assert found["sampling"] == expected["sampling"] and found["data"] == expected["data"]
+    assert list(found) == list(expected)
+    line = {"key": found["key"], "dev_average": found["results"]["last"]["dev_average"]}
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [line]
+    assert done.stderr.count(" 0/8 ") == 1  # every bar begins with that
+    assert [done.stderr.count(f"step {step}: dev average") for step in (4, 8)] == [1, 1]
+    assert sorted(os.listdir(configs["command"].folder)) == ["last", "record.json"]
+
+
+@pytest.mark.parametrize(("name", "processes"), [("one, two", 2), ("two, one", 1)])
+def test_a_stopped_run_goes_on_in_another_number_of_processes(tmp_path, runs, name, processes):
+    _, found = check_same_outcome(tmp_path, runs[0][name])
+    assert found["processes"] == processes
+
+
+def test_memory_in_two_processes(tmp_path, runs):
+    """Gradient Episodic Memory compares and projects what one process would: the same gradients at the same steps."""
+    expected, found = check_same_outcome(tmp_path, runs[0]["memory"])
+    assert found["memory"] == expected["memory"] and found["memory"]["checked"] == 3
+
+
+def test_the_released_recipe_in_two_processes(tmp_path, runs):
+    """Tasks that rest drift there: their gradients are zeros, which processes do not exchange."""
+    check_same_outcome(tmp_path, runs[0]["released"])
+
+
+def test_one_process_in_place_of_two_is_refused(tmp_path):
+    """Without --multi_gpu, accelerate starts one process on CPUs, and says nothing; a script cannot mend that."""
+    (tmp_path / "train_all.py").write_text(TRAIN_ALL)
+    jobs = [(asdict(RunConfig(**TINY, folder=str(tmp_path / "run"))), None)]
+    done = launch(str(tmp_path / "train_all.py"), json.dumps(jobs))
+    assert done.returncode == 1 and not done.stdout and not (tmp_path / "run").exists()
+    assert "started one; with --multi_gpu, which takes a GPU for each or CPUs alone, it starts all" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "processes"),
+    [
+        ("python3 /bin/accelerate launch --num_processes 3 -m palslib.training.loop two.json", "3"),
+        ("python3 -m accelerate.commands.launch --cpu --num-processes=2 -m palslib.training.loop --num_processes", "2"),
+        ("python3 /bin/accelerate-launch --num_processes 2 --num_machines 2 -m palslib.training.loop two.json", None),
+        ("python3 /bin/accelerate launch -m palslib.training.loop two.json", None),
+        ("bash", None),
+    ],
+)
+def test_how_many_the_launcher_was_to_start(monkeypatch, tmp_path, words, processes):
+    """As its command line says, or nothing is started: the run is then refused."""
+    (tmp_path / "cmdline").write_text(words.replace(" ", "\0") + "\0")
+    monkeypatch.setattr("palslib.training.processes.Path", lambda _: tmp_path / "cmdline")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION"):
+        monkeypatch.setenv(name, "no")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    calls = []
+    monkeypatch.setattr(os, "execv", lambda path, call: calls.append(call))
+    start_the_others("palslib.training", ["two.json"])
+    assert [call[call.index("--nproc_per_node") + 1 :] for call in calls] == [
+        [processes, "-m", "palslib.training.loop", "two.json"] for _ in range(processes is not None)
+    ]
+
+
+@pytest.mark.parametrize("variables", [("MASTER_ADDR",), ("ACCELERATE_MIXED_PRECISION",), ()])
+def test_one_process_that_was_asked_for_is_taken(monkeypatch, variables):
+    """An address alone may be the cluster's, and `accelerate launch --num_processes 1` sets none."""
+    for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in variables:
+        monkeypatch.setenv(name, "no")
+    assert make_accelerator().num_processes == 1
+
+
+def test_a_batch_that_processes_cannot_share(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(type(make_accelerator()), "num_processes", 3)
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"backbone": "tiny", "folder": str(tmp_path / "run")}))
+    assert main([str(tmp_path / "config.json")]) == 1
+    assert "batch_size 8 is not divisible by 3 processes x 1 micro-batches" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------- parts of a batch, recomputed activations
+
+
+def first_gradients(folder, monkeypatch, **options):
+    """The gradients of a run's first step, by name of the parameter, as the optimiser would get them."""
+    run = Run(RunConfig(**(TINY | {"alpha": 0.0, "schedule": "proportional"} | options)), folder)
+    monkeypatch.setattr(run.optimizer, "step", lambda: None)
+    monkeypatch.setattr(run.optimizer, "zero_grad", lambda set_to_none: None)
+    run.train_step()
+    return {name: p.grad for name, p in run.model.named_parameters() if p.grad is not None}
+
+
+METHODS = ["shared", "pals-204", "pals-276-top", "low-rank-100", "lhuc", "houlsby-64", "attention-on-top-204"]
+
+
+@pytest.mark.parametrize("prefix", ["", "minbert:"])
+@pytest.mark.parametrize("method", [*METHODS, "fine-tuned", "feature-extraction"])
+def test_gradients_of_parts_and_of_recomputed_activations(tmp_path, monkeypatch, without_dropout, method, prefix):
+    """Without dropout, a batch of 8 in one part, in four, and with activations computed twice: equal to rounding."""
+    options = {"method": method, "backbone": prefix + without_dropout}
+    options |= {"size": 24} if method[-1].isdigit() else {"size": "paper"}
+    expected = first_gradients(tmp_path, monkeypatch, **options)
+    assert max(g.abs().max() for g in expected.values()) > 1e-2
+    for change in ({"micro_batches": 4}, {"gradient_checkpointing": True}):
+        found = first_gradients(tmp_path, monkeypatch, **options, **change)
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=f"{name}, {change}")
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
+def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, backbone):
+    """With dropout the second computation has to drop what the first one did: the gradients' very bits."""
+    options = {"method": "pals-204", "backbone": backbone}
+    expected = first_gradients(tmp_path, monkeypatch, **options)
+    found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
