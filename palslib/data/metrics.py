@@ -43,11 +43,12 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_size: int = 8) -> float:
-    """The mean of a metric over batches, as the released code does: biased, a batch with one label counts 0 for
-    Matthews, and one batch of constant predictions makes Pearson NaN (ledger D3)."""
-    starts = range(0, len(labels), batch_size)
+    """The mean of a metric over batches, each weighted by its rows, as the released code does: biased, a batch with one
+    label counts 0 for Matthews, and one batch of constant predictions makes Pearson NaN (ledger D3)."""
     function = METRICS[check_name("metric", metric, METRICS)]
-    return float(np.mean([function(labels[i : i + batch_size], predictions[i : i + batch_size]) for i in starts]))
+    batches = [slice(i, i + batch_size) for i in range(0, len(labels), batch_size)]
+    values = [function(labels[rows], predictions[rows]) for rows in batches]
+    return float(np.average(values, weights=[len(labels[rows]) for rows in batches]))
 
 
 def class_of(outputs: np.ndarray) -> np.ndarray:
@@ -62,10 +63,16 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         labels: (N,) class numbers or scores.
         outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
         by_batches: Matthews and Pearson as means over batches of eight (ledger D3).
+
+    Raises ValueError where there are no rows or not equally many, and for an output that is NaN or infinite, naming
+    task and row (the first is 0): the largest of NaNs would be class 0, and be scored.
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     if len(labels) == 0 or len(labels) != len(outputs):
         raise ValueError(f"task {task.name!r}: {len(labels)} labels and {len(outputs)} predictions to compare")
+    if (bad := ~np.isfinite(outputs).all(-1)).any():
+        row = int(bad.argmax())
+        raise ValueError(f"task {task.name!r}: the output of row {row} is {outputs[row].tolist()}, not finite")
     predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
 
     def value(metric: str) -> float:
