@@ -10,14 +10,13 @@ pure function of (seed, sizes, schedule, steps): asking it for step k needs noth
 starting at step k, and any number of processes agree.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 
-from palslib.common import check_name, unknown
+from palslib.common import check_name, seed_from, unknown
 
 SCHEDULES = {
     "proportional": "p ∝ N: every example of every task equally often",
@@ -51,10 +50,9 @@ def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, floa
     return dict(zip(sizes, (weights / weights.sum()).tolist(), strict=True))
 
 
-def _generator(seed: int, *names: object) -> np.random.Generator:
+def _generator(seed: int, *names: str | int) -> np.random.Generator:
     """A random generator that depends on the seed and the names alone, not on what was drawn before."""
-    digest = hashlib.sha256(repr((seed, *names)).encode()).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+    return np.random.Generator(np.random.PCG64(seed_from(seed, *names, bits=128)))
 
 
 @lru_cache(maxsize=64)
@@ -105,7 +103,10 @@ class TrainingPlan:
         return step * self.epochs // self.steps + 1
 
     def probabilities(self, step: int) -> dict[str, float]:
-        """The chance of each task at a step. Where none is drawn (round robin, one after another) its share, 1/T."""
+        """The chance of each task at a step. Where none is drawn (round robin, one after another) its share, 1/T; where
+        round robin does not advance, 1 for the first task and 0 for the others (ledger D1)."""
+        if self.schedule == "round-robin" and not self.round_robin_advances:
+            return {task: float(task == next(iter(self.sizes))) for task in self.sizes}
         if self.schedule in ("round-robin", "sequential"):
             return {task: 1 / len(self.sizes) for task in self.sizes}
         alpha = {

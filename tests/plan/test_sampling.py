@@ -271,6 +271,8 @@ def test_round_robin_takes_turns():
 def test_d1_round_robin_that_never_advances():
     stuck = plan("round-robin", round_robin_advances=False)
     assert stuck.tasks == ["cola"] * 20
+    assert stuck.probabilities(0) == stuck.probabilities(19) == {"cola": 1.0, "mrpc": 0.0, "mnli": 0.0, "rte": 0.0}
+    assert stuck.expected_steps() == stuck.drawn_steps() == {"cola": 20, "mrpc": 0, "mnli": 0, "rte": 0}
     assert plan("annealed", round_robin_advances=False).tasks == plan("annealed").tasks  # no other schedule has it
 
 
