@@ -1,10 +1,13 @@
-"""What every room uses: names looked up in one way, where things lie, files written whole or not at all, seeds from words."""
+"""What every room uses: names looked up in one way, where things lie, files written whole, seeds from words."""
 
 import difflib
+import hashlib
 import json
+import operator
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -44,6 +47,50 @@ def data_folder() -> Path | None:
     return (PROJECT / name).resolve() if name else None
 
 
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Writes a file or a folder whole or not at all.
+
+    Gives a name beside `path`, of this process's own. What the block makes there, a file or a folder, is flushed to the
+    disk and takes the place of `path` at the block's end; after an error nothing is left of it and `path` is as it was.
+    A folder cannot take another's place in one step: for a moment the one before is whole at `path.old` alone.
+
+        with atomic_write(folder / "checkpoint") as temporary:
+            temporary.mkdir()
+            ...
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    _remove(temporary)  # of a killed process that had this number
+    try:
+        yield temporary
+        for part in [*temporary.rglob("*"), temporary]:
+            _flush(part)
+        if temporary.is_dir():
+            replace_folder(temporary, path)
+        else:
+            os.replace(temporary, path)
+        _flush(path.parent)  # the new name, too
+    finally:
+        _remove(temporary)
+
+
+def _flush(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def replace_folder(temporary: Path, target: Path) -> None:
     """Puts a folder that is complete in the place of another: at every moment it or `target.old` is whole."""
     old = target.with_name(target.name + ".old")
@@ -55,14 +102,22 @@ def replace_folder(temporary: Path, target: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    """Writes a text file whole or not at all."""
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def seed_from(*words: str | int, bits: int = 63) -> int:
+    """A random seed below 2^bits (at most 128) that depends on these words and numbers, and on their order, alone.
+
+    The same on every machine and in every version; what differs in one word is as good as independent.
+
+    >>> seed_from(0, "dropout", 1), seed_from(0, "dropout", 2)
+    (8662194159269085001, 8142819072565669564)
+    """
+    plain = tuple(str(word) if isinstance(word, str) else operator.index(word) for word in words)  # NumPy's, too
+    digest = hashlib.sha256(repr(plain).encode()).digest()
+    return int.from_bytes(digest[:16], "little") % 2**bits
 
 
 def read_object(path: str | Path, parts: str = "parameters") -> dict:
