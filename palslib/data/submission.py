@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.common import check_name, write_text
+from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, find_file, locate, read_delimited, read_repository
 from palslib.data.synthetic import synthetic_split
 from palslib.data.tasks import TASKS, Task
@@ -27,26 +28,29 @@ class GlueFile:
     """Of `TASKS`, whose classifier answers; WNLI has none."""
     split: str
     """In the repository nyu-mll/glue."""
-    rows: int
-    """Of the official test set."""
     names: bool = False
     """Classes by name, not by number."""
     config: str = ""
     """In the repository, where it is not called as the task is."""
 
+    @property
+    def rows(self) -> int:
+        """Of the official test set."""
+        return SIZES[self.config or self.task].test[self.split]
+
 
 GLUE_FILES: dict[str, GlueFile] = {
-    "CoLA": GlueFile("cola", "test", 1_063),
-    "SST-2": GlueFile("sst2", "test", 1_821),
-    "MRPC": GlueFile("mrpc", "test", 1_725),
-    "STS-B": GlueFile("stsb", "test", 1_379),
-    "QQP": GlueFile("qqp", "test", 390_965),
-    "MNLI-m": GlueFile("mnli", "test_matched", 9_796, names=True),
-    "MNLI-mm": GlueFile("mnli", "test_mismatched", 9_847, names=True),
-    "QNLI": GlueFile("qnli", "test", 5_463, names=True),
-    "RTE": GlueFile("rte", "test", 3_000, names=True),
-    "WNLI": GlueFile("", "test", 146),
-    "AX": GlueFile("mnli", "test", 1_104, names=True, config="ax"),
+    "CoLA": GlueFile("cola", "test"),
+    "SST-2": GlueFile("sst2", "test"),
+    "MRPC": GlueFile("mrpc", "test"),
+    "STS-B": GlueFile("stsb", "test"),
+    "QQP": GlueFile("qqp", "test"),
+    "MNLI-m": GlueFile("mnli", "test_matched", names=True),
+    "MNLI-mm": GlueFile("mnli", "test_mismatched", names=True),
+    "QNLI": GlueFile("qnli", "test", names=True),
+    "RTE": GlueFile("rte", "test", names=True),
+    "WNLI": GlueFile("", "test", config="wnli"),
+    "AX": GlueFile("mnli", "test", names=True, config="ax"),
 }
 """The eleven files of a submission, by name."""
 WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set

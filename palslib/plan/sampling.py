@@ -1,6 +1,6 @@
 """Which task, and which of its examples, at every step of training.
 
-Stickland & Murray 2019, section 3.3. A task with N examples is drawn with probability p ∝ N^α: α = 1 proportional,
+Stickland & Murray 2019, section 4.1. A task with N examples is drawn with probability p ∝ N^α: α = 1 proportional,
 α = 1/2 square root, and annealed from one to nearly equal over the epochs,
 
     α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
@@ -17,6 +17,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from palslib.common import check_name, seed_from, unknown
+from palslib.data.glue import TRAIN_SIZES
+from palslib.data.glue import TRAIN_SIZES
 
 SCHEDULES = {
     "proportional": "p ∝ N: every example of every task equally often",
@@ -27,11 +29,11 @@ SCHEDULES = {
 }
 MIXED = ("proportional", "square-root", "annealed", "round-robin")
 """Those of the paper, which mix the tasks."""
-PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (section 3.4)
+PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (set-up; ledger A20)
 
 
 def annealed_alpha(epoch: int, epochs: int) -> float:
-    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 3.3). One epoch alone has α = 1."""
+    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 4.1). One epoch alone has α = 1."""
     if not 1 <= epoch <= epochs:
         raise ValueError(f"epoch must be between 1 and epochs={epochs}, not {epoch}")
     return 1.0 if epochs == 1 else 1.0 - 0.8 * (epoch - 1) / (epochs - 1)
@@ -191,9 +193,7 @@ class TrainingPlan:
 
 def official_sizes(tasks) -> dict[str, int]:
     """GLUE's own training sizes of those tasks (ledger A17), for `sampling_sizes`."""
-    from palslib.ledger.paper import GLUE_TRAIN_SIZES
-
     for task in tasks:
-        if task not in GLUE_TRAIN_SIZES:
-            raise unknown("GLUE task", task, GLUE_TRAIN_SIZES)
-    return {task: GLUE_TRAIN_SIZES[task] for task in tasks}
+        if task not in TRAIN_SIZES:
+            raise unknown("GLUE task", task, TRAIN_SIZES)
+    return {task: TRAIN_SIZES[task] for task in tasks}

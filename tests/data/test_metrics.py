@@ -63,7 +63,7 @@ def test_nothing_to_compare():
     ("task", "value"), [("rte", math.nan), ("cola", math.inf), ("stsb", math.nan), ("stsb", -math.inf)]
 )
 def test_outputs_that_are_no_numbers_are_never_scored(task, value, by_batches):
-    """Row 2 of three: else NaN logits would be class 0, an infinite one its class, and a NaN score a correlation of 0."""
+    """Row 2 of three: else NaN logits would be class 0, infinite ones their class, and a NaN score would count 0."""
     outputs = np.zeros((3, TASKS[task].num_outputs))
     outputs[2, -1] = value
     with pytest.raises(ValueError, match=rf"task '{task}': the output of row 2 is \[.*{value}\], not finite"):
