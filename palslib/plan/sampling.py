@@ -18,7 +18,6 @@ import numpy as np
 
 from palslib.common import check_name, seed_from, unknown
 from palslib.data.glue import TRAIN_SIZES
-from palslib.data.glue import TRAIN_SIZES
 
 SCHEDULES = {
     "proportional": "p ∝ N: every example of every task equally often",
