@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
@@ -173,3 +174,18 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
         raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")
     groups = frame.groupby(by, sort=False)[value]
     return groups.agg(mean="mean", standard_error="sem", seeds="count").reset_index()
+
+
+_NUMBERS = ("layer", "head")  # columns of whole numbers, where a line may leave one out
+
+
+def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
+    """A table as lines of comma-separated values, which a JSON file shows one a line."""
+    whole = {name: "Int64" for name in _NUMBERS if name in frame}  # else 3 becomes 3.0 beside a missing one
+    return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
+
+
+def from_lines(lines: list[str]) -> pd.DataFrame:
+    """The table again; a layer or head that a line leaves out is <NA>."""
+    frame = pd.read_csv(StringIO("\n".join(lines)))
+    return frame.astype({name: "Int64" for name in _NUMBERS if name in frame})

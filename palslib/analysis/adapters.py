@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.analysis.head_table import as_lines
 from palslib.bert.backbones import load_tokenizer
 from palslib.common import check_name, read_object
 from palslib.data.tasks import get_task, load_task
@@ -25,7 +24,7 @@ from palslib.methods.functions import Adaptation
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
-from palslib.records import environment, write_record
+from palslib.records import as_lines, environment, write_record
 from palslib.training.evaluation import evaluate
 from palslib.training.loop import train
 
@@ -151,7 +150,7 @@ def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: 
 def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
     """`train_in_turn`, then `ablation_frame` of each task with all of them trained: the record of both.
 
-    `spans` are lines of comma-separated values, for `head_table.from_lines`; `runs` the records of training. Raises
+    `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
     ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.
     """
     if not (get_method(method).takes("layers") or get_method(method).takes("span")):

@@ -6,7 +6,6 @@ read from a file that is. Its tables are lines of comma-separated values.
 
 import argparse
 from collections.abc import Mapping
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import load_task
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
-from palslib.records import environment, read_records, write_record
+from palslib.records import as_lines, environment, read_records, write_record
 from palslib.training.evaluation import evaluate
 
 Maps = Mapping[str | None, list[AttentionMaps]]
@@ -79,18 +78,6 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) 
     more = {"task": task, "kind": "pal", "metric": metric, "score": [whole, flat], "change": [0.0, flat - whole]}
     frame = pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
     return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
-
-
-def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
-    """A table as lines of comma-separated values, which a JSON file shows one a line."""
-    whole = {name: "Int64" for name in PER["head"] if name in frame}  # else 3 becomes 3.0 beside a missing one
-    return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
-
-
-def from_lines(lines: list[str]) -> pd.DataFrame:
-    """The table again; a layer or head that a line leaves out is <NA>."""
-    frame = pd.read_csv(StringIO("\n".join(lines)))
-    return frame.astype({name: "Int64" for name in PER["head"] if name in frame})
 
 
 def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str = "float32") -> dict:

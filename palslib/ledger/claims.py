@@ -16,11 +16,11 @@ from statistics import fmean, variance
 from scipy import stats
 
 from palslib.analysis.forgetting import transfer_measures
-from palslib.analysis.head_table import from_lines
 from palslib.data.tasks import TASKS, get_task
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.methods.table import get_method
 from palslib.plan.config import RunConfig
+from palslib.records import from_lines
 
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""

@@ -19,12 +19,11 @@ from palslib.analysis.adapters import (
     train_in_turn,
     without_adapters,
 )
-from palslib.analysis.head_table import from_lines
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.figures.adapters import ablation_heatmap, mix_bars
 from palslib.model.multi_task import MultiTaskModel
-from palslib.records import load_records
+from palslib.records import from_lines, load_records
 from palslib.training.evaluation import evaluate, predict
 
 TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}

@@ -13,13 +13,13 @@ from shapes import VOCABULARY, batch, randomised
 
 from palslib.analysis.attention import AttentionMaps, attention_modules, eager_attention
 from palslib.analysis.head_removal import PER, head_importance, heads_of, uniform_heads, without_heads
-from palslib.analysis.head_table import as_lines, from_lines, head_table, main, maps_of, removals
+from palslib.analysis.head_table import head_table, main, maps_of, removals
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.figures.heads import head_panels
 from palslib.methods.functions import ProjectedAttention
 from palslib.model.multi_task import MultiTaskModel
-from palslib.records import load_records
+from palslib.records import as_lines, from_lines, load_records
 from palslib.training.evaluation import predict
 
 WIDTH = 4  # of a PAL's head: 12 / 3; BERT's are 24 / 4 = 6 wide
