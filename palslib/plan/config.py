@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from palslib.common import check_name, read_object, unknown
 from palslib.data.tasks import TASKS, get_task
@@ -12,146 +14,108 @@ from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
+from palslib.plan.settings import Names, Number, settings
+
+_LATER = ("adaptation_rate",)
+"""Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
 
 
-@dataclass(frozen=True)
+@settings
 class RunConfig:
     """What decides a run. Two runs with equal configs (but for `folder` and `progress`) end with the same weights."""
 
     method: str = "pals-204"
     """A name of `METHODS`."""
-    size: int | str = "budget"
-    """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number."""
+    size: Annotated[int, Field(ge=1)] | Literal["budget", "paper"] | None = None
+    """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number. Unsaid it
+    is `paper` with the recipe `released`, whose sizes are the released code's, and else `budget`."""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     backbone: str = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: Names = tuple(TASKS)
     """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
     data: str = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
-    schedule: str = "annealed"
+    schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
-    alpha: float | None = None
+    alpha: Annotated[Number, Field(ge=0)] | None = None
     """A constant exponent, with the schedule `proportional`."""
-    epochs: int = PAPER_EPOCHS
+    epochs: Annotated[int, Field(ge=1)] = PAPER_EPOCHS
     """Equal stretches of the steps in which α is constant."""
-    steps: int = 60
-    batch_size: int = 32
-    max_length: int = 128
+    steps: Annotated[int, Field(ge=1)] = 60
+    """Updates of the model, each on one batch of one task."""
+    batch_size: Annotated[int, Field(ge=1)] = 32
+    """Examples a step."""
+    max_length: Annotated[int, Field(ge=8)] = 128
     """Word pieces a row; longer rows are cut."""
-    learning_rate: float = 1e-4
+    learning_rate: Annotated[Number, Field(ge=0)] = 1e-4
     """At its peak. The paper's 2e-5 suits BERT-base; MiniLM's narrower layers take 1e-4."""
-    weight_decay: float = 0.01
-    warmup: float = 0.1
+    adaptation_rate: Annotated[Number, Field(gt=0)] = 1.0
+    """Learning rate of what the tasks add to BERT's layers, as a multiple of BERT's. Ours, not in the paper (ledger
+    D17): Adam moves a parameter by rate x steps at most, and more keeps the paper's travel in a shorter run."""
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.01
+    """AdamW's, off biases, norms and LHUC."""
+    warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
     """Fraction of the steps in which the rate rises."""
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    head_dropout: float | None = None
+    clip: Annotated[Number, Field(gt=0)] = 1.0
+    """Largest norm of the gradient; a large number clips nothing."""
+    head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
-    memory: int = 0
+    memory: Annotated[int, Field(ge=0)] = 0
     """Gradient Episodic Memory: examples of each task that are kept, to hold its loss where it is; 0: none."""
-    memory_margin: float = 0.5
+    memory_margin: Annotated[Number, Field(ge=0)] = 0.5
     """Lower bound on the dual variables of its projection."""
-    memory_over: str = "trained"
+    memory_over: Literal["trained", "shared"] = "trained"
     """The parameters whose gradients it compares: all `trained` ones (where nothing is frozen, all that there are), or
     those of them that tasks `shared`."""
     start: str | None = None
     """A folder of weights that an earlier run kept: this run goes on from its backbone and tasks, and adds its own."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of weights, order and dropout."""
     recipe: str = "paper"
     """`paper` or `released`."""
     recipe_options: dict = field(default_factory=dict)
     """Fields of `Recipe` that differ from it."""
-    precision: str = "auto"
+    precision: Literal["auto", "float32", "bf16"] = "auto"
     """`float32`, `bf16` (autocast), or `auto`: bf16 where the device multiplies it fast."""
-    micro_batches: int = 1
+    micro_batches: Annotated[int, Field(ge=1)] = 1
     """Parts that a batch is computed in, their gradients summed (gradient accumulation)."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, to save memory."""
-    evaluate_every: int = 0
+    evaluate_every: Annotated[int, Field(ge=0)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
     evaluate_first: bool = False
     """Evaluate before the first step too."""
-    checkpoint_every: int = 0
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, from which a killed run goes on; 0: none."""
-    keep: str = "none"
+    keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
     folder: str | None = None
     """Where the run lies; by default under `runs/train/`, named by a hash of the config."""
     progress: bool = True
+    """Show a bar and the scores."""
 
     def __post_init__(self):
-        for name, kind in {
-            "method_options": dict,
-            "recipe_options": dict,
-            "tasks": (list, tuple),
-            "gradient_checkpointing": bool,
-            "progress": bool,
-            "evaluate_first": bool,
-            "start": (str, type(None)),
-            "method": str,
-            "backbone": str,
-            "data": str,
-            "folder": (str, type(None)),
-        }.items():
-            if not isinstance(value := getattr(self, name), kind):
-                names = [k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,))]
-                raise ValueError(f"{name} must be a {' or '.join(names)}, not {value!r}")
-        object.__setattr__(self, "tasks", tuple(self.tasks))
         for task in self.tasks:
             get_task(task, self.data)  # refuses an unknown one
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
-        check_name("schedule", self.schedule, SCHEDULES)
-        check_name("precision", self.precision, ("auto", "float32", "bf16"))
-        check_name("value of keep", self.keep, ("none", "last", "best"))
-        check_name("value of memory_over", self.memory_over, ("trained", "shared"))
-        for name, low in {
-            "epochs": 1,
-            "steps": 1,
-            "batch_size": 1,
-            "max_length": 8,
-            "micro_batches": 1,
-            "seed": 0,
-            "memory": 0,
-            "evaluate_every": 0,
-            "checkpoint_every": 0,
-        }.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise ValueError(f"{name} must be an integer of at least {low}, not {value!r}")
-        for name, high in {
-            "learning_rate": math.inf,
-            "weight_decay": math.inf,
-            "clip": math.inf,
-            "warmup": 1.0,
-            "memory_margin": math.inf,
-            "head_dropout": 1.0,
-        }.items():
-            value = getattr(self, name)
-            if name == "head_dropout" and value is None:
-                continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < high:
-                raise ValueError(f"{name} must be at least 0 and below {high}, not {value!r}")
-        if not self.clip:
-            raise ValueError("clip=0 would make every gradient zero; a large number clips nothing")
         if self.batch_size % self.micro_batches:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
-        if self.alpha is not None and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha < math.inf):
-            raise ValueError(f"alpha must be at least 0, or None, not {self.alpha!r}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
-        if isinstance(self.size, str):
-            check_name("size", self.size, ("budget", "paper"))
-        elif not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
-            raise ValueError(f"size must be 'budget', 'paper' or a positive integer, not {self.size!r}")
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         self.resolved_recipe()
         method = get_method(self.method, **self.method_options)
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
+
+    @property
+    def resolved_size(self) -> int | str:
+        """`size`, and where it is unsaid what it then is."""
+        return self.size or ("paper" if self.recipe == "released" else "budget")
 
     def resolved_recipe(self) -> Recipe:
         """The recipe with this run's changes."""
@@ -163,14 +127,16 @@ class RunConfig:
         given = set(self.method_options)
         if method.has_size and isinstance(self.size, int):
             method, given = method.with_options(size=self.size), given | {"size"}
-        elif method.has_size and self.size == "budget":
+        elif method.has_size and self.resolved_size == "budget":
             method = fit_budget(method, self.backbone, len(self.tasks))
         return self.resolved_recipe().apply(method, given)
 
     @property
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
-        about = {k: v for k, v in asdict(self).items() if k not in ("folder", "progress", "keep", "checkpoint_every")}
+        unsaid = {f.name for f in fields(self) if f.name in _LATER and getattr(self, f.name) == f.default}
+        unsaid |= {"folder", "progress", "keep", "checkpoint_every"}  # which change no result
+        about = {k: v for k, v in asdict(self).items() if k not in unsaid} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
     @property
@@ -196,7 +162,7 @@ class RunConfig:
         return cls.from_dict(read_object(path))
 
 
-_BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5}
+_BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}
 _COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": ("sst5", "quora", "sts")}
 _COURSE |= {"size": "paper", "epochs": 10, "head_dropout": 0.3}  # three tasks with the s of eight
 _FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}

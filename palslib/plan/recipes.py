@@ -4,17 +4,20 @@ Facts about AsaCooperStickland/Bert-n-Pals. Every difference is a field, so that
 `RunConfig(recipe="paper", recipe_options={"round_robin_advances": False})`.
 """
 
-import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from palslib.common import check_name, unknown
+from pydantic import Field
+
+from palslib.common import check_name
 from palslib.data import glue
 from palslib.methods.table import METHODS, Method
+from palslib.plan.settings import Number, settings
 
 RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded there as N · 25 / 32 (ledger D5)
 
 
-@dataclass(frozen=True)
+@settings(part="recipe field")
 class Recipe:
     """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's.
 
@@ -23,57 +26,47 @@ class Recipe:
 
     round_robin_advances: bool = True
     """D1. False: round robin never leaves the first task."""
-    dropout: str = "throughout"
+    dropout: Literal["throughout", "until evaluated"] = "throughout"
     """D2. Or `until evaluated`: evaluation leaves the model in eval mode for good."""
-    correlations: str = "whole split"
+    correlations: Literal["whole split", "batches of 8"] = "whole split"
     """D3. Or `batches of 8`: Matthews and Pearson are means over batches, and a NaN average saves no best model."""
-    order: str = "reshuffled"
+    order: Literal["reshuffled", "replayed"] = "reshuffled"
     """D4. Or `replayed`: the first pass's batches again and again, the last one partial."""
-    sizes: str = "loaded"
+    sizes: Literal["loaded", "official", "released"] = "loaded"
     """D5. Where probabilities come from: the data `loaded`, GLUE's `official` sizes, or the `released` constants."""
-    pal_heads: int = 12
+    pal_heads: Annotated[int, Field(ge=1)] = 12
     """D6. 6 in the released code; where s is not divisible, the nearest divisor of s."""
-    pal_activation: str = "identity"
+    pal_activation: Literal["identity", "gelu"] = "identity"
     """D6. `gelu` after V^D."""
-    low_rank_activation: str = "identity"
+    low_rank_activation: Literal["identity", "gelu"] = "identity"
     """D7. `gelu` between the two matrices."""
-    init: str = "identity"
+    init: Literal["identity", "normal"] = "identity"
     """D8. `normal`: N(0, 0.02) for all added matrices and for gains and shifts of added layer norms."""
-    houlsby_second: str = "serial"
+    houlsby_second: Literal["serial", "parallel"] = "serial"
     """D9. `parallel`: the adapter after the feed-forward reads the attention's output."""
     bias_correction: bool = True
     """D10. Adam's bias correction."""
-    epsilon: float = 1e-8
+    epsilon: Annotated[Number, Field(gt=0)] = 1e-8
     """D10. Adam's ε; 1e-6 in the released code."""
-    clip: str = "global"
+    clip: Literal["global", "each tensor"] = "global"
     """D10. `each tensor`: every gradient is clipped to the norm by itself."""
-    decay: str = "linear"
+    decay: Literal["linear", "jump", "constant"] = "linear"
     """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9.
     `constant`, no row of the ledger: no decay after warm-up, for tasks that come one after another."""
-    step_counter: str = "global"
+    step_counter: Literal["global", "per tensor"] = "global"
     """D12. `per tensor`: the schedule counts each tensor's own updates."""
-    inactive: str = "untouched"
+    inactive: Literal["untouched", "drift"] = "untouched"
     """D12. `drift`: gradients are reset to zero, not None, so tasks that rest keep decaying and moving by momentum."""
-    metrics: str = "glue"
+    metrics: Literal["glue", "released"] = "glue"
     """D13. `released`: MNLI matched only, accuracy only for MRPC and QQP, Pearson only, of scores clipped to [0, 1]."""
-    padding: str = "longest"
+    padding: Literal["longest", "max_length"] = "longest"
     """D14. `max_length`: every batch is padded to the limit; no effect on values."""
-    frozen_norms: str = "frozen"
+    frozen_norms: Literal["frozen", "trained"] = "frozen"
     """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
     decay_lhuc: bool = False
     """D15. Weight decay on LHUC's vectors."""
-    houlsby_size: int = 64
+    houlsby_size: Annotated[int, Field(ge=1)] = 64
     """D15. m; 50 in the released code."""
-
-    def __post_init__(self):
-        for name, values in _VALUES.items():
-            check_name(f"value of recipe field {name!r}", getattr(self, name), values)
-        for field in fields(self):
-            value, kind = getattr(self, field.name), type(field.default)
-            fits = isinstance(value, (int, float)) if kind is float else type(value) is kind
-            if not fits or (kind in (int, float) and not 0 < value < math.inf):
-                what = "true or false" if kind is bool else f"a positive {'integer' if kind is int else 'number'}"
-                raise ValueError(f"recipe field {field.name!r} must be {what}, not {value!r}")
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
@@ -97,24 +90,6 @@ class Recipe:
     def _distance(self, heads: int) -> int:
         return abs(heads - self.pal_heads)
 
-
-_VALUES = {
-    "dropout": ("throughout", "until evaluated"),
-    "correlations": ("whole split", "batches of 8"),
-    "order": ("reshuffled", "replayed"),
-    "sizes": ("loaded", "official", "released"),
-    "pal_activation": ("identity", "gelu"),
-    "low_rank_activation": ("identity", "gelu"),
-    "init": ("identity", "normal"),
-    "houlsby_second": ("serial", "parallel"),
-    "clip": ("global", "each tensor"),
-    "decay": ("linear", "jump", "constant"),
-    "step_counter": ("global", "per tensor"),
-    "inactive": ("untouched", "drift"),
-    "metrics": ("glue", "released"),
-    "padding": ("longest", "max_length"),
-    "frozen_norms": ("frozen", "trained"),
-}
 
 RECIPES = {
     "paper": Recipe(),
@@ -148,10 +123,7 @@ def get_recipe(recipe: str | Recipe, **options) -> Recipe:
     """The recipe of that name with some of its fields changed."""
     if not isinstance(recipe, Recipe):
         recipe = RECIPES[check_name("recipe", recipe, RECIPES)]
-    for option in options:
-        if option not in {f.name for f in fields(Recipe)}:
-            raise unknown("recipe field", option, (f.name for f in fields(Recipe)))
-    return Recipe(**(asdict(recipe) | options))
+    return replace(recipe, **options)
 
 
 def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:

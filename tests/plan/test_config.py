@@ -7,24 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palslib.common import RECORDS
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, make_plan
 from palslib.plan.recipes import RELEASED_SIZES
 from palslib.plan.sampling import task_probabilities
+from palslib.records import read_records
 
 REFUSED = [
     ({"method": "pal-204"}, r"unknown method 'pal-204': did you mean 'pals-204'\? Valid: shared, "),
-    ({"method": 3}, "method must be a str, not 3"),
-    ({"backbone": None}, "backbone must be a str, not None"),
-    ({"data": 1}, "data must be a str"),
-    ({"folder": 1}, "folder must be a str or NoneType, not 1"),
+    ({"method": 3}, "method must be a string, not 3"),
+    ({"backbone": None}, "backbone must be a string, not None"),
+    ({"data": 1}, "data must be a string, not 1"),
+    ({"folder": 1}, "folder must be a string or None, not 1"),
     ({"tasks": ("rte", "colla")}, r"unknown task 'colla': did you mean 'cola'\?"),
-    ({"tasks": "rte"}, "tasks must be a list or tuple, not 'rte'"),
+    ({"tasks": "rte"}, "tasks must be a list of strings, not 'rte'"),
+    ({"tasks": ["rte", 1]}, r"tasks must be a list of strings, not \['rte', 1\]"),
     ({"tasks": ()}, r"tasks must be at least one, each once, not \[\]"),
     ({"tasks": ("rte", "rte")}, r"tasks must be at least one, each once, not \['rte', 'rte'\]"),
-    ({"schedule": "anneal"}, r"unknown schedule 'anneal': did you mean 'annealed'\?"),
-    ({"precision": "bf61"}, r"unknown precision 'bf61': did you mean 'bf16'\?"),
+    ({"schedule": "anneal"}, r"unknown value of schedule 'anneal': did you mean 'annealed'\? Valid: proportional, "),
+    (
+        {"schedule": 1},
+        "schedule must be 'proportional', 'square-root', 'annealed', 'round-robin' or 'sequential', not 1",
+    ),
+    ({"stesp": 1}, r"unknown parameter 'stesp': did you mean 'steps'\? Valid: method, size, "),
+    ({"precision": "bf61"}, r"unknown value of precision 'bf61': did you mean 'bf16'\?"),
     ({"keep": "all"}, "unknown value of keep 'all'"),
     ({"recipe": "released "}, r"unknown recipe 'released ': did you mean 'released'\?"),
     ({"recipe_options": {"dropuot": "throughout"}}, r"unknown recipe field 'dropuot': did you mean 'dropout'\?"),
@@ -32,19 +40,18 @@ REFUSED = [
         {"recipe_options": {"dropout": "never"}},
         r"unknown value of recipe field 'dropout' 'never'.*Valid: throughout, until",
     ),
-    ({"recipe_options": {"pal_heads": 0}}, "recipe field 'pal_heads' must be a positive integer, not 0"),
+    ({"recipe_options": {"pal_heads": 0}}, "recipe field 'pal_heads' must be an integer of at least 1, not 0"),
     ({"recipe_options": {"bias_correction": "no"}}, "recipe field 'bias_correction' must be true or false, not 'no'"),
-    ({"recipe_options": {"epsilon": -1}}, "recipe field 'epsilon' must be a positive number, not -1"),
+    ({"recipe_options": {"epsilon": -1}}, "recipe field 'epsilon' must be a number above 0, not -1"),
     ({"recipe_options": None}, "recipe_options must be a dict"),
     ({"method_options": ["heads"]}, "method_options must be a dict"),
     ({"method_options": {"size": 12}}, "give size as RunConfig.size"),
     ({"method_options": {"haeds": 6}}, r"unknown option 'haeds': did you mean 'heads'\?"),
     ({"method": "lhuc", "method_options": {"heads": 6}}, "method 'lhuc' takes no option 'heads'"),
-    ({"size": "bugdet"}, r"unknown size 'bugdet': did you mean 'budget'\?"),
-    ({"size": 120.0}, r"size must be 'budget', 'paper' or a positive integer, not 120\.0"),
-    ({"size": None}, "size must be 'budget', 'paper' or a positive integer, not None"),
-    ({"size": True}, "size must be 'budget'"),
-    ({"size": 0}, "size must be 'budget'"),
+    ({"size": "bugdet"}, r"unknown value of size 'bugdet': did you mean 'budget'\? Valid: budget, paper, an int"),
+    ({"size": 120.0}, r"size must be 'budget', 'paper', an integer of at least 1 or None, not 120\.0"),
+    ({"size": True}, "size must be 'budget', 'paper', an integer of at least 1 or None, not True"),
+    ({"size": 0}, "size must be 'budget', 'paper', an integer of at least 1 or None, not 0"),
     ({"method": "shared", "size": 12}, "size=12 contradicts method 'shared', which has no size"),
     ({"steps": 0}, "steps must be an integer of at least 1, not 0"),
     ({"steps": 10.0}, r"steps must be an integer of at least 1, not 10\.0"),
@@ -52,27 +59,41 @@ REFUSED = [
     ({"seed": True}, "seed must be an integer"),
     ({"max_length": 7}, "max_length must be an integer of at least 8"),
     ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
-    ({"warmup": 1.0}, r"warmup must be at least 0 and below 1\.0, not 1\.0"),
-    ({"learning_rate": float("nan")}, "learning_rate must be at least 0"),
-    ({"learning_rate": "2e-5"}, "learning_rate must be at least 0 and below inf, not '2e-5'"),
-    ({"clip": 0}, "clip=0 would make every gradient zero"),
+    ({"warmup": 1.0}, r"warmup must be a number of at least 0 and below 1, not 1\.0"),
+    ({"learning_rate": float("nan")}, "learning_rate must be a number of at least 0, not nan"),
+    ({"learning_rate": float("inf")}, "learning_rate must be a number of at least 0, not inf"),
+    ({"learning_rate": "2e-5"}, "learning_rate must be a number of at least 0, not '2e-5'"),
+    ({"learning_rate": True}, "learning_rate must be a number of at least 0, not True"),
+    ({"adaptation_rate": 0}, "adaptation_rate must be a number above 0, not 0"),
+    ({"clip": 0}, "clip must be a number above 0, not 0"),
     ({"batch_size": 10, "micro_batches": 3}, "batch_size 10 is not divisible by micro_batches 3"),
     ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'"),
-    ({"alpha": -1, "schedule": "proportional"}, "alpha must be at least 0, or None, not -1"),
-    ({"alpha": "0", "schedule": "proportional"}, "alpha must be at least 0, or None, not '0'"),
-    ({"gradient_checkpointing": "no"}, "gradient_checkpointing must be a bool"),
+    ({"alpha": -1, "schedule": "proportional"}, "alpha must be a number of at least 0 or None, not -1"),
+    ({"alpha": "0", "schedule": "proportional"}, "alpha must be a number of at least 0 or None, not '0'"),
+    ({"gradient_checkpointing": "no"}, "gradient_checkpointing must be true or false, not 'no'"),
+    ({"progress": 1}, "progress must be true or false, not 1"),
 ]
 
 
 @pytest.mark.parametrize(("values", "message"), REFUSED, ids=[str(values) for values, _ in REFUSED])
 def test_refused(values, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         RunConfig(**values)
+    assert type(caught.value) is ValueError and "\n" not in str(caught.value)
 
 
 def test_frozen():
     with pytest.raises(FrozenInstanceError):
         RunConfig().seed = 1
+
+
+def test_what_is_given_stays_as_it_is():
+    """Numbers keep their kind, lists of tasks become tuples, and no options are shared with the caller."""
+    options = {"heads": 6}
+    config = RunConfig(tasks=["rte"], weight_decay=0, alpha=1, schedule="proportional", method_options=options)
+    options["heads"] = 12
+    assert (config.tasks, config.method_options) == (("rte",), {"heads": 6})
+    assert [type(value) for value in (config.weight_decay, config.alpha, config.warmup)] == [int, int, float]
 
 
 # -------------------------------------------------------------------------------------------------- from JSON, presets
@@ -140,6 +161,35 @@ def test_from_file(tmp_path):
 # ----------------------------------------------------------------------------------------------------------------- key
 
 
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("ca5b590903", {}),
+        ("5631d7d4cb", {"preset": "smoke"}),
+        ("f880167948", {"preset": "mini"}),
+        ("f7052073e1", {"preset": "paper", "size": "budget"}),
+        ("4a33780067", {"preset": "minbert"}),
+        ("4bcebc7699", {"method": "shared"}),
+        ("f08fd61e80", {"size": 120}),
+        ("66843797d2", {"recipe": "released", "size": "budget"}),
+        ("d15d1d50f3", {"recipe": "released"}),
+        ("4613dbcb8a", {"weight_decay": 0, "learning_rate": 1}),
+        ("63f5903dfc", {"alpha": 0, "schedule": "proportional"}),
+        ("a6466ce0e5", {"head_dropout": 0.1, "memory": 8, "evaluate_first": True}),
+        ("26c7057131", {"method_options": {"heads": 6}, "recipe_options": {"order": "replayed", "epsilon": 1e-6}}),
+    ],
+)
+def test_golden_keys(key, values):
+    """By these the runs and records of earlier versions are found."""
+    assert RunConfig.from_dict(values).key == key
+
+
+@pytest.mark.parametrize("name", ["precision/bf16-seed1", "gem/joint-seed0", "minbert/pals-204-annealed-seed0"])
+def test_records_are_found_by_their_configs(name):
+    (record,) = read_records(RECORDS / f"{name}.json")
+    assert RunConfig(**record["config"]).key == record["key"]
+
+
 def test_key_ignores_what_does_not_decide_the_outcome():
     config = RunConfig()
     same = [
@@ -162,7 +212,7 @@ def test_key_depends_on_everything_else():
         "seed": 1, "recipe": "released", "recipe_options": {"dropout": "until evaluated"}, "precision": "float32",
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
         "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
-        "evaluate_first": True,
+        "evaluate_first": True, "adaptation_rate": 10.0,
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
     assert left == {"folder", "progress", "keep", "checkpoint_every"}
@@ -189,6 +239,16 @@ def test_sizes():
     assert RunConfig(method="shared").resolved_method().size is None
     with pytest.raises(ValueError, match="size 100 of 'pals-204' is not divisible by its 12 heads"):
         RunConfig(size=100).resolved_method()
+
+
+def test_size_unsaid_follows_the_recipe():
+    """The released code's sizes are part of what it does; everywhere else the paper's budget decides."""
+    for options, said in [({}, "budget"), ({"recipe": "released"}, "paper"), ({"preset": "paper"}, "paper")]:
+        config = RunConfig.from_dict(options)
+        assert config.resolved_size == said and config.key == replace(config, size=said).key
+    assert RunConfig(recipe="released").resolved_method().size == 204
+    assert replace(RunConfig(recipe="released"), recipe="paper").key == RunConfig().key
+    assert RunConfig(recipe="released", size="budget").resolved_method().size == 120
 
 
 def released(method, size="paper", **options):

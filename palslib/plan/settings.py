@@ -1,0 +1,88 @@
+"""Settings that are declared once, with type and bounds, and checked by pydantic; what is wrong is said in our words.
+
+    @settings
+    class Plan:
+        steps: Annotated[int, Field(ge=1)] = 60
+
+`Plan(steps=0)` raises ValueError("steps must be an integer of at least 1, not 0"), `Plan(step=3)` "unknown parameter
+'step': did you mean 'steps'? ...". Strict: a bool is no integer, text no number, and NaN and infinity are no numbers.
+"""
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+
+from palslib.common import unknown
+
+Number = int | float
+"""Of any kind, kept as it was given: a config that says 0 is another file, with another key, than one that says 0.0."""
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+"""JSON knows lists only."""
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a dict", list: "a list"}
+_WORDS |= {tuple: "a list of strings", Path: "a path", types.NoneType: "None"}
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+
+
+@dataclass_transform(frozen_default=True)
+def settings(cls: type | None = None, *, part: str = "") -> Callable:
+    """Makes a class a frozen dataclass whose values are checked; `__post_init__` may check further.
+
+    Raises, on construction, ValueError with one line: the field, what was given, what is valid, the nearest match.
+    `part` is what the fields are called there: `recipe field 'clip' must be ...`.
+    """
+    if cls is None:
+        return functools.partial(settings, part=part)
+    cls = dataclass(frozen=True, config=_CONFIG)(cls)
+    check = cls.__init__
+
+    @functools.wraps(check)
+    def __init__(self, *values, **named):
+        try:
+            check(self, *values, **named)
+        except ValidationError as error:
+            given = dict(zip((field.name for field in fields(cls)), values, strict=False)) | named
+            raise _in_our_words(error.errors(include_url=False)[0], cls, part, given) from None
+
+    cls.__init__ = __init__
+    return cls
+
+
+def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Exception:
+    """One of pydantic's errors, of all that it found."""
+    if "error" in error.get("ctx", {}):  # of a check of ours
+        return error["ctx"]["error"]
+    name, names = error["loc"][0], [field.name for field in fields(cls)]
+    if name not in names:
+        return unknown(part or "parameter", name, names)
+    label = f"{part} {name!r}" if part else name
+    if name not in given:
+        return ValueError(f"{label} is missing")
+    value, (choices, others) = given[name], _valid(get_type_hints(cls, include_extras=True)[name])
+    if choices and isinstance(value, str):
+        return unknown(f"value of {label}", value, [*choices, *others])
+    *first, last = [*map(repr, choices), *others]
+    return ValueError(f"{label} must be {', '.join(first)}{' or ' * bool(first)}{last}, not {value!r}")
+
+
+def _valid(kind, bounds: str = "") -> tuple[list[str], list[str]]:
+    """What a type allows: the names of its Literals, and the rest in words."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        kind, *about = get_args(kind)
+        found = [one for info in about for one in getattr(info, "metadata", ())]
+        limits = [f"{word} {getattr(one, b):g}" for one in found for b, word in _BOUNDS.items() if hasattr(one, b)]
+        return _valid(kind, " " + " and ".join(limits) if limits else "")
+    if origin is Literal:
+        return list(get_args(kind)), []
+    if origin in (Union, types.UnionType) and kind != Number:
+        each = [_valid(one) for one in get_args(kind)]
+        return [one for choices, _ in each for one in choices], [one for _, others in each for one in others]
+    return [], [_WORDS[float if kind == Number else origin or kind] + bounds]
