@@ -4,6 +4,7 @@ file; and the checks that name file, row and column of whatever is wrong in it."
 import csv
 import hashlib
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,46 @@ SUFFIXES = {".csv": ",", ".tsv": "\t"}
 
 def locate(data: str | Path) -> str:
     """`glue`, `minbert`, ... is the folder of that name under $PALSLIB_DATA where there is one; `glue` else the Hub's
-    nyu-mll/glue. Anything else is itself: a folder, a file, `synthetic`, or a repository on the Hub."""
+    nyu-mll/glue. Anything else is itself: a folder, a file, `synthetic`, or a repository on the Hub.
+
+    Raises FileNotFoundError, with what there is, where nothing lies at what can only be a path: it is absolute, begins
+    with a dot, ends like a delimited file, has several slashes, or its folder is there. `{split}` stays open.
+    """
     mirror, data = data_folder(), str(data)
     if mirror and "/" not in data and (mirror / data).exists():
         return str(mirror / data)
-    return "nyu-mll/glue" if data == "glue" else data
+    if data == "glue":
+        return "nyu-mll/glue"
+    path = Path(data)
+    inside = path.parent != Path() and path.parent.is_dir()
+    only = path.is_absolute() or data.startswith((".", "~")) or path.suffix in SUFFIXES or data.count("/") > 1 or inside
+    if only and "{split}" not in data and not path.exists():
+        raise missing(path)
+    return data
+
+
+def contents(folder: Path, most: int = 20) -> str:
+    """The names in a folder, for messages."""
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "nothing"
+
+
+def missing(path: Path, about: str = "") -> FileNotFoundError:
+    """The error for a file or folder that is not there, with what the nearest folder above it has."""
+    folder = next(above for above in path.absolute().parents if above.is_dir())
+    what = "file" if path.suffix in SUFFIXES else "folder or file"
+    mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
+    beside = f"; {mirror} (PALSLIB_DATA) has: {contents(mirror)}" if mirror and mirror.is_dir() else ""
+    return FileNotFoundError(f"no data {what} {str(path)!r}{about}; {folder} has: {contents(folder)}{beside}")
+
+
+def no_source(name: str) -> ValueError:
+    """The error for the name of a data source that is none."""
+    mirror = data_folder()
+    names = {path.name for path in mirror.iterdir() if path.is_dir()} if mirror and mirror.is_dir() else set()
+    ours = sorted(names - {"glue"}) or ["a folder of $PALSLIB_DATA"]
+    return unknown("data source", name, ["synthetic", "glue", *ours, "a folder", "a file", "owner/name on the Hub"])
 
 
 def find_file(data: str | Path, pattern: str) -> Path | None:
@@ -36,12 +72,12 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
 
     datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
     source = locate(data)
-    if not Path(source).is_dir():
-        if Path(source).is_absolute() or source.startswith("."):
-            raise FileNotFoundError(f"no data folder or file {source!r} (data={data!r})")
-        if "/" not in source:  # the Hub's names have an owner
-            valid = ("synthetic", "glue", "a folder of $PALSLIB_DATA", "a folder", "a file", "owner/name on the Hub")
-            raise unknown("data source", source, valid)
+    if Path(source).is_dir():
+        if not (Path(source) / "README.md").is_file() and not (Path(source) / name).is_dir():
+            about = f"neither a folder {name!r} nor a README.md that says where it lies"
+            raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(Path(source))}")
+    elif "/" not in source:  # the Hub's names have an owner
+        raise no_source(source)
     try:
         loaded = datasets.load_dataset(source, name, split=split)
     except (ConnectionError, OSError) as error:
@@ -57,15 +93,20 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
     return loaded.to_pandas(), loaded.features
 
 
-def _doubt(columns, separator: str) -> str:
-    """Where a file has a single column, another separator than its own may have been looked for."""
-    return f" (is its separator {separator!r}?)" if len(columns) == 1 else ""
+def _doubt(columns: Sequence[str], separator: str) -> str:
+    """Where the first line speaks for another separator than the one that was looked for, or has a single column."""
+    line = separator.join(map(str, columns))
+    likely = max((other for other in ",;\t|" if other != separator), key=line.count)
+    looks = line.count(likely) > line.count(separator)
+    if not looks and len(columns) > 1:
+        return ""
+    return f" (is its separator {separator!r}?" + (f" the first line looks separated by {likely!r})" * looks or ")")
 
 
 def read_delimited(path: Path, separator: str) -> pd.DataFrame:
     """Every cell as text; the index is the line on which a row begins, as an editor counts."""
     if not path.is_file():
-        raise FileNotFoundError(f"no data file {str(path)!r}")
+        raise missing(path)
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
         try:
             content.decode("utf-8")
@@ -81,7 +122,9 @@ def read_delimited(path: Path, separator: str) -> pd.DataFrame:
                     lines.append(last + 1)
                 last = reader.line_num
         except csv.Error as error:
-            raise ValueError(f"{path.name}, line {last + 1}: {error}") from error
+            with path.open(encoding="utf-8-sig") as file:
+                doubt = _doubt(file.readline().rstrip("\r\n").split(separator), separator)
+            raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt}") from error
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
     (header, *rows), lines = rows, lines[1:]
@@ -113,7 +156,7 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
     """Raises ValueError, with what columns there are, where a `tasks.Task`'s column is missing or comes twice."""
     if (count := list(frame).count(column)) != 1:
         what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
-        raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(frame.columns, task.separator)}")
+        raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(list(frame), task.separator)}")
 
 
 def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.DataFrame:

@@ -5,6 +5,7 @@ The eight tasks of Stickland & Murray 2019, section 4: GLUE (https://gluebenchma
 like that repository, or a delimited file with named text and label columns.
 """
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from palslib.data.sources import (
     SUFFIXES,
     check_column,
     checked,
+    contents,
     find_file,
     labelled,
     locate,
+    missing,
+    no_source,
     part,
     read_delimited,
     read_repository,
@@ -147,21 +151,33 @@ _ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()
 
 def get_task(task: str | Task, data: str | Path = "") -> Task:
     """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
-    (or is `data`): then its columns are `text` and `label`, and its classes those that occur."""
+    (or is `data`): then its columns are `text` and `label`, and its classes those that occur.
+
+    Raises ValueError for a name that is none, with what is there, and FileNotFoundError where `data` is a path and
+    nothing is there.
+    """
     if isinstance(task, Task) or task in _ROWS:
         return task if isinstance(task, Task) else _ROWS[task]
-    path = Path(locate(data)) if Path(locate(data)).is_file() else find_file(data, f"{task}.[ct]sv")
-    if path is None or path.stem != task:
-        found = [p.stem for p in sorted(Path(locate(data)).glob("*.[ct]sv"))] if data else []
-        raise unknown("task", task, [*_ROWS, *found])
-    return task_from_file(path)
+    source = Path(locate(data)) if data else None
+    path = source if source and source.is_file() else find_file(data, f"{task}.[ct]sv") if data else None
+    if path and path.stem == task:
+        return task_from_file(path)
+    if source and "/" not in str(source) and not source.exists() and str(source) != "synthetic":
+        raise no_source(str(source))
+    found = [source] if path else sorted(source.glob("*.[ct]sv")) if source else []
+    error = unknown("task", task, [*_ROWS, *(file.stem for file in found)])
+    if source and source.is_dir():
+        raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
+    raise error
 
 
 def task_from_file(path: str | Path, text: str = "text", label: str = "label", separator: str | None = None) -> Task:
     """Any delimited file as a task of classification, called as the file is; the classes are those that occur, sorted.
 
-    Raises ValueError where a column is missing, a label's cell is empty, or there are fewer than two classes; the
-    separator is the suffix's (`.csv` a comma, `.tsv` a tab) if none is given.
+    Raises ValueError where a column is missing, a label's cell is empty, there are fewer than two classes, or the
+    labels are no classes: numbers with fractions or more than 20 of them (scores), fewer than five rows a class (but
+    for five classes or fewer), or two that differ only in blanks, case or a number's writing. The separator is the
+    suffix's (`.csv` a comma, `.tsv` a tab) if none is given.
     """
     path = Path(path)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
@@ -169,11 +185,36 @@ def task_from_file(path: str | Path, text: str = "text", label: str = "label", s
     task = Task(path.stem, (text,), label=label, separator=separator, files=path.name)
     for column in (text, label):
         check_column(frame, column, task, path.name)
+    where = f"{path.name}, column {label!r}"
     if (empty := frame[label].str.strip() == "").any():
         raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
     if len(labels := sorted(set(frame[label]))) < 2:
-        raise ValueError(f"{path.name}, column {label!r}: a classification has two classes or more, not {labels}")
+        raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
+    numbers = [number for name in labels if (number := _number(name)) is not None]
+    scores = len(numbers) == len(labels) and (len(labels) > 20 or not all(n.is_integer() for n in numbers))
+    if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
+        what = "numbers, as scores are" if scores else "too many for classes"
+        raise ValueError(
+            f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
+            f"are {what}. A score is declared as Task({path.stem!r}, ({text!r},), labels=(), metrics=('pearson', "
+            f"'spearman'), label={label!r}, files={path.name!r}); classes by their names in labels=(...)"
+        )
+    known: dict[object, str] = {}
+    for name in labels:
+        number, plain = _number(name), " ".join(name.split()).casefold()
+        if (other := known.setdefault(plain if number is None else number, name)) != name:
+            line = frame.index[frame[label] == name][0]
+            raise ValueError(f"{where}: the classes {other!r} and {name!r} (line {line}) differ only in their writing")
     return replace(task, labels=tuple(labels))
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, which a NaN is not."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
 
 
 def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
@@ -216,7 +257,7 @@ def _file(task: Task, source: str, split: str) -> Path | None:
     if "{split}" in source or Path(source).is_file():
         path = Path(source.replace("{split}", split))
         if not path.is_file():
-            raise FileNotFoundError(f"no data file {str(path)!r} for task {task.name!r}")
+            raise missing(path, f" for task {task.name!r}")
         return path
     if not task.files:
         return None
@@ -224,7 +265,7 @@ def _file(task: Task, source: str, split: str) -> Path | None:
     if path := find_file(source, pattern):
         return path
     if Path(source).is_dir():
-        names = ", ".join(sorted(p.name for p in Path(source).iterdir())) or "nothing"
+        names = contents(Path(source))
         raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
     raise FileNotFoundError(
         f"task {task.name!r} is read from a folder of delimited files, and {source!r} is none: data='synthetic' needs "

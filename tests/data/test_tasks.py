@@ -189,6 +189,46 @@ def test_no_such_source(tmp_path):
         load_task("rte", "sythetic")
 
 
+@pytest.mark.parametrize(
+    "data", ["nowhere.csv", "none.tsv", "no/such/folder", "{tmp}/none.csv", "{tmp}/none", "./x", "inner/x"]
+)
+@pytest.mark.parametrize("task", ["rte", "sst5", "mood"])
+def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, data):
+    """Whether or not the task is known, and with what there is; neither the task nor the source is called unknown."""
+    (tmp_path / "inner").mkdir()
+    written(tmp_path / "inner", "text,label\na,b\nc,d\n", "mood.csv")
+    monkeypatch.chdir(tmp_path)
+    data = data.format(tmp=tmp_path)
+    said = data.removeprefix("./")
+    what = "mood.csv" if data == "inner/x" else "inner"
+    with pytest.raises(FileNotFoundError, match=rf"^no data (folder or )?file '{said}'; .* has: {what}"):
+        load_task(task, data)
+
+
+def test_a_missing_name_is_looked_for_in_the_folder_of_data_too(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    written(tmp_path, "", "airline.csv")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"no data file 'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"):
+        load_task("rte", "airlines.csv")
+    for task in ("rte", "mood"):
+        with pytest.raises(
+            ValueError, match=r"unknown data source 'owm': did you mean 'own'\? Valid: synthetic, glue, own,"
+        ):
+            load_task(task, "owm")
+
+
+def test_a_folder_without_the_task(tmp_path):
+    """A folder that is there, with neither that file nor that configuration: it is said what it has."""
+    written(tmp_path, "text,label\na,b\nc,d\n", "mood.csv")
+    with pytest.raises(
+        ValueError, match=r"did you mean 'mood'\?.*has no file moode.csv or moode.tsv, it has: mood.csv"
+    ):
+        load_task("moode", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"has no data of task 'rte'.*it has: mood.csv"):
+        load_task("rte", str(tmp_path))
+
+
 # ----------------------------------------------------------------------------------------------------- delimited files
 
 
@@ -351,6 +391,79 @@ def test_a_file_that_is_no_classification(tmp_path):
     for rows, found in (("a,up\nb,up\n", r"\['up'\]"), ("", r"\[\]")):
         with pytest.raises(ValueError, match=rf"mood.csv, column 'label': .* two classes or more, not {found}"):
             get_task("mood", written(tmp_path, "text,label\n" + rows, "mood.csv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "text;label\na;up\n",
+            r"no column 'text' .* \(is its separator ','\? the first line looks separated by ';'\)$",
+        ),
+        ("text\tlabel\na\tup\n", r"no column 'text' .* the first line looks separated by '\\t'\)$"),
+        ("text;label\nYes, it is;up\n", r"line 2: 2 cells, .* the first line looks separated by ';'\)$"),
+        ('text;label\n"Yes, it is";up\n', r"line 2: ',' expected .* the first line looks separated by ';'\)$"),
+        ('"text";"label"\n"a";"up"\n', r"line 1: ',' expected .* the first line looks separated by ';'\)$"),
+        ("id;a, b;text;label\n1;2;3;4\n", r"line 2: 1 cells, .* the first line looks separated by ';'\)$"),
+        ("text,label\na,b,c\n", r"line 2: 3 cells, but the header has 2: \['text', 'label'\]$"),
+    ],
+)
+def test_the_wrong_separator_is_doubted_in_every_error(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        get_task("mood", written(tmp_path, text, "mood.csv"))
+
+
+def labels_in(folder, labels):
+    return written(folder, "text,label\n" + "".join(f"t{i},{x}\n" for i, x in enumerate(labels)), "mood.csv")
+
+
+@pytest.mark.parametrize("other", ["up ", " up", "Up", "UP"])
+def test_classes_that_differ_in_blanks_or_case_are_refused(tmp_path, other):
+    """By their names, with the line of the one that is sorted last: line 2 has `up`, line 4 the other."""
+    first, second = sorted(["up", other])
+    line = {"up": 2, other: 4}[second]
+    with pytest.raises(
+        ValueError, match=rf"classes '{first}' and '{second}' \(line {line}\) differ only in their writ"
+    ):
+        get_task("mood", labels_in(tmp_path, ["up", "down", other]))
+
+
+def test_numbers_written_in_two_ways_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"classes '1' and '1\.0' \(line 3\) differ only in their writing"):
+        get_task("mood", labels_in(tmp_path, ["1", "1.0", "2"]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([f"{i / 7:.2f}" for i in range(7)] * 100, "7 different values in 700 rows, .* numbers, as scores are"),
+        (["0", "0.5", "1"] * 100, "3 different values in 300 rows, such as '0' and '1', are numbers"),
+        ([str(i % 101) for i in range(2_000)], "101 different values in 2000 rows, .* numbers, as scores are"),
+        ([f"name {i}" for i in range(100)], "100 different values in 100 rows, .* too many for classes"),
+        ([f"name {i % 50}" for i in range(200)], "50 different values in 200 rows, .* too many for classes"),
+    ],
+)
+def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message):
+    """Neither numbers with fractions, nor a hundred numbers, nor what hardly occurs twice; what to do is said."""
+    path = labels_in(tmp_path, labels)
+    with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*labels=\(\).*classes by their names"):
+        get_task("mood", path)
+
+
+def test_a_score_declared_as_the_message_says(tmp_path):
+    """What the error prints is a task that can be read."""
+    path = labels_in(tmp_path, [f"{i / 40:.3f}" for i in range(200)])
+    with pytest.raises(ValueError, match="as scores are") as error:
+        get_task("mood", path)
+    said = str(error.value).partition("declared as ")[2].partition("; classes")[0]
+    frame = load_task(eval(said), path)
+    assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100
+
+
+def test_many_classes_with_rows_enough_are_classes(tmp_path):
+    """Eighteen classes of 140 rows, as Crowdflower's emotions; a scale from 0 to 10; two classes in two rows."""
+    for labels in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(11)] * 5, ["a", "b"]):
+        assert get_task("mood", labels_in(tmp_path, labels)).labels == tuple(sorted(set(labels)))
 
 
 def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
