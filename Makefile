@@ -31,7 +31,7 @@ help:
 
 reproduce: $(CORE)
 	$(check_imports)
-	@$(PY) -m palslib.reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS))
+	@$(PY) -m palslib reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS))
 
 test: $(EXTRAS)
 	$(check_imports)
@@ -49,11 +49,11 @@ lab: $(EXTRAS)
 
 sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
 	$(check_imports)
-	@$(PY) -m palslib.grid.sweep $(GRID) $(ARGS)
+	@$(PY) -m palslib sweep $(GRID) $(ARGS)
 
 benchmark: $(CORE)
 	$(check_imports)
-	@$(PY) -m palslib.benchmark.measure $(ARGS)
+	@$(PY) -m palslib benchmark $(ARGS)
 
 no-grid:
 	$(error Name the grid: make sweep GRID=FILE.json)

@@ -1,13 +1,13 @@
-"""Runs the notebooks headless, one after the other: `python -m palslib.reproduce`, or `make reproduce`.
+"""Runs the notebooks headless, one after the other: `python -m palslib reproduce`, or `make reproduce`.
 
 Executed copies go to `runs/notebooks/`. A failing notebook does not stop the others; the exit status is 1 if any
 failed. The headline of the table at the end is what the notebook's last cell tagged `headline` printed.
 """
 
-import argparse
-import json
 import re
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
-from palslib.common import PROJECT, check_name, runs_folder
+from palslib.common import PROJECT, atomic_write, check_name
 
 NOTEBOOKS = PROJECT / "notebooks"
 INLINE = "module://matplotlib_inline.backend_inline"
@@ -88,50 +88,36 @@ def _explain(error: Exception, notebook) -> str:
 def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None = None, progress=False) -> Result:
     """Executes a notebook with papermill and writes the executed copy to `out`, also if a cell fails (see `.error`).
 
-    `out` appears only when the run is over: it is written under another name first. The working folder stays as it is.
+    `out` appears only when the run is over. The working folder stays as it is.
 
     Raises:
         ValueError: a parameter that the notebook's `parameters` cell does not have; nothing has run then.
     """
     path, out, parameters = Path(path), Path(out), dict(parameters or {})
     _check_parameters(path, parameters)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.stem}.partial.ipynb")
     start, error = time.perf_counter(), None
-    try:
-        papermill.execute_notebook(
-            _literal(path),
-            _literal(partial),
-            parameters,
-            kernel_name="python3",
-            language="python",
-            progress_bar={"desc": path.stem, "leave": False} if progress else False,
-            kernel_manager_class=ThisInterpreter,
-            store_widget_state=False,
-        )
-    except Exception as caught:  # a failing cell, or a kernel that died: the copy so far is worth reading
-        if not partial.exists():
-            raise
-        error = caught
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    notebook = nbformat.read(partial, as_version=4)
-    partial.replace(out)
+    with tempfile.TemporaryDirectory() as folder, atomic_write(out) as temporary:
+        partial = Path(folder) / "partial.ipynb"  # papermill wants this ending
+        try:
+            papermill.execute_notebook(
+                _literal(path),
+                _literal(partial),
+                parameters,
+                kernel_name="python3",
+                language="python",
+                progress_bar={"desc": path.stem, "leave": False} if progress else False,
+                kernel_manager_class=ThisInterpreter,
+                store_widget_state=False,
+            )
+        except Exception as caught:  # a failing cell, or a kernel that died: the copy so far is worth reading
+            if not partial.exists():
+                raise
+            error = caught
+        notebook = nbformat.read(partial, as_version=4)
+        shutil.copyfile(partial, temporary)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
     why = _explain(error, notebook) if error else ""
     return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
-
-
-def _parameter(text: str) -> tuple[str, object]:
-    """`steps=100` → ("steps", 100); a value that is not JSON is a string."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 def _select(folder: Path, chosen: str | None) -> list[Path]:
@@ -153,26 +139,28 @@ def _table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
-    """The command line; returns the exit status: 1 if a notebook failed. A call that makes no sense exits with 2."""
-    parser = argparse.ArgumentParser(prog="python -m palslib.reproduce", description=__doc__.partition("\n")[0])
-    parser.add_argument("--notebooks", metavar="01,04", help="only these, by number or name")
-    parser.add_argument("--parameters", metavar="name=value", nargs="+", type=_parameter, default=[])
-    parser.add_argument("--out", type=Path, help="folder of the executed copies (runs/notebooks)")
-    args = parser.parse_args(argv)
-    out, parameters = args.out or runs_folder() / "notebooks", dict(args.parameters)
+def check(notebooks: str | None, parameters: Mapping, out: Path, folder: Path = NOTEBOOKS) -> list[Path]:
+    """The notebooks of a list such as `01,04` (None: all), once all of them can run.
+
+    Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
+    cannot be written to.
+    """
+    paths = _select(folder, notebooks)
+    for path in paths:
+        _check_parameters(path, parameters)
     try:
-        paths = _select(folder, args.notebooks)
-        for path in paths:
-            _check_parameters(path, parameters)
         out.mkdir(parents=True, exist_ok=True)
         (out / ".writable").touch()
         (out / ".writable").unlink()
-    except ValueError as error:
-        parser.exit(2, f"{error}\n")
     except OSError as error:
-        parser.exit(2, f"cannot write to {out} ({error.strerror}): set PALSLIB_RUNS to a folder that can be written\n")
+        raise ValueError(
+            f"cannot write to {out} ({error.strerror}): set PALSLIB_RUNS to a folder that can be written"
+        ) from error
+    return paths
 
+
+def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path) -> int:
+    """Runs notebooks, says how each ended, and a table; returns the exit status: 1 if one failed."""
     results = []
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
@@ -185,10 +173,3 @@ def main(argv: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
     failed = sum(bool(result.error) for result in results)
     print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks ran through; copies in {out}")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("interrupted")

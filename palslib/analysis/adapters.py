@@ -3,12 +3,10 @@
 Houlsby et al. 2019, sections 2 and 3.6 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it. Where no
 task trains what another one reads, a further task leaves the outputs of the earlier ones as they were, bit for bit.
 
-`python -m palslib.analysis.adapters CONFIG.json RECORD.json` trains, removes the adapters of every span of layers, and writes
-the record; the config has the arguments of `ablate`.
+`python -m palslib adapters` trains, removes the adapters of every span of layers, and writes the record.
 """
 
 import itertools
-import sys
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -17,14 +15,14 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.bert.backbones import load_tokenizer
-from palslib.common import check_name, read_object
+from palslib.common import check_name
 from palslib.data.tasks import get_task, load_task
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.functions import Adaptation
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
-from palslib.records import as_lines, environment, write_record
+from palslib.records import as_lines, environment
 from palslib.training.evaluation import evaluate
 from palslib.training.loop import train
 
@@ -172,20 +170,3 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
         "environment": environment(),
         "runs": runs,
     }
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m palslib.analysis.adapters CONFIG.json RECORD.json`."""
-    if len(arguments) != 2:
-        print("usage: python -m palslib.analysis.adapters CONFIG.json RECORD.json", file=sys.stderr)
-        return 2
-    try:
-        write_record(Path(arguments[1]), ablate(**read_object(arguments[0])))
-    except (ValueError, TypeError, OSError, FloatingPointError) as error:
-        print(f"palslib.adapters: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

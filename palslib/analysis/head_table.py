@@ -1,10 +1,9 @@
-"""What is known of every head of a model, and the record of it: `python -m palslib.analysis.head_table FOLDER ...`.
+"""What is known of every head of a model, and the record of it: `python -m palslib heads FOLDER ...`.
 
 A record holds a model's heads in numbers, so that what a text says about a model too large to be committed can be
 read from a file that is. Its tables are lines of comma-separated values.
 """
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import load_task
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
-from palslib.records import as_lines, environment, read_records, write_record
+from palslib.records import as_lines, environment, read_records
 from palslib.training.evaluation import evaluate
 
 Maps = Mapping[str | None, list[AttentionMaps]]
@@ -114,21 +113,3 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
         "distances": as_lines(table.reset_index(), 7),
         "removal": as_lines(pd.concat(removed)),
     }
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Writes the record of one model."""
-    parser = argparse.ArgumentParser("python -m palslib.analysis.head_table", description=main.__doc__)
-    parser.add_argument("folder", type=Path, help="a folder with a saved model")
-    parser.add_argument("out", type=Path, help="the JSON file to write")
-    parser.add_argument("--data", default="synthetic")
-    parser.add_argument("--tasks", nargs="+", default=["sst2"], help="those for which heads are removed")
-    parser.add_argument("--rows", type=int, default=500, help="dev rows of each of these tasks, at most")
-    parser.add_argument("--texts", type=int, default=4, help="dev examples of every task for the maps")
-    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"))
-    given = vars(parser.parse_args(arguments))
-    write_record(given.pop("out"), inspect(**given))
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ device's own events; bf16 is measured where the device multiplies it fast.
 widths, took 2.6 times as long in bf16, forward and back, and 40 s to compile.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -219,23 +218,13 @@ class Benchmark:
         return record | {"seconds": time.perf_counter() - self.began, "environment": environment()}
 
 
-def main(arguments: list[str]) -> int:
+def benchmark(record: Path | None = None, draw: Path | None = None, quick: bool = False) -> None:
     """Measures, prints and records, and draws the figure `benchmark`; or draws a record that there is."""
-    parser = argparse.ArgumentParser(prog="palslib.benchmark", description="How fast training and evaluation are.")
-    parser.add_argument("--record", type=Path, help="where the record goes (by default runs/benchmark/MACHINE.json)")
-    parser.add_argument("--draw", type=Path, metavar="RECORD", help="measures nothing, prints and draws this record")
-    parser.add_argument("--quick", action="store_true", help="a tiny model and few rounds: whether it works")
-    given = parser.parse_args(arguments)
-    if given.draw:
-        record = json.loads(given.draw.read_text(encoding="utf-8"))
+    if draw:
+        found = json.loads(draw.read_text(encoding="utf-8"))
     else:
-        record = Benchmark(given.quick, lambda line: print(f"... {line}", file=sys.stderr, flush=True)).record()
-        write_record(given.record or runs_folder() / "benchmark" / f"{machine(record)}.json", record)
-    print(*lines(record), sep="\n")
+        found = Benchmark(quick, lambda line: print(f"... {line}", file=sys.stderr, flush=True)).record()
+        write_record(record or runs_folder() / "benchmark" / f"{machine(found)}.json", found)
+    print(*lines(found), sep="\n")
     use_style()
-    save_figure(benchmark_figure(record), "benchmark")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    save_figure(benchmark_figure(found), "benchmark")

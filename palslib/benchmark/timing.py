@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from palslib.training.allocator import give_back_freed_memory
+from palslib.training.accelerator import give_back_freed_memory
 
 STARTS = {
     "Python alone": "",

@@ -5,7 +5,6 @@ the data set's `idx`; classes by number or by name, as the table below says, and
 class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
 """
 
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import check_name, write_text
+from palslib.common import atomic_write, check_name, write_text
 from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, find_file, locate, read_delimited, read_repository
 from palslib.data.synthetic import synthetic_split
@@ -142,11 +141,10 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     folder = Path(folder)
     for name, text in texts.items():
         write_text(folder / name, text)
-    temporary = folder / f"submission.zip.{os.getpid()}.tmp"
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    zipped = zipfile.ZIP_DEFLATED
+    with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w", zipped) as archive:
         for name, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)  # without a date: the same bytes
-    os.replace(temporary, folder / "submission.zip")
+            archive.writestr(zipfile.ZipInfo(name), text, zipped)  # without a date: the same bytes
     rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
     return pd.DataFrame(rows, columns=["file", "rows", "official"])
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from palslib.common import write_text
 from palslib.plan.config import RunConfig
 
-TRAIN = (sys.executable, "-m", "palslib.training.loop")
+TRAIN = (sys.executable, "-m", "palslib", "train")
 
 
 @dataclass(frozen=True)

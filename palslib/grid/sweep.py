@@ -1,32 +1,30 @@
-"""A grid of runs: `python -m palslib.grid.sweep GRID.json`, or `make sweep GRID=GRID.json`.
+"""A grid of runs: `python -m palslib sweep GRID.json`, or `make sweep GRID=GRID.json`.
 
 Each run has a folder that is named by a hash of its config, and the file system is the queue: what has a record is
 finished, what has a checkpoint goes on, what another sweep is at is left to it. So a sweep may be called again, or
 twice at once, and only what is missing is done.
 """
 
-import argparse
 import contextlib
 import itertools
 import json
-import shlex
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import read_object, runs_folder, unknown
-from palslib.grid.engines import TRAIN, LocalSlots, Slurm, Terms, failed, finished, log_end, run_lock
+from palslib.common import read_object, unknown
+from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end, run_lock
 from palslib.plan.config import RunConfig
+from palslib.plan.settings import settings
 from palslib.records import load_records
 
 
-@dataclass(frozen=True)
+@settings(part="part of a grid")
 class Grid:
     """Configs that differ in some fields: each of `runs` with each combination of `product`, on top of `base`."""
 
@@ -40,14 +38,11 @@ class Grid:
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":
         """From a JSON file. Raises ValueError naming the file for what is no grid."""
-        types = {"base": dict, "product": dict, "runs": list}
-        values = read_object(path, ", ".join(types))
-        for name, value in values.items():
-            if name not in types:
-                raise ValueError(f"{path}: {unknown('part of a grid', name, types)}")
-            if not isinstance(value, types[name]):
-                raise ValueError(f"{path}: {name} must be a {types[name].__name__}, not {value!r}")
-        return cls(**values)
+        values = read_object(path, ", ".join(field.name for field in fields(cls)))
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def configs(self, folder: Path) -> list[RunConfig]:
         """All of them, each with its folder under `folder`; raises ValueError naming the run and the field.
@@ -197,49 +192,9 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table
     return list(rows.values())
 
 
-def _option(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, int(value) if value.isdigit() else value
-
-
-def main(arguments: Sequence[str]) -> int:
-    """`python -m palslib.grid.sweep GRID.json [options]`: 0 if every run finished, 1 if not, 2 for a bad grid or option."""
-    parser = argparse.ArgumentParser("python -m palslib.grid.sweep", description=__doc__.split("\n")[0])
-    parser.add_argument("grid", type=Path, help="a JSON file with base, product, runs; see palslib.sweep.Grid")
-    parser.add_argument("--folder", type=Path, help="where the runs lie; by default runs/sweeps/ and the grid's name")
-    parser.add_argument("--slots", type=int, default=2, help="runs (or jobs of Slurm) at once; 2")
-    parser.add_argument("--limit", type=float, help="seconds that one try of a run may take")
-    parser.add_argument("--retries", type=int, default=1, help="further tries, each from the checkpoint; 1")
-    parser.add_argument("--command", type=shlex.split, default=TRAIN, help="what trains a CONFIG.json")
-    slurm = "run as jobs of Slurm, with sbatch's options (partition=gpu gpus_per_node=1 cpus_per_task=8)"
-    parser.add_argument("--slurm", nargs="*", type=_option, metavar="NAME=VALUE", help=slurm)
-    given = parser.parse_args(arguments)
-    try:
-        folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
-        if given.slots < 1 or given.retries < 0 or (given.limit is not None and given.limit <= 0):
-            raise ValueError("slots must be at least 1, retries at least 0, limit above 0")
-        configs = Grid.from_file(given.grid).configs(folder)
-        terms = Terms(tuple(given.command), given.limit, given.retries)
-        local = given.slurm is None
-        engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, dict(given.slurm))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"palslib.sweep: {error}", file=sys.stderr)
-        return 2
-    try:
-        rows = sweep(configs, engine)
-    except KeyboardInterrupt:
-        print("palslib.sweep: interrupted; the same call goes on", file=sys.stderr)
-        return 130
-    bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
+def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
+    """What failed, each with the end of its log, and how many runs finished."""
     names = labels(configs)
-    for config, row in bad:
-        print(f"\n{names[config.name]}: {row['reason']}; the end of {config.folder}/log.txt:\n{log_end(config)}")
-    print(f"\n{len(rows) - len(bad)} of {len(rows)} runs finished, in {folder}")
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run is left behind
-    sys.exit(main(sys.argv[1:]))
+    bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
+    ends = [f"{names[c.name]}: {row['reason']}; the end of {c.folder}/log.txt:\n{log_end(c)}\n" for c, row in bad]
+    return "\n".join(["", *ends, f"{len(rows) - len(bad)} of {len(rows)} runs finished"])

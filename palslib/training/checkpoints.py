@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from palslib.common import replace_folder, write_text
+from palslib.common import atomic_write
 
 
 class Resumable:
@@ -23,25 +23,29 @@ class Resumable:
         raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
 
     def save_checkpoint(self) -> None:
-        """Model, optimiser and history under a temporary name, then renamed."""
+        """Model, optimiser and history, whole or not at all."""
         self.read_losses()
         if not all(p.isfinite().all() for p in self.model.parameters()):  # a finite loss can have infinite gradients
             self.stop("a weight is not finite after the update", self.step - 1)
-        temporary = self.folder / "checkpoint.tmp"
         if self.accelerator.is_main_process:
-            shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed while saving
-            temporary.mkdir(parents=True)
+            self.remove_checkpoints("checkpoint.*.tmp")  # of a run that was killed while saving
             # Not accelerate's save_state: its keys depend on whether there is one process or several.
             tensors = {k: v.contiguous() for k, v in self.model.state_dict().items()}
-            save_file(tensors, temporary / "model.safetensors")
-            torch.save(self.optimizer.state_dict(), temporary / "optimizer.bin")
             state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
             state |= {"history": self.history, "key": self.config.key}
             if self.memory:
                 state["memory"] = self.memory.counts()
-            write_text(temporary / "run.json", json.dumps(state))
-            replace_folder(temporary, self.folder / "checkpoint")
+            with atomic_write(self.folder / "checkpoint") as temporary:
+                temporary.mkdir()
+                save_file(tensors, temporary / "model.safetensors")
+                torch.save(self.optimizer.state_dict(), temporary / "optimizer.bin")
+                (temporary / "run.json").write_text(json.dumps(state))
         self.accelerator.wait_for_everyone()
+
+    def remove_checkpoints(self, pattern: str = "checkpoint*") -> None:
+        """Removes what is left of them, once the run has its record."""
+        for folder in self.folder.glob(pattern):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def checkpoint(self) -> Path | None:
         """`run.json` of the folder's checkpoint; the one before, where the run was killed in between two renames."""

@@ -1,4 +1,4 @@
-"""Training, as the algorithm reads; `python -m palslib.training.loop CONFIG.json` is the same from a terminal.
+"""Training, as the algorithm reads; `python -m palslib train` is the same from a terminal.
 
 For each step: task and examples from the plan -> loss -> backward (-> projection, see `gem`) -> clip -> update ->
 schedule (sections 3.3, 3.4).
@@ -6,15 +6,14 @@ The order of training and its dropout depend on (config, step) alone, so a kille
 checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
 machine, each with a GPU or on CPUs alone:
 
-    accelerate launch --num_processes 2 -m palslib.training.loop CONFIG.json
+    accelerate launch --multi_gpu --num_processes 2 -m palslib train CONFIG.json
+    torchrun --standalone --nproc_per_node 2 -m palslib train CONFIG.json
 """
 
 import hashlib
 import itertools
 import json
 import math
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -31,11 +30,11 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
+from palslib.training.accelerator import make_accelerator
 from palslib.training.checkpoints import Resumable
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.optimizer import make_optimizer
-from palslib.training.processes import make_accelerator, start_the_others
 
 
 class Run(Resumable):
@@ -216,27 +215,6 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
     record = make_record(run)
     if main:
         write_record(folder / "record.json", record)
-        for name in ("checkpoint", "checkpoint.old", "checkpoint.tmp"):
-            shutil.rmtree(folder / name, ignore_errors=True)
+        run.remove_checkpoints()
     run.accelerator.wait_for_everyone()
     return json.loads((folder / "record.json").read_text())
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m palslib.training.loop CONFIG.json`: notebook 04's run, without the notebook."""
-    if len(arguments) != 1:
-        print("usage: python -m palslib.training.loop CONFIG.json", file=sys.stderr)
-        return 2
-    start_the_others("palslib.training", arguments)
-    try:
-        record = train(RunConfig.from_file(arguments[0]))
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        print(f"palslib.training: {error}", file=sys.stderr)
-        return 1
-    if os.environ.get("RANK", "0") == "0":  # one line, however many processes
-        print(json.dumps({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

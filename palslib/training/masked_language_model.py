@@ -4,7 +4,6 @@ Devlin et al. 2019, section 3.1 and appendix A.1 (https://arxiv.org/abs/1810.048
 80 % of those become [MASK], 10 % a random piece, 10 % stay, and the loss is the cross entropy of what they were.
 """
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -14,17 +13,13 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
+from palslib.common import seed_from
 from palslib.plan.config import RunConfig
 from palslib.training.evaluation import autocast, precision_of
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all pieces; of the chosen ones
 ROWS_MEASURED = 64  # at a time; what is masked depends on it
 HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders that `pretraining` writes
-
-
-def number_from(*parts) -> int:
-    """A seed that depends on all parts."""
-    return int.from_bytes(hashlib.sha256(" ".join(map(str, parts)).encode()).digest()[:7], "little")
 
 
 def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +39,7 @@ def masked_language_model(backbone: str, seed: int = 0) -> BertForMaskedLM:
         raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
     encoder, head = load_encoder(place, seed), Path(place) / HEAD
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number_from(seed, "masked language model"))
+        torch.manual_seed(seed_from(seed, "masked language model"))
         if place in ("tiny", "minilm") or head.is_file():
             model = BertForMaskedLM(config)
         else:  # a checkpoint with a head, or one without, as transformers then reports
@@ -72,7 +67,7 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
         for task, rows in data.items():
             for i in range(0, len(rows), ROWS_MEASURED):
                 batch = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))))
-                logits, labels = predict_chosen(model, batch, tokenizer, number_from(config.seed, task, i), device)
+                logits, labels = predict_chosen(model, batch, tokenizer, seed_from(config.seed, task, i), device)
                 loss += cross_entropy(logits, labels, reduction="sum").item()
                 right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
     model.train()

@@ -1,16 +1,13 @@
 """Further pre-training: a backbone goes on as a masked language model on the texts of tasks, before they are trained.
 
-`python -m palslib.training.pretraining CONFIG.json` takes a `RunConfig`'s fields, of which those of methods and heads play no
-part. The folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
+`python -m palslib pretrain` takes a `RunConfig`'s fields, of which those of methods and heads play no part. The folder
+that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
 The head has BERT's transform, and a decoder that is tied to the word embeddings. MiniLM's package has no such head: its
 transform starts at random, so what is measured before the first step says little there.
 """
 
 import json
-import os
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,14 +18,14 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from palslib.bert.backbones import load_tokenizer
-from palslib.common import replace_folder, runs_folder, write_text
+from palslib.common import atomic_write, runs_folder, seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment
+from palslib.training.accelerator import make_accelerator
 from palslib.training.evaluation import autocast, precision_of
-from palslib.training.masked_language_model import HEAD, masked_language_model, measure, number_from, predict_chosen
-from palslib.training.processes import make_accelerator
+from palslib.training.masked_language_model import HEAD, masked_language_model, measure, predict_chosen
 
 DEV_ROWS = 500  # of each task that are measured
 
@@ -75,13 +72,11 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
         state["before"] = measure(model, dev, tokenizer, config, device)
 
     def save() -> None:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = checkpoint.with_name(checkpoint.name + ".tmp")
-        torch.save(state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, temporary)
-        os.replace(temporary, checkpoint)
+        with atomic_write(checkpoint) as temporary:
+            torch.save(state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, temporary)
 
     for step in tqdm(range(state["step"], config.steps), desc="masked language model", disable=not config.progress):
-        task, seed = plan.tasks[step], number_from(config.seed, step)
+        task, seed = plan.tasks[step], seed_from(config.seed, step)
         torch.manual_seed(seed)  # dropout, like the masks, is a function of the step
         with autocast(precision_of(config), device):
             logits, labels = predict_chosen(model, train[task].batch(plan.examples(step)), tokenizer, seed, device)
@@ -106,30 +101,10 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}
     record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
     record |= {"precision": precision_of(config), "device": device.type, "environment": environment()}
-    temporary = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    model.bert.save_pretrained(temporary)
-    save_file({k: v.clone() for k, v in model.cls.state_dict().items()}, temporary / HEAD)
-    tokenizer.save_pretrained(temporary)
-    write_text(temporary / "record.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
-    replace_folder(temporary, folder)
+    with atomic_write(folder) as temporary:
+        model.bert.save_pretrained(temporary)
+        save_file({k: v.clone() for k, v in model.cls.state_dict().items()}, temporary / HEAD)
+        tokenizer.save_pretrained(temporary)
+        (temporary / "record.json").write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     checkpoint.unlink(missing_ok=True)
     return json.loads((folder / "record.json").read_text())
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m palslib.training.pretraining CONFIG.json`."""
-    if len(arguments) != 1:
-        print("usage: python -m palslib.training.pretraining CONFIG.json", file=sys.stderr)
-        return 2
-    try:
-        record = pretrain(RunConfig.from_file(arguments[0]))
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        print(f"palslib.pretraining: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps({k: record[k] for k in ("key", "before", "after")}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from palslib.training.allocator import keep_freed_memory
+from palslib.training.accelerator import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -34,7 +34,7 @@ def test_freed_memory_is_kept():
 
 HELD = """
 import torch
-from palslib.training.allocator import keep_freed_memory
+from palslib.training.accelerator import keep_freed_memory
 from palslib.benchmark.timing import resident
 
 keep_freed_memory()

@@ -1,0 +1,374 @@
+"""One command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
+
+Every setting is a flag, with its default and its meaning in `--help`: both are read from the dataclasses that declare
+them. A bad call ends with status 2, what failed while it ran with 1, each with one line. Of several processes only the
+first one prints.
+"""
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+import tyro
+from pydantic import Field
+from tyro import _errors  # private: pyproject.toml names the very version
+from tyro.conf import Positional
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from palslib.common import check_name, read_object, runs_folder, unknown
+from palslib.plan.config import PRESETS, RunConfig
+from palslib.plan.settings import Names, Number, settings
+
+FIRST = os.environ.get("RANK", "0") == "0"
+"""Whether this is the process that prints."""
+
+
+class BadCall(ValueError):
+    """What tyro finds wrong with a command line."""
+
+
+# ------------------------------------------------------------------------------------------------------- the commands
+
+
+def train(words: list[str]) -> Callable[[], int]:
+    """Trains and evaluates, and prints the run's key and dev average. CONFIG.json holds settings by name ("preset"
+    too); flags go before it, and it goes before --preset. Killed? The same call goes on from the last checkpoint.
+
+    Several processes, each with a GPU or on CPUs alone, train the same model as one:
+    accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
+    torchrun --standalone --nproc_per_node 2 -m palslib train ..."""
+    config = _run_config("train", words)
+
+    def run() -> int:
+        from palslib.training.loop import train
+
+        record = train(config)
+        _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
+        return 0
+
+    return run
+
+
+def pretrain(words: list[str]) -> Callable[[], int]:
+    """Goes on with a backbone as a masked language model on the texts of tasks; its folder is a backbone again
+    (--backbone FOLDER). Settings are those of `train`, of which those of methods and heads play no part."""
+    config = _run_config("pretrain", words)
+
+    def run() -> int:
+        from palslib.training.pretraining import pretrain
+
+        record = pretrain(config)
+        _say({k: record[k] for k in ("key", "before", "after")})
+        return 0
+
+    return run
+
+
+@settings
+class Adapters:
+    """Trains adapters for one task after another on a frozen BERT, and then removes them, span by span of layers."""
+
+    record: Positional[Path]
+    """The JSON file to write."""
+    tasks: Names
+    """In the order of training."""
+    folder: Path
+    """Where the tasks' runs lie; called again, finished ones are not trained anew."""
+    method: str = "houlsby-64"
+    """One that trains nothing that tasks share."""
+    rows: Annotated[int, Field(ge=1)] | None = None
+    """Dev rows of each task that adapters are removed on, at most; None: all."""
+    epochs: Annotated[int, Field(ge=1)] = 10
+    """Of each task, each followed by an evaluation; the best by the dev score is what stays."""
+    epoch_steps: Annotated[int, Field(ge=1)] | None = None
+    """At most so many steps make an epoch; None: the task's data once."""
+    start: str | None = None
+    """A folder of weights with earlier tasks, to go on from."""
+    options: dict = field(default_factory=dict)
+    """Other settings of `train`, in place of the adapters report's: learning_rate=1e-3 seed=1."""
+
+
+def adapters(words: list[str]) -> Callable[[], int]:
+    given = dict(vars(_parse(Adapters, "adapters", words)))
+    path, options = given.pop("record"), given.pop("options")
+    if twice := set(given) & set(options):
+        raise BadCall(f"{min(twice)} is a flag of its own, not one of the options")
+
+    def run() -> int:
+        from palslib.analysis.adapters import ablate
+        from palslib.records import write_record
+
+        write_record(path, ablate(**given, **options))
+        return 0
+
+    return run
+
+
+@settings
+class Sweep:
+    """Trains a grid of runs, each in a process of its own. Called again, or twice at once, only what is missing is
+    done. Status 0 if every run finished, 1 if not."""
+
+    grid: Positional[Path]
+    """A JSON file with base, product and runs, see `palslib.Grid`."""
+    folder: Path | None = None
+    """Where the runs lie; None: runs/sweeps/ and the grid's name."""
+    slots: Annotated[int, Field(ge=1)] = 2
+    """Runs (or jobs of Slurm) at once."""
+    limit: Annotated[Number, Field(gt=0)] | None = None
+    """Seconds that one try of a run may take."""
+    retries: Annotated[int, Field(ge=0)] = 1
+    """Further tries, each from the checkpoint."""
+    command: str = f"{shlex.quote(sys.executable)} -m palslib train"
+    """What trains a CONFIG.json."""
+    slurm: dict | None = None
+    """Run as jobs of Slurm, with sbatch's options: partition=gpu gpus_per_node=1 cpus_per_task=8."""
+
+
+def sweep(words: list[str]) -> Callable[[], int]:
+    given = _parse(Sweep, "sweep", words)
+    from palslib.grid.engines import LocalSlots, Slurm, Terms
+    from palslib.grid.sweep import Grid, summary, sweep
+
+    folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
+    configs = Grid.from_file(given.grid).configs(folder)
+    terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
+    local = given.slurm is None
+    engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
+
+    def run() -> int:
+        rows = sweep(configs, engine)
+        print(summary(configs, rows), f"in {folder}")
+        return int(any(row["status"] != "finished" for row in rows))
+
+    return run
+
+
+@settings
+class Benchmark:
+    """Measures how fast training and evaluation are, prints and records it, and draws the figure `benchmark`."""
+
+    record: Path | None = None
+    """Where the record goes; None: runs/benchmark/MACHINE.json."""
+    draw: Path | None = None
+    """Measures nothing, prints and draws this record."""
+    quick: bool = False
+    """A tiny model and few rounds: whether it works."""
+
+
+def benchmark(words: list[str]) -> Callable[[], int]:
+    given = _parse(Benchmark, "benchmark", words)
+
+    def run() -> int:
+        from palslib.benchmark.measure import benchmark
+
+        benchmark(**vars(given))
+        return 0
+
+    return run
+
+
+@settings
+class Reproduce:
+    """Runs the notebooks headless, one after the other; at the end a table of what ran, how long, and its headline."""
+
+    notebooks: str | None = None
+    """Only these, by number or name: 01,04."""
+    parameters: dict = field(default_factory=dict)
+    """Of each of them: steps=100."""
+    out: Path | None = None
+    """Folder of the executed copies; None: runs/notebooks."""
+
+
+def reproduce(words: list[str]) -> Callable[[], int]:
+    given = _parse(Reproduce, "reproduce", words)
+    from palslib.reproduce import check, reproduce
+
+    out = given.out or runs_folder() / "notebooks"
+    paths = check(given.notebooks, given.parameters, out)
+    return lambda: reproduce(paths, given.parameters, out)
+
+
+@settings
+class Heads:
+    """Writes the record of all heads of one model: where they look, and what the model loses without them."""
+
+    folder: Positional[Path]
+    """A folder with a saved model."""
+    out: Positional[Path]
+    """The JSON file to write."""
+    data: str = "synthetic"
+    """Where the dev examples come from, as `train` takes it."""
+    tasks: Names = ("sst2",)
+    """Those for which heads are removed."""
+    rows: Annotated[int, Field(ge=1)] = 500
+    """Dev rows of each of these tasks, at most."""
+    texts: Annotated[int, Field(ge=1)] = 4
+    """Dev examples of every task for the maps."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of the evaluations."""
+
+
+def heads(words: list[str]) -> Callable[[], int]:
+    given = dict(vars(_parse(Heads, "heads", words)))
+    out = given.pop("out")
+
+    def run() -> int:
+        from palslib.analysis.head_table import inspect
+        from palslib.records import write_record
+
+        write_record(out, inspect(**given))
+        return 0
+
+    return run
+
+
+COMMANDS = {command.__name__: command for command in (train, pretrain, adapters, sweep, benchmark, reproduce, heads)}
+_DECLARED = {command: globals()[command.capitalize()] for command in list(COMMANDS)[2:]}
+
+
+# ------------------------------------------------------------------------------------------- from words to settings
+
+_RULES = ConstructorRegistry()
+
+
+@_RULES.primitive_rule
+def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """Words become what they look like; whether that may be, the settings decide, and say so in their own words."""
+    union = get_origin(info.type) in (Union, UnionType)
+    kinds = get_args(info.type) if union else (info.type,)
+    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
+    kinds = [one for kind in kinds for one in (get_args(kind) if get_origin(kind) is UnionType else (kind,))]
+    names = [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
+    if dict in kinds:
+        shown = {"nargs": "*", "metavar": "NAME=VALUE ...", "instance_from_str": _pairs}
+        words = lambda given: [f"{name}={_word(value)}" for name, value in (given or {}).items()]  # noqa: E731
+        return PrimitiveConstructorSpec(is_instance=lambda _: True, str_from_instance=words, **shown)
+    if not (names or {int, float} & set(kinds)):
+        return None
+    wanted = ["{" + ",".join(names) + "}"] * bool(names) + ["NUMBER"] * (float in kinds)
+    wanted += ["INTEGER"] * (int in kinds and float not in kinds) + ["None"] * (NoneType in kinds)
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="|".join(wanted),
+        instance_from_str=lambda words: _value(words[0]),
+        is_instance=lambda _: True,
+        str_from_instance=lambda value: [_word(value)],
+    )
+
+
+def _value(word: str) -> object:
+    """`100`, `1e-4`, `true`, `["a"]` as JSON has them, `None`; everything else is a string."""
+    try:
+        return None if word == "None" else json.loads(word)
+    except json.JSONDecodeError:
+        return word
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else "None" if value is None else json.dumps(value)
+
+
+def _pairs(words: list[str]) -> dict[str, object]:
+    parts = [word.partition("=") for word in words]
+    for word, (name, equals, _) in zip(words, parts, strict=True):
+        if not (name and equals):
+            raise ValueError(f"{word!r} is not of the form NAME=VALUE")
+    return {name: _value(value) for name, _, value in parts}
+
+
+def _run_config(command: str, words: list[str]) -> RunConfig:
+    """A file and a preset, where they are given, are the defaults that the flags start from."""
+    path = words[0] if words and not words[0].startswith("-") else None
+    flags, preset = words[path is not None :], {}
+    for i, word in enumerate(flags):
+        if word == "--preset" or word.startswith("--preset="):
+            value = word.partition("=")[2] or "".join(flags[i + 1 : i + 2])
+            flags, preset = flags[:i] + flags[i + 1 + (word == "--preset") :], {"preset": value}
+            break
+    default = RunConfig.from_dict(preset | (read_object(path) if path else {}))
+    usage = f"palslib {command} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
+    return _parse(RunConfig, command, flags, default, f"{usage}\n\n{COMMANDS[command].__doc__}")
+
+
+def _parse(kind: type, command: str, words: list[str], default=None, description: str | None = None):
+    """Settings of a kind. Raises BadCall for what is no command line, ends the process after `--help`."""
+
+    def refuse(event: _errors.ParseErrorEvent) -> None:
+        raise BadCall(_one_line(event, kind))
+
+    about = {"description": description or kind.__doc__, "registry": _RULES, "console_outputs": FIRST}
+    if default is not None:
+        about["default"] = default
+    with _errors.on_parse_error(refuse):
+        return tyro.cli(kind, prog=f"palslib {command}", args=words, **about)
+
+
+def _one_line(event: _errors.ParseErrorEvent, kind: type) -> str:
+    def named(argument) -> str:
+        name = argument.field.intern_name
+        return name.upper() if argument.is_positional() else f"--{name.replace('_', '-')}"
+
+    if isinstance(event, _errors.UnrecognizedArgs):
+        flags = [f"--{name.replace('_', '-')}" for name in kind.__dataclass_fields__]
+        wrong = next((word for word in event.tokens if word.startswith("-")), None)
+        return str(unknown("flag", wrong, flags)) if wrong else f"unexpected {event.tokens[0]!r}"
+    if isinstance(event, _errors.MissingArgs):
+        return f"missing: {', '.join(named(one.arg) for one in event.missing_arguments)}"
+    if isinstance(event, _errors.InstantiationFailure):
+        return f"{named(event.argument)}: {event.message}" if event.argument else event.message
+    return f"{named(event.argument)} needs a value" if isinstance(event, _errors.BadValue) else str(event)
+
+
+# ------------------------------------------------------------------------------------------------------ from a terminal
+
+
+def _say(result: dict) -> None:
+    if FIRST:  # one line, however many processes
+        print(json.dumps(result))
+
+
+def main(words: list[str] | None = None) -> int:
+    """Carries out a command; returns the exit status."""
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0] in ("-h", "--help"):
+        about = {name: (_DECLARED.get(name) or command).__doc__ for name, command in COMMANDS.items()}
+        lines = [
+            f"  {name:<10} {' '.join(text.split()).partition('. ')[0].rstrip('.')}" for name, text in about.items()
+        ]
+        print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n")
+        return 0 if words else 2
+    try:
+        check_name("command", words[0], COMMANDS)
+        run = COMMANDS[words[0]](list(words[1:]))
+    except (ValueError, OSError, ImportError) as error:
+        return _complain(words[0], error, 2)
+    try:
+        return run()
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        return _complain(words[0], error, 1)
+    except KeyboardInterrupt:
+        return _complain(words[0], "interrupted; the same call goes on", 130)
+
+
+def _complain(command: str, error: object, status: int) -> int:
+    if FIRST or isinstance(error, OSError):  # a disk or a network may fail one process alone
+        print(f"palslib{' ' + command if command in COMMANDS else ''}: {error}", file=sys.stderr)
+    return status
+
+
+def start() -> None:
+    """The entry point `palslib`."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run of a sweep is left behind
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    start()

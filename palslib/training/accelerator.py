@@ -1,0 +1,60 @@
+"""What a process needs from its machine before it trains: the others, if there are several, and its memory.
+
+Several processes are started by `accelerate launch --multi_gpu --num_processes 2 -m palslib train ...`, which takes a
+GPU for each or CPUs alone, or by torch itself: `torchrun --standalone --nproc_per_node 2 -m palslib train ...`.
+"""
+
+import ctypes
+import os
+import platform
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+
+
+def make_accelerator() -> Accelerator:
+    """The accelerator of a run: on as many processes as were started, with gloo on CPUs.
+
+    Raises ValueError where several were asked for and there is one, see `launched_alone`.
+    """
+    keep_freed_memory()
+    # Started by torch's launcher but not told to use CPUs, accelerate would make each process a run of its own.
+    on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
+    # Tasks that rest have no gradients. Autocast is ours: accelerate fixes its precision once for a whole process.
+    handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
+    accelerator = Accelerator(cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers)
+    if launched_alone() and accelerator.num_processes == 1:
+        raise ValueError(
+            "accelerate launch was asked for several processes and started one; with --multi_gpu, which takes a GPU "
+            "for each or CPUs alone, it starts all: accelerate launch --multi_gpu --num_processes 2 ..."
+        )
+    return accelerator
+
+
+def launched_alone() -> bool:
+    """Whether `accelerate launch` was to start several processes and started this one only, as it does without
+    `--multi_gpu` on a machine with fewer than two GPUs.
+
+    To a process so started it says whom to meet, which it leaves out where there are to be no others.
+    """
+    return {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
+
+
+def keep_freed_memory() -> None:
+    """Lets this process keep freed memory for its next tensors, blocks of up to 1 GiB, where the C library is glibc.
+
+    It would give every large tensor's memory back, and the next tensor's pages would be cleared and mapped anew: a
+    tenth of a training step in bf16. How much memory the process takes at most does not change.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        trim_threshold, mmap_threshold = -1, -3  # numbers of malloc.h
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(mmap_threshold, 1 << 30)
+        mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def give_back_freed_memory() -> None:
+    """Gives what has been kept back to the system, so that what the process holds is what it uses."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
