@@ -1,6 +1,6 @@
 """Attention maps and head statistics, of BERT's heads and of the PALs' heads, as tidy frames.
 
-A projected attention layer is ordinary multi-head attention in a small space (Stickland & Murray 2019, section 3.1), so
+A projected attention layer is ordinary multi-head attention in a small space (Stickland & Murray 2019, section 3.3), so
 each task has heads of its own that can be looked at like BERT's:
 
     map = softmax(q kᵀ / √(s/H))      (S, S); row i says where token i looks, and sums to 1

@@ -1,7 +1,7 @@
 """The embedded miniature GLUE (and minBERT's three tasks): template English, generated offline, always the same.
 
 What it is: stand-ins with the columns, label order, class balance and size ratios of GLUE (Wang et al. 2019), whose
-MNLI / RTE = 157.7 is what makes sampling matter (BERT and PALs, section 4). Every task can be learned; none is solved
+MNLI / RTE = 157.7 is what makes sampling matter (BERT and PALs, section 4.1). Every task can be learned; none is solved
 by one word, by length or by shared words; a few labels are wrong on purpose. What it is not: GLUE. A number measured
 here shows that code runs and learns; it says nothing about language.
 How: an event is a dict (who did what to what, where, when). `clause` puts it into words, `reword` keeps its meaning,

@@ -1,6 +1,6 @@
 """The tasks: each a row of `TASKS`, read from one of four kinds of source into one shape of table.
 
-The eight tasks of Stickland & Murray 2019, section 4: GLUE (https://gluebenchmark.com) without WNLI. Sources:
+The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
 like that repository, or a delimited file with named text and label columns.
 """

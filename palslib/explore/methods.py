@@ -20,7 +20,7 @@ from palslib.methods.counting import BACKBONES, PAPER_BUDGET, ParameterCount, co
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 
-STEPS_PER_EPOCH = 2_400  # of the paper, section 3.4
+STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
 LARGEST_SIZE = 1_020  # where the sliders for s end
 _SHARING = {
     "one pair for a task's layers": "layers",

@@ -79,16 +79,18 @@ class Selection:
             return False
         elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
             return False  # mixing few tasks is another matter than mixing the paper's eight
-        asked = built["size"] if isinstance(size, int) else config["size"]
-        if built["size"] is not None and asked != (size or "budget"):
+        asked = built.get("size") if isinstance(size, int) else config["size"] or "budget"  # unsaid, by this recipe
+        if built.get("size") is not None and asked != (size or "budget"):
             return False
         try:
             expected = asdict(get_method(self.method, **wanted))
         except ValueError:  # something no method has, as random weights
             return False
-        heads = config["method_options"].get("heads", get_method(self.method).heads)
-        if heads != wanted.get("heads", get_method(self.method).heads):
+        usual = asdict(get_method(self.method))
+        heads = config["method_options"].get("heads", usual.get("heads"))
+        if heads != wanted.get("heads", usual.get("heads")):
             return False
+        built = usual | built  # an older record does not know every option
         return all(_plain(built[k]) == _plain(v) for k, v in expected.items() if k not in _BUDGETED)
 
 
@@ -210,6 +212,8 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str]:
         return "not run", "–", rest
     value = "; ".join(text for _, text, _ in seen)
     about = "; ".join(dict.fromkeys(_about(record) for _, _, record in seen))
+    if row.scale:
+        return "not testable at this scale", value, f"{about}; it would take {row.scale}"
     if any(o[0] == "not reproduced" for o in seen):
         return "not reproduced", value, about
     if all(o[0] == "reproduced" for o in outcomes):

@@ -148,7 +148,9 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     mentions, found = _finder(term), []
     ledger = paper.load_ledger()
     for row, verdict, ours in zip(ledger.values(), frame["verdict"], frame["ours"], strict=True):
-        text = " ".join([row.id, row.source, row.statement, row.derivation, *row.needs, row.field, verdict, ours])
+        text = " ".join(
+            [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, row.field, verdict, ours]
+        )
         text += str(list(row.published)) if isinstance(row.published, dict) else ""
         if mentions(text, _row_numbers(row.id)):
             found.append((row.id, row.statement, verdict))
