@@ -8,36 +8,45 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from scipy import stats
-from sklearn import metrics as sk
 
 from palslib.common import check_name
 from palslib.data.tasks import TASKS, Task
 
 
-def _correlation(function: Callable) -> Callable:
+def _correlation(name: str) -> Callable:
+    """A correlation of scipy's, which is imported when it is first used: that takes longer than all of this package."""
+
     def correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+        from scipy import stats
+
         if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
             return float("nan")  # constant values have none
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-            return float(function(labels, predictions).statistic)
+            return float(getattr(stats, name)(labels, predictions).statistic)
 
     return correlation
 
 
-def _matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-        return 0.0  # by convention, as scikit-learn has it, but without its warning
-    return float(sk.matthews_corrcoef(labels, predictions))
+def _of_classes(name: str, **options) -> Callable:
+    """A score of scikit-learn's, which is imported when it is first used."""
+
+    def score_of_classes(labels: np.ndarray, predictions: np.ndarray) -> float:
+        from sklearn import metrics
+
+        if name == "matthews_corrcoef" and (np.ptp(predictions) == 0 or np.ptp(labels) == 0):
+            return 0.0  # by convention, as scikit-learn has it, but without its warning
+        return float(getattr(metrics, name)(labels, predictions, **options))
+
+    return score_of_classes
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": sk.accuracy_score,
-    "f1": lambda labels, predictions: sk.f1_score(labels, predictions, zero_division=0.0),
-    "matthews": _matthews,
-    "pearson": _correlation(stats.pearsonr),
-    "spearman": _correlation(stats.spearmanr),
+    "accuracy": _of_classes("accuracy_score"),
+    "f1": _of_classes("f1_score", zero_division=0.0),
+    "matthews": _of_classes("matthews_corrcoef"),
+    "pearson": _correlation("pearsonr"),
+    "spearman": _correlation("spearmanr"),
 }
 """name -> function of (labels, predictions), both (N,), with values of at most 1."""
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import fmean, variance
 
-from scipy import stats
-
 from palslib.analysis.forgetting import transfer_measures
 from palslib.data.tasks import TASKS, get_task
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
@@ -132,6 +130,8 @@ def _means(*sides: dict[int, dict[str, float]]) -> list[list[float]]:
 
 def interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
     """The difference of two means and the half width of its 95 % interval; two values on each side at least."""
+    from scipy import stats  # only here: it takes longer to import than the ledger
+
     a, b = variance(left) / len(left), variance(right) / len(right)
     difference = fmean(left) - fmean(right)
     if a + b == 0:
