@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
@@ -307,7 +308,8 @@ def _parse(kind: type, command: str, words: list[str], default=None, description
     about = {"description": description or kind.__doc__, "registry": _RULES, "console_outputs": FIRST}
     if default is not None:
         about["default"] = default
-    with _errors.on_parse_error(refuse):
+    with _errors.on_parse_error(refuse), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a default that is an int where the type says `int | float`, and None
         return tyro.cli(kind, prog=f"palslib {command}", args=words, **about)
 
 

@@ -139,13 +139,13 @@ def _table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def check(notebooks: str | None, parameters: Mapping, out: Path, folder: Path = NOTEBOOKS) -> list[Path]:
+def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     """The notebooks of a list such as `01,04` (None: all), once all of them can run.
 
     Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
     cannot be written to.
     """
-    paths = _select(folder, notebooks)
+    paths = _select(NOTEBOOKS, notebooks)
     for path in paths:
         _check_parameters(path, parameters)
     try:

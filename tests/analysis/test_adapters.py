@@ -10,12 +10,12 @@ import torch
 from shapes import batch, randomised
 from test_head_removal import rows_of
 
+from palslib.__main__ import main
 from palslib.analysis.adapters import (
     ADDITIONAL,
     REPORT,
     ablation_frame,
     best_weights,
-    main,
     train_in_turn,
     without_adapters,
 )
@@ -27,6 +27,7 @@ from palslib.records import from_lines, load_records
 from palslib.training.evaluation import evaluate, predict
 
 TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
+OWN = ("epochs", "epoch_steps")  # flags; the rest are options
 
 
 def state_of(model, task):
@@ -265,10 +266,10 @@ def test_ablation_frame():
 
 def test_the_command_line_writes_a_record(tmp_path, capsys):
     """Two tasks on a backbone of two layers: three spans each; the runs in it are rows of `load_records`."""
-    config, out = tmp_path / "config.json", tmp_path / "records" / "ablation.json"
-    about = TINY | {"tasks": ["cola", "rte"], "folder": str(tmp_path / "runs"), "rows": 20}
-    config.write_text(json.dumps(about))
-    assert main([str(config), str(out)]) == 0
+    out, places = tmp_path / "records" / "ablation.json", ["--folder", str(tmp_path / "runs")]
+    call = ["adapters", str(out), "--rows", "20", *(f"--{k.replace('_', '-')}={TINY[k]}" for k in OWN)]
+    call += ["--options", *(f"{k}={json.dumps(v)}" for k, v in TINY.items() if k not in OWN)]
+    assert main([*call, *places, "--tasks", "cola", "rte"]) == 0
     record = json.loads(out.read_text())
     spans = from_lines(record["spans"])
     assert spans.groupby("task", sort=False).size().to_dict() == {"cola": 3, "rte": 3}
@@ -277,15 +278,16 @@ def test_the_command_line_writes_a_record(tmp_path, capsys):
     assert record["environment"]["python"] and record["seconds"] > 0 and record["rows"] == 20
     assert str(tmp_path) not in out.read_text()
     assert load_records(tmp_path / "records")["key"].tolist() == [run["key"] for run in record["runs"]]
-    config.write_text(json.dumps(about | {"tasks": ["cola", "cola"]}))
-    assert main([str(config), str(out)]) == 1 and "each once" in capsys.readouterr().err
-    config.write_text(json.dumps(about | {"task": "rte"}))
-    assert main([str(config), str(out)]) == 1 and "unknown parameter 'task'" in capsys.readouterr().err
-    for given, found in (({"method": "feature-extraction"}, "adds nothing within"), ({"rows": 0}, "rows must be at l")):
-        config.write_text(json.dumps(about | given | {"folder": str(tmp_path / "other")}))
-        assert main([str(config), str(out)]) == 1 and found in capsys.readouterr().err
+    capsys.readouterr()
+    for more, found in (
+        (["--tasks", "cola", "cola"], "each once"),
+        (["--tasks", "cola", "--method", "feature-extraction"], "adds nothing within"),
+        (["--tasks", "cola", "--start", "/nowhere"], "/nowhere"),
+    ):
+        assert main([*call, "--folder", str(tmp_path / "other"), *more]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith("palslib adapters: ") and found in said
     assert not (tmp_path / "other").exists()  # before anything is trained
-    assert main([]) == 2 and "usage" in capsys.readouterr().err
     assert json.loads(out.read_text()) == record
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from shapes import VOCABULARY, batch, randomised
 
+from palslib.__main__ import main
 from palslib.analysis.attention import AttentionMaps, attention_modules, eager_attention
 from palslib.analysis.head_removal import PER, head_importance, heads_of, uniform_heads, without_heads
-from palslib.analysis.head_table import head_table, main, maps_of, removals
+from palslib.analysis.head_table import head_table, maps_of, removals
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.figures.heads import head_panels
@@ -290,7 +291,7 @@ def test_the_record_of_a_saved_model(tmp_path):
     config = {"schedule": "annealed", "batch_size": 8, "learning_rate": 0.1, "seed": 3, "data": "synthetic"}
     record = {"key": "abc", "config": config, "environment": {"git_commit": "c0ffee"}, "results": {"best": point}}
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
-    main([str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"])
+    assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
     found = json.loads(out.read_text())
     assert found["model"]["run"] == config | point | {"key": "abc", "git_commit": "c0ffee"}
     assert (found["data"], found["texts"], found["rows"]) == ("synthetic", 2, {"rte": 6})

@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from palslib.benchmark.measure import Benchmark, main
+from palslib.__main__ import main
+from palslib.benchmark.measure import Benchmark
 from palslib.benchmark.timing import in_turn, spread
 from palslib.figures.benchmark import lines, machine
 from palslib.methods.counting import BACKBONES
@@ -16,13 +17,13 @@ from palslib.records import load_records
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """`main --quick` in a folder of its own: the record, the folder, and what was printed to the terminal's end."""
+    """`benchmark --quick` in a folder of its own: the record, the folder, and what was printed at the end."""
     folder = tmp_path_factory.mktemp("benchmark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PALSLIB_RUNS", str(folder / "runs"))
         patch.setenv("PALSLIB_FIGURES", str(folder / "figures"))
         patch.delenv("PALSLIB_DATA", raising=False)
-        assert main(["--quick", "--record", str(folder / "records" / "here.json")]) == 0
+        assert main(["benchmark", "--quick", "--record", str(folder / "records" / "here.json")]) == 0
     return json.loads((folder / "records" / "here.json").read_text()), folder
 
 
@@ -93,7 +94,7 @@ def test_draw(done, tmp_path, monkeypatch, capsys):
     """A record that there is, without measuring."""
     monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
     monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
-    assert main(["--draw", str(done[1] / "records" / "here.json")]) == 0
+    assert main(["benchmark", "--draw", str(done[1] / "records" / "here.json")]) == 0
     assert capsys.readouterr().out.splitlines() == lines(done[0])
     assert (tmp_path / "benchmark.png").exists()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from palslib.__main__ import main
 from palslib.grid import engines, sweep
 from palslib.grid.engines import LocalSlots, Terms, failed, log_end, run_lock
 from palslib.grid.sweep import Grid, Table, grid_frame, state
@@ -60,7 +61,9 @@ def train_step(run):
         run.pending[-1] = run.pending[-1] * float("nan")
 
 training.Run.train_step = train_step
-sys.exit(training.main(sys.argv[1:]))
+from palslib.__main__ import main
+
+sys.exit(main(["train", *sys.argv[1:]]))
 """
 """Real training, into which each of four seeds brings a fault, once."""
 
@@ -88,7 +91,7 @@ def one_core_each(monkeypatch):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a grid and a stand-in for training; returns a command line of `palslib.sweep`."""
+    """Writes a grid and a stand-in for training; returns the arguments of a sweep."""
 
     def arguments(seeds, body="", *more, training=None, **base):
         (tmp_path / "grid.json").write_text(json.dumps({"base": BASE | base, "product": {"seed": list(seeds)}}))
@@ -99,6 +102,11 @@ def write(tmp_path):
     return arguments
 
 
+def swept(arguments):
+    """The exit status of a sweep, in this process."""
+    return main(["sweep", *arguments])
+
+
 @pytest.fixture
 def configs(tmp_path):
     """The configs of the grid that `write` wrote."""
@@ -107,7 +115,7 @@ def configs(tmp_path):
 
 def start(arguments, **environment):
     """A sweep in the foreground: where the tests themselves run in the background, Ctrl-C would be ignored."""
-    call = [sys.executable, "-m", "palslib.grid.sweep", *arguments]
+    call = [sys.executable, "-m", "palslib", "sweep", *arguments]
     about = {"env": os.environ | environment, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(call, **about, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
@@ -137,10 +145,10 @@ def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(wr
     """Six runs; seeds 1 to 4 are killed, raise, hang and meet a NaN. With checkpoints every 2 steps the killed one, at
     step 5, goes on from 4. What a run takes on this machine is seen on seed 0, before a limit is set."""
     began = time.monotonic()
-    assert sweep.main(write([0], "", "--retries", "0", training=TRAINING, checkpoint_every=2)) == 0
+    assert swept(write([0], "", "--retries", "0", training=TRAINING, checkpoint_every=2)) == 0
     limit = 10 + 4 * round(time.monotonic() - began)
     call = write(range(6), "", "--limit", str(limit), "--retries", "0", training=TRAINING, checkpoint_every=2)
-    assert sweep.main(call) == 1
+    assert swept(call) == 1
     out = capsys.readouterr().out
     runs = configs()
     first = [state(config) for config in runs]
@@ -153,11 +161,11 @@ def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(wr
     ]
     assert [first[seed]["step"] for seed in (1, 2, 5)] == [4, 4, 6]
     assert "    RuntimeError: a fault at step 5\n" in out
-    assert "    palslib.training: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n" in out
+    assert "    palslib train: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n" in out
     assert out.endswith(f"\n2 of 6 runs finished, in {Path(runs[0].folder).parent}\n")
     untouched = {seed: Path(runs[seed].folder, "record.json").stat().st_mtime_ns for seed in (0, 5)}
 
-    assert sweep.main(call) == 0
+    assert swept(call) == 0
     assert statuses(runs) == ["finished"] * 6
     assert {seed: Path(runs[seed].folder, "record.json").stat().st_mtime_ns for seed in (0, 5)} == untouched
     assert [re.findall(r"^    step (\d)$", log_end(config), re.M) for config in runs] == [
@@ -222,7 +230,7 @@ def test_a_sweep_that_is_stopped_takes_its_runs_along(write, configs, by):
     with run_lock(Path(configs()[0].folder)) as lock:
         assert lock
     assert statuses(configs()) == ["waiting"] and failed(configs()[0], 0) is None
-    assert sweep.main(write([0])) == 0
+    assert swept(write([0])) == 0
     assert len(starts(configs()[0])) == 2
 
 
@@ -234,7 +242,7 @@ def test_a_lock_is_held_by_one(tmp_path):
 
 
 def test_a_failure_since_the_start_is_not_tried_again(write, configs):
-    sweep.main(write([0], "sys.exit(7)", "--retries", "0"))
+    swept(write([0], "sys.exit(7)", "--retries", "0"))
     (config,) = configs()
     assert failed(config, 0)["reason"] == "exit status 7"
     terms = Terms(("false",), since=0)
@@ -246,7 +254,7 @@ def test_a_failure_since_the_start_is_not_tried_again(write, configs):
 
 
 def test_a_retry(write, configs, capsys):
-    assert sweep.main(write([0, 1], "if len(open(folder / 'starts').readlines()) < 2: sys.exit(3)")) == 0
+    assert swept(write([0, 1], "if len(open(folder / 'starts').readlines()) < 2: sys.exit(3)")) == 0
     assert [len(starts(config)) for config in configs()] == [2, 2]
     assert Path(configs()[0].folder, "log.txt").read_text().count("=== try 2") == 1
 
@@ -261,7 +269,7 @@ def test_a_retry(write, configs, capsys):
     ],
 )
 def test_reasons(write, configs, capsys, body, reason):
-    assert sweep.main(write([0], f"print('the last words', flush=True); {body}", "--retries", "0")) == 1
+    assert swept(write([0], f"print('the last words', flush=True); {body}", "--retries", "0")) == 1
     assert state(configs()[0])["reason"] == reason
     assert f": {reason}; the end of {configs()[0].folder}/log.txt:\n    the last words\n" in capsys.readouterr().out
 
@@ -269,7 +277,7 @@ def test_reasons(write, configs, capsys, body, reason):
 def test_the_limit_kills_all_that_a_run_has_started(write, configs):
     """Its child has inherited the lock, so the lock is free only if the child is dead too."""
     body = "import subprocess; subprocess.Popen(['sleep', '1000'], close_fds=False); time.sleep(1000)"
-    assert sweep.main(write([0], body, "--retries", "0", "--limit", "1")) == 1
+    assert swept(write([0], body, "--retries", "0", "--limit", "1")) == 1
     assert state(configs()[0])["reason"] == "over the limit of 1 s"
     wait_for(lambda: lock_is_free(configs()[0]))
 
@@ -280,7 +288,7 @@ def lock_is_free(config):
 
 
 def test_a_command_that_does_not_exist(write, configs, capsys):
-    assert sweep.main([*write([0]), "--command", "/nowhere/train"]) == 1
+    assert swept([*write([0]), "--command", "/nowhere/train"]) == 1
     assert "failed: [Errno 2] No such file or directory: '/nowhere/train'" in capsys.readouterr().out
 
 
@@ -288,7 +296,7 @@ def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.delenv("SWEEP", raising=False)
-    assert sweep.main(write([0, 1], "", "--slots", "2")) == 0
+    assert swept(write([0, 1], "", "--slots", "2")) == 0
     assert sorted(starts(configs()[0]) + starts(configs()[1])) == ["None 4 3", "None 4 5"]
 
 
@@ -305,7 +313,7 @@ def test_one_gpu_or_none(monkeypatch, given, seen):
 
 
 def test_a_record_without_the_weights_asked_for_is_not_enough(write, configs):
-    assert sweep.main(write([0])) == 0
+    assert swept(write([0])) == 0
     (config,) = configs()
     assert engines.finished(config)["key"] == config.key
     with_weights = RunConfig.from_dict(json.loads(Path(config.folder, "config.json").read_text()) | {"keep": "last"})
@@ -407,7 +415,7 @@ def test_product_and_single_runs(tmp_path):
         ('{"base": }', "not JSON: Expecting value: line 1 column 10"),
         ("[]", "not an object of base, product, runs but a list"),
         ({"produkt": {}}, "unknown part of a grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
-        ({"base": []}, "base must be a dict, not []"),
+        ({"base": []}, "part of a grid 'base' must be a dict, not []"),
         ({"product": {"sed": [1]}}, "unknown parameter in product 'sed': did you mean 'seed'?"),
         ({"product": {"seed": 1}}, "product: seed must be a list of values, not 1"),
         ({"product": {"seed": []}}, "product: seed must be a list of values, not []"),
@@ -427,16 +435,23 @@ def test_product_and_single_runs(tmp_path):
 def test_a_grid_is_refused_before_anything_starts(tmp_path, capsys, grid, message):
     if grid is not None:
         (tmp_path / "grid.json").write_text(grid if isinstance(grid, str) else json.dumps(grid))
-    assert sweep.main([str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs")]) == 2
+    assert swept([str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs")]) == 2
     out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1) and err.startswith("palslib.sweep: ") and message in err
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("palslib sweep: ") and message in err
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("more", [["--slots", "0"], ["--retries", "-1"], ["--limit", "0"]])
-def test_numbers_out_of_range(write, capsys, more):
-    assert sweep.main([*write([0]), *more]) == 2
-    assert capsys.readouterr().err == "palslib.sweep: slots must be at least 1, retries at least 0, limit above 0\n"
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("slots", "0", "an integer of at least 1"),
+        ("retries", "-1", "an integer of at least 0"),
+        ("limit", "0", "a number above 0 or None"),
+    ],
+)
+def test_numbers_out_of_range(write, capsys, flag, value, message):
+    assert swept([*write([0]), f"--{flag}", value]) == 2
+    assert capsys.readouterr().err == f"palslib sweep: {flag} must be {message}, not {value}\n"
 
 
 def test_importing_a_sweep_does_not_load_torch():
@@ -531,7 +546,7 @@ import signal, subprocess
 (folder / "job").write_text(os.environ["SLURM_JOB_ID"])
 first = len((folder / "starts").read_text().splitlines()) == 1
 if config["seed"] == 0:
-    sys.exit(subprocess.run([sys.executable, "-m", "palslib.training.loop", sys.argv[1]]).returncode)
+    sys.exit(subprocess.run([sys.executable, "-m", "palslib", "train", sys.argv[1]]).returncode)
 if first and config["seed"] == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if first and config["seed"] == 2:
@@ -539,12 +554,12 @@ if first and config["seed"] == 2:
     sys.exit()
 """
     call = write(range(4), body, "--slots", "4", "--retries", "0", "--slurm", "cpus_per_task=1", "time=10")
-    assert sweep.main(call) == 1
+    assert swept(call) == 1
     assert statuses(configs()) == ["finished", "failed", "waiting", "finished"]  # a lost job writes nothing down
     assert failed(configs()[1], 0)["reason"] == "killed by SIGKILL, perhaps for want of memory"
     lost = Path(configs()[2].folder, "job").read_text()
     assert f"failed: Slurm ended job {lost}, see " in capsys.readouterr().out
-    assert sweep.main(call) == 0
+    assert swept(call) == 0
     assert [len(starts(config)) for config in configs()] == [1, 2, 2, 1]
     jobs = [Path(config.folder, "job").read_text() for config in configs()]
     assert len({*jobs, lost}) == 5
@@ -561,11 +576,11 @@ if first and config["seed"] == 2:
 def test_slurm_refused(write, monkeypatch, capsys, more, message):
     pytest.importorskip("submitit")
     monkeypatch.setattr(shutil, "which", lambda name: None if more else name)
-    assert sweep.main([*write([0]), "--slurm", *more]) == 2
-    assert capsys.readouterr().err == f"palslib.sweep: {message}\n"
+    assert swept([*write([0]), "--slurm", *more]) == 2
+    assert capsys.readouterr().err == f"palslib sweep: {message}\n"
 
 
 def test_slurm_without_submitit(write, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    assert sweep.main([*write([0]), "--slurm"]) == 2
+    assert swept([*write([0]), "--slurm"]) == 2
     assert "Slurm needs the package submitit: pip install 'palslib[cluster]'" in capsys.readouterr().err

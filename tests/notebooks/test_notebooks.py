@@ -10,7 +10,9 @@ import nbformat
 import papermill
 import pytest
 
-from palslib.reproduce import NOTEBOOKS, main, run_notebook
+from palslib import reproduce
+from palslib.__main__ import main
+from palslib.reproduce import NOTEBOOKS, run_notebook
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -132,12 +134,13 @@ def test_the_kernel_is_this_interpreter_even_if_another_is_registered(tmp_path, 
     assert code_cells(copy)[-1].outputs[0].text.strip() == sys.executable
 
 
-def test_a_failing_notebook_does_not_stop_the_others(tmp_path, capsys):
+def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path)
     write(tmp_path, "01_fails.ipynb", "steps = 1", "x = 1 + 1\nassert x == 3, 'sums'", "print('never')")
     write(tmp_path, "02_dies.ipynb", "steps = 1", "import os", "os._exit(1)")
     (tmp_path / "03_is_none.ipynb").write_text("no notebook")
     write(tmp_path, "04_works.ipynb", "steps = 1", "print('works')")
-    assert main(["--out", str(tmp_path / "out")], folder=tmp_path) == 1
+    assert main(["reproduce", "--out", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().out
     assert "FAILED at cell 3\n    x = 1 + 1" in shown and "AssertionError: sums" in shown
     assert re.search(r"^02_dies .* FAILED at cell 4$", shown, re.MULTILINE) and "DeadKernelError" in shown
@@ -147,11 +150,12 @@ def test_a_failing_notebook_does_not_stop_the_others(tmp_path, capsys):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["01_fails.ipynb", "02_dies.ipynb", "04_works.ipynb"]
 
 
-def test_the_command_line_chooses_notebooks_and_sets_parameters(tmp_path, capsys):
+def test_the_command_line_chooses_notebooks_and_sets_parameters(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path)
     write(tmp_path, "01_a.ipynb", "steps = 1\nname = 'x'", "raise SystemExit('not chosen')")
     write(tmp_path, "02_b.ipynb", "steps = 1\nname = 'x'", "print(repr(steps), repr(name))")
-    call = ["--notebooks", "02", "--out", str(tmp_path / "out"), "--parameters", "steps=0.5", "name=y"]
-    assert main(call, folder=tmp_path) == 0
+    call = ["reproduce", "--notebooks", "02", "--out", str(tmp_path / "out"), "--parameters", "steps=0.5", "name=y"]
+    assert main(call) == 0
     assert "0.5 'y'" in capsys.readouterr().out
 
 
@@ -160,12 +164,12 @@ def test_the_command_line_chooses_notebooks_and_sets_parameters(tmp_path, capsys
     [
         (["--notebooks", "03"], "unknown notebook '03'"),
         (["--parameters", "stpes=1"], "did you mean 'steps'"),
-        (["--parameters", "steps"], "not of the form name=value"),
+        (["--parameters", "steps"], "not of the form NAME=VALUE"),
         (["--out", "/dev/null/x"], "set PALSLIB_RUNS"),
     ],
 )
-def test_a_call_that_makes_no_sense_says_so(tmp_path, capsys, arguments, message):
+def test_a_call_that_makes_no_sense_says_so(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path)
     write(tmp_path, "01_a.ipynb", "steps = 1", "pass")
-    with pytest.raises(SystemExit, match="2"):
-        main(["--out", str(tmp_path / "out"), *arguments], folder=tmp_path)
+    assert main(["reproduce", "--out", str(tmp_path / "out"), *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -143,12 +143,10 @@ def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
     assert status == 2 and said.count("\n") == 1 and "make sweep GRID=FILE.json" in said
     assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
     calls = (folder / "calls").read_text()
-    assert calls.endswith("-m palslib.grid.sweep my.json --slots 3\n") and "cluster" not in calls
+    assert calls.endswith("-m palslib sweep my.json --slots 3\n") and "cluster" not in calls
     assert make(folder, "sweep", "GRID=my.json", "ARGS=--slurm time=60")[0] == 0
     again = (folder / "calls").read_text().removeprefix(calls)
-    assert "-c constraints.txt -e .[cluster]" in again and again.endswith(
-        "-m palslib.grid.sweep my.json --slurm time=60\n"
-    )
+    assert "-c constraints.txt -e .[cluster]" in again and again.endswith("-m palslib sweep my.json --slurm time=60\n")
 
 
 @pytest.mark.parametrize("fails", ["-m pytest", "-m pytest --nbval notebooks"])

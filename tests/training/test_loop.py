@@ -15,7 +15,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
-from torch import nn
 
 import palslib.common as paths
 import palslib.training.loop as training
@@ -97,7 +96,7 @@ def test_a_killed_process_goes_on(long_run, tmp_path):
 
     def start():
         return subprocess.Popen(
-            [sys.executable, "-m", "palslib.training.loop", str(path)],
+            [sys.executable, "-m", "palslib", "train", str(path)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -600,41 +599,3 @@ def test_progress_has_the_loss_by_task(tmp_path, capsys):
 def test_no_progress(tmp_path, capsys):
     train(config(tmp_path))
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"stepz": 3}', "unknown parameter 'stepz': did you mean 'steps'?"),
-        ('{"steps": }', "not JSON: Expecting value: line 1 column 11"),
-        ("[]", "not an object of parameters but a list"),
-        ('{"steps": "3"}', "steps must be an integer of at least 1, not '3'"),
-        ('{"backbone": "/nowhere/bert", "size": 24}', "could not load the configuration of backbone '/nowhere/bert'"),
-        ('{"backbone": "tiny", "size": 24, "data": "/nowhere/glue"}', "no data folder or file '/nowhere/glue'"),
-        ('{"recipe_options": null}', "recipe_options must be a dict"),
-        (None, "No such file or directory"),
-    ],
-)
-def test_command_line_errors(tmp_path, monkeypatch, capsys, content, message):
-    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
-    if content is not None:
-        (tmp_path / "run.json").write_text(content)
-    assert training.main([str(tmp_path / "run.json")]) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("palslib.training: ")
-    assert message in err
-
-
-def test_command_line_without_a_file(capsys):
-    assert training.main([]) == 2
-    assert capsys.readouterr().err == "usage: python -m palslib.training.loop CONFIG.json\n"
-
-
-def test_command_line_nan(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps(asdict(config(tmp_path / "run", tasks=("rte",), steps=2))))
-    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
-    assert training.main([str(path)]) == 1
-    error = "palslib.training: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n"
-    assert capsys.readouterr().err == error

@@ -1,0 +1,187 @@
+"""One command line: settings are flags, files and presets come under them, and what is wrong is one line."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import asdict, fields
+
+import pytest
+from torch import nn
+
+from palslib import __main__ as command_line
+from palslib.__main__ import COMMANDS, main
+from palslib.plan.config import PRESETS, RunConfig
+
+SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2", "--no-progress"]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The configs that `train` was called with; nothing is trained."""
+    configs = []
+    record = {"key": "k", "results": {"last": {"dev_average": 50.0}}}
+    monkeypatch.setattr("palslib.training.loop.train", lambda config: (configs.append(config), record)[1])
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {}),
+        (["--method", "shared", "--steps", "200"], {"method": "shared", "steps": 200}),
+        (["--preset", "mini"], PRESETS["mini"]),
+        (["--preset=mini", "--steps=5"], PRESETS["mini"] | {"steps": 5}),
+        (["FILE"], {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}),
+        (["FILE", "--alpha", "0.5", "--steps", "60"], {"schedule": "proportional", "alpha": 0.5, "steps": 60,
+                                                      "method_options": {"heads": 6}}),
+        (["FILE", "--preset", "mini", "--alpha", "None"], PRESETS["mini"] | {"steps": 7, "schedule": "proportional",
+                                                                            "method_options": {"heads": 6}}),
+        (["--tasks", "rte", "cola", "--size", "paper"], {"tasks": ("rte", "cola"), "size": "paper"}),
+        (["--size", "60", "--method-options", "heads=6", "init=normal"],
+         {"size": 60, "method_options": {"heads": 6, "init": "normal"}}),
+        (["--recipe-options", "bias_correction=false", "epsilon=1e-6"],
+         {"recipe_options": {"bias_correction": False, "epsilon": 1e-6}}),
+        (["--evaluate-first", "--no-progress", "--start", "12"],
+         {"evaluate_first": True, "progress": False, "start": "12"}),
+    ],
+)  # fmt: skip
+def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words, expected):
+    """Flags go before the file, the file before the preset, also where a flag says what is the default."""
+    values = {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}
+    (tmp_path / "run.json").write_text(json.dumps(values))
+    assert main(["train", *(str(tmp_path / "run.json") if word == "FILE" else word for word in words)]) == 0
+    assert trained == [RunConfig(**expected)] and trained[0].key == RunConfig(**expected).key
+    assert capsys.readouterr() == ('{"key": "k", "dev_average": 50.0}\n', "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, pretrain, "),
+        (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
+        (["train", "--steps", "3", "x.json"], "palslib train: unexpected 'x.json'"),
+        (["train", "--steps"], "palslib train: --steps needs a value"),
+        (["train", "--steps", "x"], "palslib train: steps must be an integer of at least 1, not 'x'"),
+        (["train", "--steps", "1.0"], "palslib train: steps must be an integer of at least 1, not 1.0"),
+        (["train", "--learning-rate", "NaN"], "palslib train: learning_rate must be a number of at least 0, not nan"),
+        (["train", "--schedule", "anneal"], "unknown value of schedule 'anneal': did you mean 'annealed'? Valid: prop"),
+        (["train", "--method", "palz-204"], "palslib train: unknown method 'palz-204': did you mean 'pals-204'?"),
+        (["train", "--alpha", "0.5"], "palslib train: alpha=0.5 contradicts schedule 'annealed'"),
+        (["train", "--preset", "smok"], "palslib train: unknown preset 'smok': did you mean 'smoke'?"),
+        (["train", "--preset"], "palslib train: unknown preset ''"),
+        (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
+        (["train", "--data", "/nowhere/glue", "--tasks", "mine"], "palslib train: "),
+        (["pretrain", "/nowhere/x.json"], "palslib pretrain: [Errno 2] No such file or directory: '/nowhere/x.json'"),
+        (["heads", "a"], "palslib heads: missing: OUT"),
+        (["adapters", "r.json", "--folder", "x"], "palslib adapters: missing: --tasks"),
+        (["adapters", "r.json", "--folder=x", "--tasks=rte", "--rows=0"], "palslib adapters: rows must be an integer"),
+        (["adapters", "r", "--folder=x", "--tasks=rte", "--options", "rows=1"], "palslib adapters: rows is a flag of"),
+        (["benchmark", "--quik"], "palslib benchmark: unknown flag '--quik': did you mean '--quick'? Valid: --record"),
+    ],
+)  # fmt: skip
+def test_a_bad_call(capsys, words, message):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert message in err and (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"stepz": 3}', "unknown parameter 'stepz': did you mean 'steps'?"),
+        ('{"steps": }', "not JSON: Expecting value: line 1 column 11"),
+        ("[]", "not an object of parameters but a list"),
+        ('{"steps": "3"}', "steps must be an integer of at least 1, not '3'"),
+        ('{"recipe_options": null}', "recipe_options must be a dict"),
+    ],
+)
+def test_a_bad_file(tmp_path, capsys, content, message):
+    (tmp_path / "run.json").write_text(content)
+    assert main(["train", str(tmp_path / "run.json")]) == 2
+    out, err = capsys.readouterr()
+    assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--backbone", "/nowhere/bert"], "could not load the configuration of backbone '/nowhere/bert'"),
+        (["--data", "/nowhere/glue"], "no data folder or file '/nowhere/glue'"),
+    ],
+)
+def test_a_run_that_fails(tmp_path, monkeypatch, capsys, more, message):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    assert main(["train", *SMALL, *more]) == 1
+    out, err = capsys.readouterr()
+    assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
+
+
+def test_a_loss_that_is_not_finite(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
+    assert main(["train", *SMALL, "--folder", str(tmp_path / "run")]) == 1
+    error = "palslib train: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n"
+    assert capsys.readouterr().err == error
+
+
+def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "FIRST", False)
+    assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2
+    assert capsys.readouterr() == ("", "")
+
+
+# ---------------------------------------------------------------------------------------------------------------- help
+
+
+@pytest.fixture(scope="module")
+def helps():
+    """What `--help` of every command says, and whether torch was imported, in a process of its own."""
+    script = "import io, sys, json, contextlib; from palslib.__main__ import main, COMMANDS; said = {}\n"
+    script += "for words in ([], *([c] for c in COMMANDS)):\n"
+    script += "    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
+    script += "        main([*words, '--help'])\n"
+    script += "    said[' '.join(words)] = out.getvalue(), 'torch' in sys.modules\n"
+    script += "print(json.dumps(said))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_help_loads_no_torch(helps):
+    assert {command: loaded for command, (_, loaded) in helps.items()} == dict.fromkeys(["", *COMMANDS], False)
+    assert [line.split()[0] for line in helps[""][0].splitlines() if line.startswith("  ")] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["train", "pretrain"])
+def test_help_shows_every_setting(helps, command):
+    """Each with its default, and with what the line under the field says."""
+    text = " ".join(helps[command][0].replace("│", " ").split())
+    for field in fields(RunConfig):
+        assert f"--{field.name.replace('_', '-')}" in text
+    assert "Word pieces a row; longer rows are cut. (default: 128)" in text
+    assert "A name of `sampling.SCHEDULES`. (default: annealed)" in text
+    assert "[CONFIG.json] [--preset {smoke,mini,paper,minbert,gem}]" in text
+
+
+def test_help_of_a_preset_shows_its_values(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--preset", "mini", "--help"])
+    assert "(default: 2000)" in capsys.readouterr().out
+
+
+def test_without_a_command(capsys):
+    assert main([]) == 2 and "usage: palslib COMMAND" in capsys.readouterr().out
+
+
+def test_every_setting_can_be_given_as_a_flag(trained):
+    """What `asdict` says, given back flag by flag, is the same config."""
+    config = RunConfig(recipe_options={"order": "replayed"}, alpha=0.25, schedule="proportional", head_dropout=0.1)
+    words = []
+    for name, value in asdict(config).items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [flag if value else f"--no-{flag[2:]}"]
+        elif isinstance(value, dict):
+            words += [flag, *(f"{k}={v}" for k, v in value.items())]
+        else:
+            words += [flag, *map(str, value if isinstance(value, tuple) else [value])]
+    assert main(["train", *words]) == 0 and trained == [config]
