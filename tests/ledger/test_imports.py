@@ -24,8 +24,9 @@ print(len(frame), [name for name in ("torch", "transformers", "accelerate", "hug
 
 
 def test_what_is_slow_to_import_is_imported_when_it_is_used():
-    """Of a bare import of verdicts and metrics half a second is pandas; scipy and scikit-learn would be twice that."""
-    code = "import sys, palslib.ledger.verdicts, palslib.data.metrics\nprint([n for n in sys.argv[1:] if n in sys.modules])"
+    """pandas is a third of a second; scipy and scikit-learn would be as much again, each."""
+    imports = "import sys, palslib.ledger.verdicts, palslib.data.metrics"
+    code = f"{imports}\nprint([name for name in sys.argv[1:] if name in sys.modules])"
     slow = ["torch", "transformers", "datasets", "scipy", "sklearn", "matplotlib"]
     done = subprocess.run([sys.executable, "-c", code, *slow], cwd=PROJECT, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
