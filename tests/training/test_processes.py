@@ -9,13 +9,14 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
+from palslib.training.accelerator import make_accelerator
 from palslib.training.evaluation import predict
-from palslib.training.loop import Run, main, train
-from palslib.training.processes import make_accelerator, start_the_others
+from palslib.training.loop import Run, train
 
 TINY = {"size": 24, "tasks": ("rte", "cola", "stsb"), "schedule": "round-robin", "steps": 8, "batch_size": 8}
 TINY |= {"max_length": 32, "precision": "float32", "progress": False, "keep": "last", "learning_rate": 1e-3}
@@ -46,13 +47,17 @@ def without_dropout(tmp_path_factory):
     return str(folder)
 
 
-def launch(*arguments, several=False):
-    """`accelerate launch` of two processes on CPUs: as it is (`several` False), or told to start both by itself."""
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+ACCELERATE = ["accelerate.commands.launch", "--num_processes", "2"]
+SEVERAL = ["--multi_gpu", "--main_process_port", "0"]
+
+
+def launch(launcher, *arguments):
+    """Two processes on CPUs, by a launcher."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
     environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    command += ["--multi_gpu", "--main_process_port", "0"] * several
-    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", *launcher, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +72,14 @@ def runs(tmp_path_factory, without_dropout):
     configs |= {"two, one": config("two-one"), "one, two": config("one-two")}
     configs |= {"memory": config("memory", **MEMORY), "released": config("released", **RELEASED)}
     (folder / "config.json").write_text(json.dumps(asdict(configs["command"])))
-    done = launch("-m", "palslib.training.loop", str(folder / "config.json"))
+    done = launch(TORCHRUN, "-m", "palslib", "train", str(folder / "config.json"))
     assert done.returncode == 0, done.stderr
 
     assert train(configs["one, two"], on_step=lambda run: run.step != 5)["status"] == "stopped"
     (folder / "train_all.py").write_text(TRAIN_ALL)
     stops = {"two, one": 5, "one, two": None, "memory": None, "released": None}
     jobs = [(asdict(configs[name]), stop) for name, stop in stops.items()]
-    together = launch(str(folder / "train_all.py"), json.dumps(jobs), several=True)
+    together = launch([*ACCELERATE, *SEVERAL], str(folder / "train_all.py"), json.dumps(jobs))
     assert together.returncode == 0, together.stderr
     assert not (folder / "two-one" / "record.json").exists()
     return configs, done
@@ -137,38 +142,12 @@ def test_the_released_recipe_in_two_processes(tmp_path, runs):
 
 
 def test_one_process_in_place_of_two_is_refused(tmp_path):
-    """Without --multi_gpu, accelerate starts one process on CPUs, and says nothing; a script cannot mend that."""
+    """Without --multi_gpu, accelerate starts one process on CPUs, and says nothing."""
     (tmp_path / "train_all.py").write_text(TRAIN_ALL)
     jobs = [(asdict(RunConfig(**TINY, folder=str(tmp_path / "run"))), None)]
-    done = launch(str(tmp_path / "train_all.py"), json.dumps(jobs))
+    done = launch(ACCELERATE, str(tmp_path / "train_all.py"), json.dumps(jobs))
     assert done.returncode == 1 and not done.stdout and not (tmp_path / "run").exists()
     assert "started one; with --multi_gpu, which takes a GPU for each or CPUs alone, it starts all" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "processes"),
-    [
-        ("python3 /bin/accelerate launch --num_processes 3 -m palslib.training.loop two.json", "3"),
-        ("python3 -m accelerate.commands.launch --cpu --num-processes=2 -m palslib.training.loop --num_processes", "2"),
-        ("python3 /bin/accelerate-launch --num_processes 2 --num_machines 2 -m palslib.training.loop two.json", None),
-        ("python3 /bin/accelerate launch -m palslib.training.loop two.json", None),
-        ("bash", None),
-    ],
-)
-def test_how_many_the_launcher_was_to_start(monkeypatch, tmp_path, words, processes):
-    """As its command line says, or nothing is started: the run is then refused."""
-    (tmp_path / "cmdline").write_text(words.replace(" ", "\0") + "\0")
-    monkeypatch.setattr("palslib.training.processes.Path", lambda _: tmp_path / "cmdline")
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION"):
-        monkeypatch.setenv(name, "no")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    calls = []
-    monkeypatch.setattr(os, "execv", lambda path, call: calls.append(call))
-    start_the_others("palslib.training", ["two.json"])
-    assert [call[call.index("--nproc_per_node") + 1 :] for call in calls] == [
-        [processes, "-m", "palslib.training.loop", "two.json"] for _ in range(processes is not None)
-    ]
 
 
 @pytest.mark.parametrize("variables", [("MASTER_ADDR",), ("ACCELERATE_MIXED_PRECISION",), ()])
@@ -184,7 +163,7 @@ def test_one_process_that_was_asked_for_is_taken(monkeypatch, variables):
 def test_a_batch_that_processes_cannot_share(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(type(make_accelerator()), "num_processes", 3)
     (tmp_path / "config.json").write_text(json.dumps(TINY | {"backbone": "tiny", "folder": str(tmp_path / "run")}))
-    assert main([str(tmp_path / "config.json")]) == 1
+    assert main(["train", str(tmp_path / "config.json")]) == 1
     assert "batch_size 8 is not divisible by 3 processes x 1 micro-batches" in capsys.readouterr().err
 
 
