@@ -76,7 +76,7 @@ def make_record(run) -> dict:
         "key": config.key,
         "status": "finished",
         "config": about,
-        "method": asdict(run.method),
+        "method": run.method.to_dict(),
         "recipe": asdict(run.recipe),
         "counts": {"per_task": count.per_task, "added": count.added, "ratio": count.ratio, "exact_added": exact.added},
         "results": {"last": run.history[-1], "best": run.best},
@@ -143,7 +143,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
         row = {
             k: config[k] for k in ("method", "schedule", "seed", "backbone", "data", "steps", "recipe", "batch_size")
         }
-        row |= {"size": record["method"]["size"], "ratio": record["counts"]["ratio"], "key": record["key"]}
+        row |= {"size": record["method"].get("size"), "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
         for which in ("last", "best"):
             result = record["results"][which]

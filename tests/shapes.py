@@ -4,7 +4,8 @@ import torch
 from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
-from palslib.methods.table import METHODS, Method, get_method
+from palslib.methods.method import Method
+from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
 
 D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
@@ -51,7 +52,7 @@ def tiny_method(name: str, **options) -> Method:
     """A method of `METHODS` at a size for d = 24, with 3 heads of 4 where it has heads."""
     method = get_method(name)
     small = {"size": 12} if method.has_size else {}
-    if method.heads:
+    if method.takes("heads"):
         small["heads"] = 3
     return method.with_options(**(small | options))
 

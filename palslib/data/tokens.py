@@ -1,7 +1,6 @@
 """Tokenised splits, kept in an Arrow file and read without Python loops, and the batches made from them."""
 
 import hashlib
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from palslib.common import runs_folder
+from palslib.common import atomic_write, runs_folder
 from palslib.data.tasks import Task, get_task, load_task
 
 
@@ -43,30 +42,28 @@ class TokenisedTask:
         """Where rows lie among `offsets`: first texts, then second texts where they are encoded apart."""
         return np.concatenate([rows, rows + len(self)]) if self.task.apart else np.asarray(rows)
 
-    def batch(self, rows: np.ndarray, width: int | None = None, multiple: int = 1) -> dict:
-        """Rows as tensors `input_ids`, `attention_mask`, `token_type_ids` (B, S) and `labels` (B,); (2B, S), first
-        texts then second texts, where they are encoded apart.
+    def batch(self, rows: np.ndarray, width: int | None = None, device=None) -> dict:
+        """Rows without padding, `rows` (`bert.rows.Rows`), and their `labels` (B,), in the order given.
+
+        Of a task that encodes the texts of a pair apart there are 2B rows, first texts then second texts.
 
         Args:
-            width: S; by default the longest row's length, rounded up to a `multiple`. Never cuts.
+            width: pads every row to this many word pieces all the same, as the released code does (ledger D14).
         """
         import torch
+
+        from palslib.bert.rows import Rows
 
         rows = np.asarray(rows)
         places = self._places(rows)
         starts, lengths = self.offsets[places], np.diff(self.offsets)[places]
-        width = max(width or 0, -(-int(lengths.max()) // multiple) * multiple)
-        filled = np.arange(width) < lengths[:, None]  # (B, S)
-        places = (starts[:, None] + np.arange(width))[filled]
-        ids = np.full(filled.shape, self.pad_token_id, dtype=np.int64)
-        types = np.zeros(filled.shape, dtype=np.int64)
-        ids[filled], types[filled] = self.input_ids[places], self.token_type_ids[places]
-        return {
-            "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy(filled.astype(np.int64)),
-            "token_type_ids": torch.from_numpy(types),
-            "labels": torch.from_numpy(self.labels[rows]),
-        }
+        firsts = np.cumsum(lengths) - lengths
+        pieces = np.repeat(starts - firsts, lengths) + np.arange(lengths.sum())  # (N,)
+        ids, types = (torch.from_numpy(x[pieces].astype(np.int64)) for x in (self.input_ids, self.token_type_ids))
+        packed = Rows.pack(ids, types, lengths, device)
+        if width is not None:
+            packed = packed.with_padding(width, self.pad_token_id)
+        return {"rows": packed, "labels": torch.from_numpy(self.labels[rows]).to(packed.input_ids.device)}
 
 
 def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
@@ -144,11 +141,5 @@ def tokenise_task(
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with pa.ipc.new_file(str(temporary), table.schema) as writer:
-            writer.write_table(table)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), table.schema) as writer:
+        writer.write_table(table)

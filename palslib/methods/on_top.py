@@ -1,146 +1,150 @@
-"""What goes on top of BERT, and the table of all task functions.
+"""On top of BERT: small layers between V^E and V^D, or one whole BERT layer, for each task.
 
-Stickland & Murray 2019, section 3.1: h = V^D z after six small layers z on V^E h_L, or one whole BERT layer for each
-task. There is no residual around them, so these start at random, not as BERT.
+Stickland & Murray 2019, section 3.2: h = V^D z after n layers z on V^E h_L. There is no residual around them, so these
+start at random, not as BERT; and BERT's own layers are computed once for all tasks.
 """
 
-import copy
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from torch import nn
-
-from palslib.methods.functions import (
-    LHUC,
-    PAL,
-    Adaptation,
-    FeedForward,
-    Houlsby,
-    LowRank,
-    ProjectedAttention,
-    ProjectedWithin,
-    Projection,
-    Serial,
+from palslib.methods.backbone import Backbone
+from palslib.methods.method import Box, Init, Method, Part, Term
+from palslib.methods.projected import (
+    attention_operations,
+    attention_text,
+    feed_forward_term,
+    feed_forward_text,
+    feed_forward_weights,
+    scaled_inner,
 )
-from palslib.methods.table import Method
 
 
-class TopLayer(nn.Module):
-    """z = LN(dropout(g(z)) + z) in the small space; residual and norm can be left out (ledger C20)."""
-
-    def __init__(self, method: Method, config):
-        super().__init__()
-        s = method.size
-        self.method = method
-        self.attention = self.output = self.feed_forward = None
-        if method.kind == "attention-on-top":  # this one keeps BERT's output matrix
-            self.attention, self.output = ProjectedAttention(s, method.heads, config), nn.Linear(s, s)
-        else:
-            self.feed_forward = FeedForward(s, method.inner, config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.norm = nn.LayerNorm(s, eps=config.layer_norm_eps) if method.layer_norm else nn.Identity()
-
-    def forward(self, z: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """(B, S, s) to (B, S, s)."""
-        g = self.output(self.attention(z, mask)[0]) if self.attention else self.feed_forward(z)
-        return self.norm(self.dropout(g) + z if self.method.residual else self.dropout(g))
+def layer_operations(backbone: Backbone, tokens: int) -> int:
+    """Multiply-adds of a BERT layer: S (4d² + 2d·d_ff) in its matrices and 2S² d in its attention."""
+    d = backbone.hidden_size
+    return tokens * (4 * d * d + 2 * d * backbone.intermediate_size) + 2 * tokens * tokens * d
 
 
-class ProjectedOnTop(Adaptation):
-    """h = V^D z after six layers z on V^E h_L: projected attention or feed-forward on top (section 3.1)."""
+@dataclass(frozen=True, kw_only=True)
+class BertLayerOnTop(Method):
+    """One more ordinary layer for each task."""
 
-    def __init__(self, method, encoder, pooler, shared=None):
-        super().__init__(method, encoder, pooler)
-        self.projection = Projection(encoder.config.hidden_size, method.size)
-        self.top_layers = nn.ModuleList(TopLayer(method, encoder.config) for _ in range(method.on_top))
+    kind: ClassVar[str] = "bert-layer-on-top"
 
-    def on_top(self, states, mask):
-        z = self.projection.encoder(states[-1])
-        for layer in self.top_layers:
-            z = layer(z, mask)
-        return self.projection.decoder(z)
+    init: Init = "identity"
+    """Of its layer norms: gain 1 and shift 0, or `normal` as in the released code (ledger D8)."""
 
+    def terms(self, backbone):
+        d, weights = backbone.hidden_size, 4 * backbone.hidden_size**2
+        weights += 2 * d * backbone.intermediate_size
+        yield Term("a BERT layer", "4d² + 2d·d_ff", weights, extras=backbone.layer_parameters - weights)
 
-class BertLayerOnTop(Adaptation):
-    """One more ordinary layer for each task (section 3.1)."""
+    def operations(self, backbone, tokens):
+        return layer_operations(backbone, tokens)
 
-    def __init__(self, method, encoder, pooler, shared=None):
-        super().__init__(method, encoder, pooler)
-        kind = plain_class(encoder.encoder.layer[-1])
-        self.top_layer = kind(encoder.config, layer_idx=encoder.config.num_hidden_layers)
+    def parts(self, backbone):
+        sizes = f"{backbone.num_heads} heads, inner size {backbone.intermediate_size}"
+        return [Part("on top", (Box(f"one more BERT layer\n{sizes}", wide=6.4),))]
 
-    def on_top(self, states, mask):
-        return self.top_layer(states[-1], mask)
+    def captions(self, backbone):
+        return [("layer", "one per task")]
 
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions_on_top import OneMoreLayer
 
-class FeatureExtraction(Adaptation):
-    """γ Σ softmax(w)_l h_l over the frozen backbone's embeddings and layers (Peters et al. 2019; ledger C18)."""
-
-    needs_all_layers = True
-
-    def __init__(self, method, encoder, pooler, shared=None):
-        super().__init__(method, encoder, pooler)
-        self.mix = nn.Parameter(torch.zeros(encoder.config.num_hidden_layers + 1))
-        self.gamma = nn.Parameter(torch.ones(1))
-
-    def on_top(self, states, mask):
-        return self.gamma * torch.einsum("l,lbsd->bsd", self.mix.softmax(0), torch.stack(states))
+        return OneMoreLayer(self, encoder, pooler)
 
 
-class FineTuned(Adaptation):
-    """A whole copy of the backbone for each task: the 8x that the paper saves."""
+@dataclass(frozen=True, kw_only=True)
+class ProjectedOnTop(Method):
+    """V^E, `on_top` small layers, V^D; what the layers are, a subclass says."""
 
-    def __init__(self, method, encoder, pooler, shared=None):
-        super().__init__(method, encoder, pooler)
-        self.encoder, self.pooler = copy.deepcopy(encoder), copy.deepcopy(pooler)
+    size: int = 204
+    """s, the projected size."""
+    on_top: int = 6
+    """Layers on top of BERT."""
+    residual: bool = True
+    """A residual sum around each of them (ledger C20)."""
+    layer_norm: bool = True
+    """A layer norm after each of them (ledger C20)."""
+    init: Init = "identity"
+    """Of the layer norms: gain 1 and shift 0, or `normal` as in the released code (ledger D8)."""
 
+    @property
+    def norm_parameters(self) -> int:
+        """Gain and shift of one small layer's norm."""
+        return 2 * self.size * self.layer_norm
 
-ADAPTATIONS: dict[str, type[Adaptation]] = {
-    "shared": Adaptation,
-    "fine-tuned": FineTuned,
-    "pal": PAL,
-    "ffn": ProjectedWithin,
-    "low-rank": LowRank,
-    "serial": Serial,
-    "lhuc": LHUC,
-    "houlsby": Houlsby,
-    "attention-on-top": ProjectedOnTop,
-    "ffn-on-top": ProjectedOnTop,
-    "bert-layer-on-top": BertLayerOnTop,
-    "feature-extraction": FeatureExtraction,
-}
-"""The class of each kind of method."""
+    def projections(self, backbone: Backbone) -> Term:
+        """V^E and V^D."""
+        d, s = backbone.hidden_size, self.size
+        return Term("V^E and V^D", "2ds", 2 * d * s, extras=s + d)
 
+    def small_layer(self) -> Box:
+        """What is computed in the small space."""
+        raise AttributeError(f"family {type(self).__name__} names no small layer")
 
-def plain_class(layer: nn.Module) -> type:
-    """The class of a backbone's layer before `model.adapt_layers` put the mixin in front of it."""
-    return getattr(type(layer), "plain_class", type(layer))
+    def parts(self, backbone):
+        d, s = backbone.hidden_size, self.size
+        norm = (Box("layer norm"),) if self.layer_norm else ()
+        ends = Box(f"$V^E$  {d}→{s}"), Box(f"$V^D$  {s}→{d}")
+        return [Part("on top", ends, (self.small_layer(), *norm), self.on_top, self.residual)]
 
-
-@torch.no_grad()
-def initialise(module: nn.Module, method: Method, std: float) -> None:
-    """Draws what a method adds: matrices N(0, std), biases 0, norms 1 and 0; V^D zero within layers (ledger D8)."""
-    kept = {id(p) for part in _copied(module) for p in part.parameters()}
-    for part in module.modules():
-        if isinstance(part, nn.Linear) and id(part.weight) not in kept:
-            part.weight.normal_(0, std)
-            part.bias.zero_()
-        elif isinstance(part, nn.LayerNorm) and id(part.weight) not in kept and method.init == "normal":
-            part.weight.normal_(0, std)
-            part.bias.normal_(0, std)
-    within = method.kind in ("pal", "ffn", "low-rank", "serial", "houlsby")
-    if within and method.init == "identity":
-        for part in module.modules():
-            if isinstance(part, Projection):
-                part.decoder.weight.zero_()
+    def captions(self, backbone):
+        return [("layer", "one per task")]
 
 
-def _copied(module: nn.Module):
-    """The parts of an adaptation that start as copies of the backbone's."""
-    return [p for n in ("pooler", "own_norms", "encoder") if (p := getattr(module, n, None)) is not None]
+@dataclass(frozen=True, kw_only=True)
+class AttentionOnTop(ProjectedOnTop):
+    """Small attention layers; these keep an output matrix, 4s² each."""
+
+    kind: ClassVar[str] = "attention-on-top"
+
+    heads: int = 12
+    """Attention heads; s is a multiple of them."""
+
+    def terms(self, backbone):
+        n, s = self.on_top, self.size
+        yield self.projections(backbone)
+        extras = n * (4 * s + self.norm_parameters)
+        yield Term("query, key, value, output", f"{n} · 4s²", n * 4 * s * s, extras=extras)
+
+    def operations(self, backbone, tokens):
+        s, output = self.size, tokens * self.size**2
+        return tokens * 2 * backbone.hidden_size * s + self.on_top * (attention_operations(s, tokens) + output)
+
+    def small_layer(self):
+        return Box(attention_text(self.size, self.heads))
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions_on_top import AttentionLayers
+
+        return AttentionLayers(self, encoder, pooler)
 
 
-def build_adaptation(method: Method, encoder: nn.Module, pooler: nn.Module, shared=None) -> Adaptation:
-    """One task's parameters under a method, initialised from torch's global random state."""
-    adaptation = ADAPTATIONS[method.kind](method, encoder, pooler, shared)
-    initialise(adaptation, method, encoder.config.initializer_range)
-    return adaptation
+@dataclass(frozen=True, kw_only=True)
+class FeedForwardOnTop(ProjectedOnTop):
+    """Small feed-forward layers s -> inner sizes -> s."""
+
+    kind: ClassVar[str] = "ffn-on-top"
+
+    inner: tuple[int, ...] = (408,)
+    """Inner sizes; they scale with a new `size` unless they are given."""
+
+    def with_options(self, **options):
+        return super().with_options(**scaled_inner(self, options))
+
+    def terms(self, backbone):
+        yield self.projections(backbone)
+        yield feed_forward_term(self, self.on_top, self.norm_parameters)
+
+    def operations(self, backbone, tokens):
+        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * feed_forward_weights(self))
+
+    def small_layer(self):
+        return Box(feed_forward_text(self), wide=5.2 if len(self.inner) > 1 else 4.7)
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions_on_top import FeedForwardLayers
+
+        return FeedForwardLayers(self, encoder, pooler)

@@ -1,6 +1,6 @@
 """What answering for several tasks costs: layer passes, and multiply-adds of matrix products, by closed form.
 
-Stickland & Murray 2019, introduction and section 5: task functions on top of BERT let all tasks share one pass through
+Stickland & Murray 2019, introduction and discussion: task functions on top of BERT let all tasks share one pass through
 it, those within BERT do not. For T tasks, L layers of which the first k are no task's own (`Method.shared_layers`):
 
     layer passes = k + T (L - k)        k = L on top, L/2 for PALs in the top half, 0 for PALs in every layer
@@ -10,10 +10,11 @@ norms, activations, scales and look-ups are left out: they are small, and not ma
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
-from palslib.methods.counting import Backbone
-from palslib.methods.table import Method, get_method
+from palslib.methods.backbone import Backbone
+from palslib.methods.method import Method
+from palslib.methods.on_top import layer_operations
+from palslib.methods.table import get_method
 
 
 def layer_passes(method: str | Method, num_layers: int, num_tasks: int) -> int:
@@ -40,29 +41,6 @@ class Operations:
         return self.shared + num_tasks * self.per_task
 
 
-def _added(m: Method, b: Backbone, S: int) -> int:
-    """What one task's own parameters multiply."""
-    d, s, n = b.hidden_size, m.size or 0, m.on_top or len(m.adapted_layers(b.num_layers))
-    if m.kind in ("pal", "attention-on-top"):  # 2ds in each layer, or once around all layers on top
-        output = s * s * (m.kind == "attention-on-top")
-        return (n if m.kind == "pal" else 1) * S * 2 * d * s + n * (S * (3 * s * s + output) + 2 * S * S * s)
-    if m.kind in ("ffn", "ffn-on-top"):
-        inside = sum(a * c for a, c in pairwise((s, *m.inner, s)))
-        return S * ((n if m.kind == "ffn" else 1) * 2 * d * s + n * inside)
-    if m.kind in ("low-rank", "serial"):
-        return n * S * 2 * d * s
-    if m.kind == "houlsby":  # twice in each layer, however many of them share one
-        return b.num_layers * 2 * S * 2 * d * s + d * d * (m.classifier_layers == 2)
-    if m.kind == "feature-extraction":
-        return S * d * (b.num_layers + 1)
-    return _layer(b, S) if m.kind == "bert-layer-on-top" else 0
-
-
-def _layer(b: Backbone, S: int) -> int:
-    d = b.hidden_size
-    return S * (4 * d * d + 2 * d * b.intermediate_size) + 2 * S * S * d
-
-
 def count_operations(method: str | Method, backbone="bert-base-uncased", tokens: int = 128, **options) -> Operations:
     """Multiply-adds for one text of so many tokens; `options` change the method.
 
@@ -72,9 +50,7 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
     m, b = get_method(method, **options), Backbone.of(backbone)
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
-    d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), _layer(b, tokens)
+    d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
     embeddings = tokens * d * b.embedding_size if b.embedding_size not in (None, d) else 0
-    own = (b.num_layers - k) * layer + _added(m, b, tokens) + d * d  # the pooler reads one token
-    if m.kind == "fine-tuned":
-        return Operations(0, own + embeddings)
-    return Operations(k * layer + embeddings, own)
+    own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
+    return Operations(0, own + embeddings) if m.copies_backbone else Operations(k * layer + embeddings, own)

@@ -1,6 +1,6 @@
 """What makes logits of pooled hidden states h = [CLS], one class a kind of head; and each task's loss.
 
-Linear (Stickland & Murray 2019, section 2). Where each text of a pair is encoded by itself, to h1 and h2, as in the
+Linear (Stickland & Murray 2019, section 3.1). Where each text of a pair is encoded by itself, to h1 and h2, as in the
 minBERT report: W [h1, h2] + b for classes, and 5·σ(cos(h1, h2)) for a similarity of 0 to 5. The sigmoid of a cosine
 lies between σ(-1) and σ(1), so this one can say nothing below 1.34 or above 3.66 (ledger B16).
 """

@@ -1,101 +1,32 @@
-"""One BERT, many tasks: the adapted layer and the model around it.
+"""One BERT, many tasks: a backbone that all share, and for each task what a method adds and a head.
 
-Stickland & Murray 2019, section 3.2, with BERT's own inner residual written out. MH is multi-head attention, FFN the
-feed-forward network, LN a layer norm (https://arxiv.org/abs/1902.02671):
-
-    a = LN( h + A₁(MH(h)) )                 A₁  Houlsby, after attention
-    f = A₂(FFN(a))                          A₂  Houlsby, after the feed-forward
-    y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
+Stickland & Murray 2019, section 3.3. There is one way through it, over rows without padding (`bert/rows.py`): embed, the
+backbone's layers one after the other under a task's adaptation (`bert/layer.py`), what goes on top, [CLS], pooler, head.
+Nothing of the backbone is changed: an encoder that is given works on by itself.
 """
 
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_bidirectional_mask
+from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
 
 from palslib.bert.backbones import load_encoder
-from palslib.bert.dropout import use_fast_dropout
-from palslib.common import check_name
+from palslib.bert.dropout import drop
+from palslib.bert.encoders import check_encoder, embed
+from palslib.bert.layer import PLAIN, adapted_layer
+from palslib.bert.rows import Rows
+from palslib.common import check_name, seed_from
 from palslib.data.tasks import Task, get_task
-from palslib.methods.functions import LHUC, Adaptation, make_projections
-from palslib.methods.on_top import build_adaptation, initialise, plain_class
-from palslib.methods.table import Method, get_method
+from palslib.methods.functions import Adaptation, initialise
+from palslib.methods.method import Method
+from palslib.methods.table import get_method
 from palslib.model.classifiers import make_head, task_loss
-from palslib.model.predicting import Serving
+from palslib.model.predicting import Predicting
 from palslib.model.saving import Saved
-
-
-class AdaptedLayer:
-    """Mixin in front of a backbone's layer class: the equation, with the active task's adaptation as an argument."""
-
-    def forward(self, hidden_states, attention_mask=None, *args, adaptation: Adaptation | None = None, **kwargs):
-        """h (B, S, d) to y (B, S, d). Without an adaptation the layer is the backbone's own."""
-        if adaptation is None:
-            return super().forward(hidden_states, attention_mask, *args, **kwargs)
-        i, h, sums = self.layer_index, hidden_states, (self.attention.output, self.output)
-        norm_a, norm_y = adaptation.norms(i) or (sums[0].LayerNorm, sums[1].LayerNorm)
-
-        mh = sums[0].dropout(sums[0].dense(self.attention.self(h, attention_mask, **kwargs)[0]))
-        a = norm_a(adaptation.after_attention(i, mh) + h)
-        ffn = sums[1].dropout(sums[1].dense(self.intermediate(a)))
-        y = adaptation.after_feed_forward(i, ffn, a) + a
-        if (ts := adaptation.parallel(i, h, attention_mask)) is not None:
-            y = y + ts
-        return adaptation.after_layer(i, norm_y(y))
-
-
-class _Reached(Exception):
-    """Raised by the probe of `adapt_layers`."""
-
-
-class _Probe:
-    def norms(self, layer):
-        raise _Reached
-
-
-def _is_bert_layer(layer: nn.Module) -> bool:
-    """Whether a layer has the parts that the equation names, and no others (a further norm, a second stream)."""
-    names = {name for name, _ in layer.named_children()}
-    if names != {"attention", "intermediate", "output"}:
-        return False
-    if {name for name, _ in layer.attention.named_children()} != {"self", "output"}:
-        return False
-    sums = (layer.attention.output, layer.output)
-    return all(hasattr(part, name) for part in sums for name in ("dense", "dropout", "LayerNorm"))
-
-
-def adapt_layers(encoder: nn.Module) -> nn.Module:
-    """Puts `AdaptedLayer` in front of each layer's class, in place; weights, keys and `isinstance` stay as they were.
-
-    Raises ValueError for an encoder whose layers are not BERT's (attention with output, intermediate, output), or that
-    does not hand its call arguments on to them: a task's parameters would have no effect there.
-    """
-    name, layers = type(encoder).__name__, getattr(getattr(encoder, "encoder", None), "layer", None)
-    if layers is None or not all(map(_is_bert_layer, layers)):
-        raise ValueError(
-            f"{name} is not BERT-shaped: its layers are not encoder.layer[i].{{attention.{{self, output}}, "
-            "intermediate, output}} with a layer norm in each output"
-        )
-    if getattr(encoder.config, "is_decoder", False):
-        raise ValueError(f"{name} is a decoder; palslib adapts encoders")
-    for i, layer in enumerate(layers):
-        plain = plain_class(layer)
-        layer.__class__ = type(f"Adapted{plain.__name__}", (AdaptedLayer, plain), {"plain_class": plain})
-        layer.layer_index = i
-    device, cause = next(encoder.parameters()).device, None
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            encoder(input_ids=torch.zeros((1, 2), dtype=torch.long, device=device), adaptation=_Probe())
-    except _Reached:
-        return encoder
-    except Exception as error:
-        cause = error
-    for layer in layers:
-        layer.__class__ = plain_class(layer)
-    raise ValueError(f"{name} is not BERT-shaped: it does not hand call arguments on to its layers") from cause
 
 
 @dataclass
@@ -105,29 +36,67 @@ class Output:
     logits: torch.Tensor
     """(B, classes), (B, 1) for a score divided by the task's scale, or (B, 1) for two classes by one logit."""
     loss: torch.Tensor | None = None
-    """The mean over rows of `heads.task_loss`; None without labels."""
+    """The mean over rows of `classifiers.task_loss`; None without labels."""
 
 
-class MultiTaskModel(Saved, Serving, nn.Module):
+class TaskModules(nn.ModuleDict):
+    """A module for each task, under any name: a file `train.csv` or `a.b.csv` names a task, too.
+
+    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such a one is kept in another form.
+    """
+
+    @staticmethod
+    def form(task: str) -> str:
+        """How a task is called among the parameters' names."""
+        plain = task.replace("%", "%25").replace(".", "%2E")
+        return f"{plain}%" if hasattr(nn.ModuleDict(), plain) or not plain else plain
+
+    @staticmethod
+    def _task(form: str) -> str:
+        return form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
+
+    def __getitem__(self, task: str) -> nn.Module:
+        return super().__getitem__(self.form(task))
+
+    def __setitem__(self, task: str, module: nn.Module) -> None:
+        super().__setitem__(self.form(task), module)
+
+    def __delitem__(self, task: str) -> None:
+        super().__delitem__(self.form(task))
+
+    def __contains__(self, task: str) -> bool:
+        return super().__contains__(self.form(task))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self):
+        return [self._task(form) for form in super().keys()]
+
+    def items(self):
+        return list(zip(self.keys(), self.values(), strict=True))
+
+
+class MultiTaskModel(Saved, Predicting, nn.Module):
     """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
 
     def __init__(self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = ""):
         super().__init__()
+        check_encoder(encoder)
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
         self.tasks: dict[str, Task] = {}
-        self.head_dropout: float | None = None  # of the pooled [CLS]; None: the backbone's own
-        self.config = encoder.config
-        self.backbone = use_fast_dropout(adapt_layers(encoder))
-        pooler = getattr(encoder, "pooler", None) or getattr(encoder, "moved_pooler", (None,))[0]
-        self.pooler_is_new = pooler is None  # ELECTRA has none
-        self.pooler = pooler or self._drawn("pooler", lambda: BertPooler(self.config))
-        # It is called here, after what goes on top. A second model on this encoder finds it in the tuple, where it is
-        # not registered.
-        encoder.pooler, encoder.moved_pooler = None, (pooler,)
-        self.shared = None  # what tasks share beyond the backbone
-        if self.method.sharing.endswith("tasks"):
-            self.shared = self._drawn("shared", lambda: make_projections(self.method, self.config))
-        self.adaptations, self.heads = nn.ModuleDict(), nn.ModuleDict()
+        self.head_dropout: float | None = None
+        """Dropout of the pooled [CLS]; None: the backbone's own."""
+        self.sparse_embeddings = False
+        """Whether the word embeddings' gradient is sparse, for an optimiser that knows what to do with it."""
+        self.recomputes = False
+        self._looker: Callable | None = None
+        self.config, self.backbone = encoder.config, encoder
+        self.pooler_is_new = getattr(encoder, "pooler", None) is None  # ELECTRA has none
+        self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
+        self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
+        self.adaptations, self.heads = TaskModules(), TaskModules()
+        self.to(self.device)
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
@@ -139,7 +108,7 @@ class MultiTaskModel(Saved, Serving, nn.Module):
 
         Args:
             backbone: `minilm`, `tiny`, a Hub id or folder, each also with `minbert:` before it; or an encoder already
-                loaded (it is adapted in place).
+                loaded, whose parameters the model then shares.
             method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
             tasks: names of `TASKS`, or `Task`s.
             seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
@@ -148,14 +117,26 @@ class MultiTaskModel(Saved, Serving, nn.Module):
         encoder = load_encoder(backbone, seed) if isinstance(backbone, str) else backbone
         return cls(encoder, get_method(method, **options), tasks, seed, name)
 
-    def _drawn(self, name: str, make):
+    @property
+    def pooler(self) -> nn.Module:
+        """The one that tasks share: the backbone's own, or a new one where it has none."""
+        return self.new_pooler if self.pooler_is_new else self.backbone.pooler
+
+    @property
+    def device(self) -> torch.device:
+        """Where the backbone is."""
+        return self.backbone.embeddings.word_embeddings.weight.device
+
+    def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
         """Makes a module from random numbers that depend on the seed and a name alone."""
-        number = int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:7], "little")
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(number)  # torch.manual_seed would reset a GPU's generator too
-            module = make()
-            if not isinstance(module, Adaptation):
-                initialise(module, self.method, self.config.initializer_range)
+            # torch.manual_seed would reset a GPU's generator too
+            torch.default_generator.manual_seed(seed_from(self.seed, name))
+            module, std = make(), self.config.initializer_range
+            if isinstance(module, Adaptation):
+                return module.draw(std)
+            if module is not None:
+                initialise(module, std, getattr(self.method, "init", "identity"), starts_as_bert=name == "shared")
         return module
 
     def add_task(self, task: str | Task) -> None:
@@ -164,15 +145,11 @@ class MultiTaskModel(Saved, Serving, nn.Module):
         if task.name in self.tasks:
             raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
-        adaptation = self._drawn(
-            task.name, lambda: build_adaptation(self.method, self.backbone, self.pooler, self.shared)
-        )
-        use_fast_dropout(adaptation)
-        device = self.pooler.dense.weight.device
+        adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
         self.tasks[task.name] = task
-        self.heads[task.name] = head.to(device).train(self.training)
+        self.heads[task.name] = head.to(self.device).train(self.training)
         # What is copied from a backbone that is not trained is trained all the same.
-        self.adaptations[task.name] = adaptation.to(device).train(self.training).requires_grad_(True)
+        self.adaptations[task.name] = adaptation.to(self.device).train(self.training).requires_grad_(True)
 
     def _known(self, task: str) -> Task:
         return self.tasks[check_name("task of this model", task, self.tasks)]
@@ -190,60 +167,100 @@ class MultiTaskModel(Saved, Serving, nn.Module):
         """
         method, frozen = self.method, self.method.freeze != "nothing"
         self.requires_grad_(True)
-        if frozen or method.kind == "fine-tuned":
-            self.backbone.requires_grad_(False)
-        if method.kind == "fine-tuned" or method.pooler == "per-task" or (frozen and not self.pooler_is_new):
-            self.pooler.requires_grad_(False)
-        if self.method.freeze == "backbone but norms":
+        self.backbone.requires_grad_(not (frozen or method.copies_backbone))
+        if method.freeze == "backbone but norms":
             for part in self.backbone.modules():
                 if isinstance(part, nn.LayerNorm):
                     part.requires_grad_(True)
+        if method.copies_backbone or method.pooler == "per-task":
+            self.pooler.requires_grad_(False)
 
     def checkpoint_activations(self) -> None:
-        """Recomputes activations in the backward pass to save memory (gradient checkpointing), in tasks' copies too."""
-        for part in self.modules():
-            if hasattr(part, "activation_checkpointing_enable"):  # Hugging Face's models and ours
-                part.activation_checkpointing_enable({"use_reentrant": False})
+        """Recomputes each layer's activations in the backward pass, to save memory (gradient checkpointing)."""
+        self.recomputes = True
 
-    def encode(self, task: str | None, input_ids, attention_mask=None, token_type_ids=None, **kwargs):
-        """The backbone's output under a task's adaptation (None: the plain backbone), before what goes on top."""
-        adaptation = self.adaptations[self._known(task).name] if task is not None else None
-        if self.config.type_vocab_size < 2:  # RoBERTa has one token type, whatever the tokenizer says
-            token_type_ids = None
-        encoder = getattr(adaptation, "encoder", None) or self.backbone
-        return encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            adaptation=adaptation,
-            **kwargs,
-        )
+    @contextmanager
+    def watch(self, looker: Callable):
+        """Within the block `looker(point, layer, value)` is called at the points that `bert/layer.py` names, and what it
+        returns takes the value's place. Blocks within blocks look in turn, the outer one first."""
+        outer = self._looker
+        self._looker = looker if outer is None else lambda point, i, value: looker(point, i, outer(point, i, value))
+        try:
+            yield
+        finally:
+            self._looker = outer
 
-    def forward(self, task: str, input_ids, attention_mask=None, token_type_ids=None, labels=None) -> Output:
-        """One task's logits, and its loss where `labels` (B,) are given; inputs are (B, S), or (2B, S), first texts
-        then second texts, for a task that encodes them apart."""
-        adaptation = self.adaptations[self._known(task).name]
-        encoded = self.encode(
-            task, input_ids, attention_mask, token_type_ids, output_hidden_states=adaptation.needs_all_layers
-        )
-        states = encoded.hidden_states if adaptation.needs_all_layers else (encoded.last_hidden_state,)
-        logits = self.logits(task, states, create_bidirectional_mask(self.config, states[-1], attention_mask))
+    def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
+        """(h_0, ..., h_L), each (N, d), under a task's adaptation (None: the plain backbone), before what goes on top."""
+        adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
+        rows = replace(rows, looker=self._looker) if self._looker else rows
+        return self._go_on(adaptation, rows, self._enter(adaptation, rows))
+
+    def _enter(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
+        """(h_0,), what the first layer gets."""
+        encoder = getattr(adaptation, "backbone", self.backbone)  # fine-tuned: the task's own copy
+        sparse = self.sparse_embeddings and self.training and torch.is_grad_enabled()
+        return (embed(encoder, rows, sparse),)
+
+    def _go_on(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
+        """From (h_0, ..., h_j) to (h_0, ..., h_until), under a task's adaptation."""
+        layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
+        for i in range(len(states) - 1, len(layers) if until is None else until):
+            given = (layers[i], states[-1], rows, adaptation, i)
+            if self.recomputes and self.training:
+                h = checkpoint(adapted_layer, *given, use_reentrant=False)
+            else:
+                h = adapted_layer(*given)
+            states = (*states, h)
+        return states
+
+    def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:
+        """What the pooler reads the [CLS] of, (N, d): the last layer's output, and what goes on top of it."""
+        return states[-1] if task is None else self.adaptations[task].on_top(states, rows)
+
+    def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
+        """From all layers' hidden states, each (N, d), to a task's logits (B, outputs), in the caller's order."""
+        rows = replace(rows, looker=self._looker) if self._looker else rows
+        first = rows.in_order(self.final_states(task, states, rows)[rows.starts])  # (B, d)
+        pooled = self.adaptations[task].pool(first, self.pooler)  # (B, d)
+        dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
+        return self.heads[task](drop(pooled, dropout, self.training)).float()
+
+    def forward(
+        self, task: str, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, rows: Rows | None = None
+    ) -> Output:
+        """One task's logits, and its loss where `labels` (B,) are given.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
+                texts then second texts, for a task that encodes them apart.
+            rows: the same without padding.
+        """
+        if rows is None:
+            rows = Rows.from_padded(input_ids, attention_mask, token_type_ids)
+        logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
         return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
 
-    def logits(self, task: str, states: tuple[torch.Tensor, ...], mask: torch.Tensor | None) -> torch.Tensor:
-        """From hidden states (B, S, d), of all layers or the last one alone, to a task's logits (B, outputs)."""
-        adaptation = self.adaptations[task]
-        pooled = adaptation.pool(adaptation.on_top(states, mask), self.pooler)  # (B, d)
-        dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
-        pooled = nn.functional.dropout(pooled, dropout, self.training)
-        return self.heads[task](pooled).float()
+    def parameter_groups(
+        self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0
+    ) -> list[dict]:
+        """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales.
 
-    def parameter_groups(self, weight_decay: float, decay_lhuc: bool = False) -> list[dict]:
-        """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales."""
-        scales = {id(p) for m in self.modules() if isinstance(m, LHUC) for p in m.parameters()} if decay_lhuc else ()
-        trained = [p for p in self.parameters() if p.requires_grad]
-        decayed = [p.ndim > 1 or id(p) in scales for p in trained]
+        Args:
+            decay_scales: LHUC's vectors are decayed all the same (ledger D15).
+            adaptation_rate: the learning rate of what the method adds, as a multiple of BERT's (ledger D17); each
+                group's `multiple` says whose rate it has.
+        """
+        added = {id(p) for part in (self.adaptations, self.shared) if part is not None for p in part.parameters()}
+        scales = {id(p) for part in self.modules() if isinstance(part, nn.ParameterDict) for p in part.parameters()}
+        groups: dict[tuple, list] = {}
+        for p in self.parameters():
+            if p.requires_grad:
+                decayed = p.ndim > 1 or (decay_scales and id(p) in scales)
+                multiple = adaptation_rate if id(p) in added else 1.0
+                groups.setdefault((multiple, decayed), []).append(p)
+        ordered = sorted(groups, key=lambda group: (group[0] != 1.0, not group[1]))
         return [
-            {"params": [p for p, d in zip(trained, decayed, strict=True) if d], "weight_decay": weight_decay},
-            {"params": [p for p, d in zip(trained, decayed, strict=True) if not d], "weight_decay": 0.0},
+            {"params": groups[group], "weight_decay": weight_decay * group[1], "multiple": group[0]}
+            for group in ordered
         ]

@@ -1,6 +1,6 @@
 """Many tasks in one pass: what no task adapts is computed once, and rows are grouped by task for the rest.
 
-Stickland & Murray 2019, introduction and section 5, weigh parameters against this: with task functions on top of BERT,
+Stickland & Murray 2019, introduction and discussion, weigh parameters against this: with task functions on top of BERT,
 h_L is computed once and serves every task; within BERT each task needs its own pass. For T tasks, L layers of which the
 first k are no task's own (`Method.shared_layers`), k + T (L - k) layers are run: `operations.layer_passes`.
 """
@@ -10,9 +10,11 @@ from functools import lru_cache
 
 import pandas as pd
 import torch
-from transformers.masking_utils import create_bidirectional_mask
 
 from palslib.bert.backbones import load_tokenizer
+from palslib.bert.encoders import max_positions
+from palslib.bert.layer import PLAIN
+from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
 
 Text = str | Sequence[str]
@@ -58,52 +60,39 @@ def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tup
     return rows, names
 
 
-class Serving:
+class Predicting:
     """The part of `MultiTaskModel` that answers for several tasks at once."""
 
     def forward_many(
-        self, rows: Mapping[str, Sequence[int] | None], input_ids, attention_mask=None, token_type_ids=None
+        self,
+        tasks: Mapping[str, Sequence[int] | None],
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        rows: Rows | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Logits of several tasks on one batch (B, S), what they share computed once.
+        """Logits of several tasks on one batch, what they share computed once.
 
         Args:
-            rows: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
+            tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
                 pair apart a row is still one text: first texts, then as many second texts.
+            input_ids, attention_mask, token_type_ids, rows: as `forward` takes them.
 
         Equal to `forward` one task at a time, up to rounding. A task's own copy of the backbone shares nothing.
         """
-        inputs = (input_ids, attention_mask, token_type_ids)
-        k = self.method.shared_layers(self.config.num_hidden_layers)
-        common, logits = None, {}
-        for task, some in rows.items():
-            self._known(task)
-            adaptation = self.adaptations[task]
-            if (copy := getattr(adaptation, "encoder", None)) is not None:
-                states, mask = self._enter(copy, *(x if some is None or x is None else x[some] for x in inputs))
+        rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
+        k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
+        for task, some in tasks.items():
+            adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
+            if some is not None:
+                of_task, pieces = rows.take(some)
+            if self.method.copies_backbone:
+                states = self._enter(adaptation, of_task)
             else:
-                if common is None:
-                    states, mask = self._enter(self.backbone, *inputs)
-                    common = self._go_on(self.backbone, None, states, mask, k), mask
-                states, mask = common
-                if some is not None:
-                    states, mask = tuple(h[some] for h in states), None if mask is None else mask[some]
-            logits[task] = self.logits(task, self._go_on(copy or self.backbone, adaptation, states, mask), mask)
+                common = common or self._go_on(PLAIN, rows, self._enter(PLAIN, rows), k)
+                states = common if pieces is None else tuple(h[pieces] for h in common)
+            logits[task] = self.logits(task, self._go_on(adaptation, of_task, states), of_task)
         return logits
-
-    def _enter(self, encoder, input_ids, attention_mask, token_type_ids) -> tuple[tuple, torch.Tensor | None]:
-        """What the first layer gets: (h_0,), that is the embedded tokens (B, S, d), and the mask."""
-        types = token_type_ids if self.config.type_vocab_size > 1 else None
-        h = encoder.embeddings(input_ids=input_ids, token_type_ids=types)
-        if hasattr(encoder, "embeddings_project"):  # ELECTRA's embeddings are narrower
-            h = encoder.embeddings_project(h)
-        return (h,), create_bidirectional_mask(self.config, h, attention_mask)
-
-    @staticmethod
-    def _go_on(encoder, adaptation, states: tuple, mask, until: int | None = None) -> tuple:
-        """From (h_0, ..., h_j) to (h_0, ..., h_until), under a task's adaptation or none."""
-        for layer in encoder.encoder.layer[len(states) - 1 : until]:
-            states = (*states, layer(states[-1], mask, adaptation=adaptation))
-        return states
 
     def predict(
         self,
@@ -154,14 +143,12 @@ class Serving:
         columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
         if apart:
             columns = [columns[0] + columns[1]]
-        batch = tokenizer(
-            *columns,
-            padding=True,
-            truncation=True,
-            max_length=max_length,
-            return_token_type_ids=True,
-            return_tensors="pt",
+        most = min(max_length, max_positions(self.config))
+        batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
+        ids, types = (
+            torch.tensor([piece for row in batch[name] for piece in row]) for name in ("input_ids", "token_type_ids")
         )
+        packed = Rows.pack(ids, types, [len(row) for row in batch["input_ids"]], self.device)
         where = {}  # task -> places in the chunk
         for place, i in enumerate(chunk):
             for name in of_row[i]:
@@ -170,8 +157,7 @@ class Serving:
             name: None if p == list(range(len(chunk))) else p + [len(chunk) + place for place in p] * apart
             for name, p in where.items()
         }
-        device = self.pooler.dense.weight.device
-        logits = self.forward_many(rows, **{name: batch[name].to(device) for name in tokenizer.model_input_names})
+        logits = self.forward_many(rows, rows=packed)
         return {
             (chunk[p], t): row for t, of_task in logits.items() for p, row in zip(where[t], of_task.cpu(), strict=True)
         }

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel
 from palslib.bert.minbert import MinBert
 from palslib.common import replace_folder, write_text
 from palslib.data.tasks import Task
-from palslib.methods.table import Method
+from palslib.methods.method import Method
 
 
 def _task_from(row: dict) -> Task:
@@ -38,6 +38,26 @@ def _task_file(path: Path) -> Path:
     return path
 
 
+def _own(key: str) -> str:
+    """A parameter of a task's own backbone, as it is called now: its pooler lay beside it, and it was `encoder`."""
+    if key.startswith("encoder."):
+        return "backbone." + key.removeprefix("encoder.")
+    return f"backbone.{key}" if key.startswith("pooler.") else key
+
+
+def _renamed(state: dict, model) -> dict:
+    """A state dict of the first version under the names of this one: its pooler lay beside the backbone."""
+    renamed = {}
+    for key, tensor in state.items():
+        if key.startswith("pooler."):
+            key = f"new_{key}" if model.pooler_is_new else f"backbone.{key}"
+        elif model.method.copies_backbone and key.startswith("adaptations."):
+            first, task, rest = key.split(".", 2)
+            key = f"{first}.{task}.{_own(rest)}"
+        renamed[key] = tensor
+    return renamed
+
+
 class Saved:
     """The part of `MultiTaskModel` that saves and loads."""
 
@@ -45,7 +65,11 @@ class Saved:
         """Of everything that tasks share, as it is now: the backbone, its pooler, projections across tasks."""
         digest = hashlib.sha256()
         own = ("adaptations.", "heads.")
-        for name, tensor in sorted(self.state_dict().items()):
+        names = {
+            k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): k for k in self.state_dict()
+        }
+        state = {name: self.state_dict()[k] for name, k in names.items()}  # as the first version called them
+        for name, tensor in sorted(state.items()):
             if not name.startswith(own):
                 digest.update(name.encode())
                 digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -65,7 +89,7 @@ class Saved:
             "backbone_name": self.backbone_name,
             "minbert": isinstance(self.backbone, MinBert),
             "pooler_is_new": self.pooler_is_new,
-            "method": asdict(self.method),
+            "method": self.method.to_dict(),
             "tasks": [asdict(task) for task in self.tasks.values()],
             "seed": self.seed,
         }
@@ -89,8 +113,8 @@ class Saved:
                 encoder = MinBert(config, pooler=not about["pooler_is_new"])
             else:
                 encoder = AutoModel.from_config(config)
-        model = cls(encoder, Method(**about["method"]), tasks, about["seed"], about["backbone_name"])
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+        model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
+        model.load_state_dict(_renamed(load_file(folder / "model.safetensors"), model))
         return model.eval()
 
     @classmethod
@@ -115,7 +139,7 @@ class Saved:
         """Writes one task's parameters to `folder/<task>.safetensors` and returns that path."""
         about = {
             "task": json.dumps(asdict(self._known(task))),
-            "method": json.dumps(asdict(self.method)),
+            "method": json.dumps(self.method.to_dict()),
             "fingerprint": self.fingerprint(),
         }
         parts = {"adaptation": self.adaptations[task], "head": self.heads[task]}
@@ -141,9 +165,10 @@ class Saved:
             raise ValueError(f"{path.name} was not written by save_task: {error}") from error
         if not {"task", "method", "fingerprint"} <= set(about):
             raise ValueError(f"{path.name} was not written by save_task")
-        method, task = Method(**json.loads(about["method"])), _task_from(json.loads(about["task"]))
+        method, task = Method.from_dict(json.loads(about["method"])), _task_from(json.loads(about["task"]))
         if method != self.method:
-            differ = {k: (v, getattr(self.method, k)) for k, v in asdict(method).items() if v != asdict(self.method)[k]}
+            ours = self.method.to_dict()
+            differ = {k: (v, ours.get(k)) for k, v in method.to_dict().items() if v != ours.get(k)}
             raise ValueError(
                 f"{path.name} holds {method.label}, the model {self.method.label}; (file, model): {differ}"
             )
@@ -160,5 +185,8 @@ class Saved:
         if task.name not in self.tasks:
             self.add_task(task)
         for part, module in (("adaptation", self.adaptations[task.name]), ("head", self.heads[task.name])):
-            module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
+            state = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")}
+            if self.method.copies_backbone and part == "adaptation":
+                state = {_own(k): v for k, v in state.items()}
+            module.load_state_dict(state)
         return task.name

@@ -16,7 +16,7 @@ from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, settings
 
-_LATER = ("adaptation_rate",)
+_LATER = ("adaptation_rate", "inspect")
 """Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
 
 
@@ -85,6 +85,9 @@ class RunConfig:
     """Recompute activations in the backward pass, to save memory."""
     evaluate_every: Annotated[int, Field(ge=0)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    inspect: bool = False
+    """At every evaluation, also how large what the tasks add is beside BERT's hidden states; at the end, the scores with
+    it switched off."""
     evaluate_first: bool = False
     """Evaluate before the first step too."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0

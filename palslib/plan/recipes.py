@@ -11,7 +11,7 @@ from pydantic import Field
 
 from palslib.common import check_name
 from palslib.data import glue
-from palslib.methods.table import METHODS, Method
+from palslib.methods.method import Method
 from palslib.plan.settings import Number, settings
 
 RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded there as N · 25 / 32 (ledger D5)
@@ -70,25 +70,10 @@ class Recipe:
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
-        options: dict = (
-            {} if method.kind in ("shared", "fine-tuned", "lhuc", "feature-extraction") else {"init": self.init}
-        )
-        if method.kind == "pal":
-            heads = min((h for h in range(1, method.size + 1) if method.size % h == 0), key=self._distance)
-            usual = self.pal_heads == 12  # then the method's own number stands, fitted or not
-            options |= {"heads": method.heads if usual else heads, "activation": self.pal_activation}
-        elif method.kind in ("low-rank", "serial"):
-            options["activation"] = self.low_rank_activation
-        elif method.kind == "houlsby":
-            usual = METHODS[method.name].size if method.name in METHODS else None
-            size = self.houlsby_size if method.size == usual and self.houlsby_size != 64 else method.size
-            options |= {"second": self.houlsby_second, "size": size}
+        options = method.under(self)
         if method.freeze == "backbone" and self.frozen_norms == "trained":
             options["freeze"] = "backbone but norms"
         return method.with_options(**{k: v for k, v in options.items() if k not in given})
-
-    def _distance(self, heads: int) -> int:
-        return abs(heads - self.pal_heads)
 
 
 RECIPES = {

@@ -156,7 +156,7 @@ def constrained_parameters(model, over: str) -> list[torch.nn.Parameter]:
 def _flat(gradients, parameters) -> torch.Tensor:
     """Gradients end to end, (P,); zeros for None."""
     pairs = zip(gradients, parameters, strict=True)
-    return torch.cat([torch.zeros_like(p).view(-1) if g is None else g.reshape(-1) for g, p in pairs])
+    return torch.cat([torch.zeros_like(p).view(-1) if g is None else g.to_dense().reshape(-1) for g, p in pairs])
 
 
 def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch.Tensor:
@@ -170,7 +170,7 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
     most = run.config.batch_size // run.config.micro_batches // world
     total = torch.zeros(sum(p.numel() for p in parameters), device=accelerator.device)
     for some in (mine[i : i + most] for i in range(0, len(mine), most)):
-        batch = {k: v.to(accelerator.device) for k, v in data.batch(some).items()}
+        batch = data.batch(some, device=accelerator.device)
         with autocast(run.precision, accelerator.device):
             # The bare model and its gradients alone: `.grad`, and what several processes share, stay as they are.
             loss = run.model(task=task, **batch).loss * (len(some) * world / len(rows))

@@ -51,8 +51,8 @@ def predict(
     try:
         with torch.inference_mode(), autocast(precision, device):
             for rows in batches[rank::world]:
-                batch = {k: v.to(device) for k, v in data.batch(rows).items() if k != "labels"}
-                parts.append((rows, model(task=task, **batch).logits.cpu().numpy()))
+                logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
+                parts.append((rows, logits.cpu().numpy()))
     finally:
         model.train(was_training)
     if world > 1:

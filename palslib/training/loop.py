@@ -1,7 +1,7 @@
 """Training, as the algorithm reads; `python -m palslib train` is the same from a terminal.
 
-For each step: task and examples from the plan -> loss -> backward (-> projection, see `gem`) -> clip -> update ->
-schedule (sections 3.3, 3.4).
+For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip -> update ->
+schedule (paper 4.1 and set-up).
 The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
 checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
 machine, each with a GPU or on CPUs alone:
@@ -10,7 +10,6 @@ machine, each with a GPU or on CPUs alone:
     torchrun --standalone --nproc_per_node 2 -m palslib train CONFIG.json
 """
 
-import hashlib
 import itertools
 import json
 import math
@@ -23,7 +22,8 @@ import torch
 from tqdm import tqdm
 
 from palslib.bert.backbones import load_config, load_tokenizer
-from palslib.common import runs_folder
+from palslib.bert.encoders import max_positions
+from palslib.common import runs_folder, seed_from
 from palslib.data.metrics import dev_average, glue_average
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -31,10 +31,11 @@ from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.training.accelerator import make_accelerator
+from palslib.training.acting import measure, switched_off
 from palslib.training.checkpoints import Resumable
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
-from palslib.training.optimizer import make_optimizer
+from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 
 
 class Run(Resumable):
@@ -49,7 +50,7 @@ class Run(Resumable):
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
                 f"x {config.micro_batches} micro-batches"
             )
-        positions = load_config(config.backbone).max_position_embeddings
+        positions = max_positions(load_config(config.backbone))
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         tokenizer = load_tokenizer(config.backbone)
@@ -69,6 +70,9 @@ class Run(Resumable):
         self.model.head_dropout = config.head_dropout
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
+        sparse = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched" and not config.memory
+        self.model.sparse_embeddings = sparse  # what comes after the backward pass must know of it
+        self.embeddings = RowGradients()
         self.model.train()
         self.optimizer = make_optimizer(self.model, config, self.recipe)
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
@@ -83,30 +87,31 @@ class Run(Resumable):
         config, accelerator, step = self.config, self.accelerator, self.step
         task, rows = self.plan.tasks[step], self.plan.examples(step)
         width = config.max_length if self.recipe.padding == "max_length" else None
-        multiple = 8 if accelerator.device.type == "cuda" else 1
         rank, world = accelerator.process_index, accelerator.num_processes
         mine = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world]
         # Dropout too is a function of the step, so resuming needs no random state.
-        digest = hashlib.sha256(f"{config.seed} {step} {rank}".encode()).digest()
-        torch.manual_seed(int.from_bytes(digest[:7], "little"))
+        torch.manual_seed(seed_from(config.seed, step, rank))
         self.tokens += int(self.train_data[task].lengths[rows].sum())
         total = torch.zeros((), device=accelerator.device)
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
             weight = len(some) * world / len(rows)  # of a mean over rows; a partial batch does not divide evenly
             some = some if len(some) else rows[:1]  # without weight: every process takes part in every backward pass
-            batch = {k: v.to(accelerator.device) for k, v in self.train_data[task].batch(some, width, multiple).items()}
+            batch = self.train_data[task].batch(some, width, accelerator.device)
             with autocast(self.precision, accelerator.device):
                 loss = self.wrapped(task=task, **batch).loss * weight
             accelerator.backward(loss)
             total += loss.detach()
         if self.memory:
             self.memory.constrain(self, task)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         if self.recipe.clip == "global":
-            accelerator.clip_grad_norm_([p for g in self.optimizer.param_groups for p in g["params"]], config.clip)
+            clip_gradients(parameters, config.clip)
+        self.embeddings.densify(parameters)
         if self.recipe.step_counter == "global":
+            factor = rate_factor(step, config.steps, config.warmup, self.recipe.decay)
             for group in self.optimizer.param_groups:
-                group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup, self.recipe.decay)
+                group["lr"] = config.learning_rate * group["multiple"] * factor
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
         if self.memory:
@@ -138,9 +143,21 @@ class Run(Resumable):
             by_task.setdefault(self.plan.tasks[step], []).append(loss)
         point = {"step": self.step, "dev_average": dev_average(scores), "glue_average": glue_average(scores)}
         loss = {task: sum(losses) / len(losses) for task, losses in by_task.items()}
+        if self.config.inspect and (acting := measure(self.model, self.dev_data, self.precision)):
+            point["acting"] = acting
         self.history.append(point | {"scores": scores, "loss": loss})
         if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
             self.keep_model("best")
+
+    def evaluate_without(self) -> dict | None:
+        """All scores with what the tasks add within BERT switched off, and their average; None where that is nothing."""
+        if not self.method.adapted_layers(self.model.config.num_hidden_layers):
+            return None
+        began = time.perf_counter()
+        with switched_off(self.model):
+            scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision)
+        self.spent["evaluate"] += time.perf_counter() - began
+        return {"dev_average": dev_average(scores), "scores": scores}
 
     @property
     def best(self) -> dict:
@@ -213,6 +230,8 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
     if config.keep != "none":
         run.keep_model("last")
     record = make_record(run)
+    if config.inspect and (without := run.evaluate_without()):
+        record["results"]["switched off"] = without
     if main:
         write_record(folder / "record.json", record)
         run.remove_checkpoints()

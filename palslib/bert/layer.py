@@ -1,0 +1,104 @@
+"""One layer of BERT, and the places in it where a task adds something.
+
+Stickland & Murray 2019, section 3.3, with BERT's own inner residual written out (https://arxiv.org/abs/1902.02671). MH is
+multi-head attention, FFN the feed-forward network, LN a layer norm:
+
+    a = LN( h + A₁(MH(h)) )                 A₁  Houlsby, after attention
+    f = A₂(FFN(a))                          A₂  Houlsby, after the feed-forward
+    y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
+
+Inside MH a task may change query, key and value, inside FFN the inner activation (LoRA, (IA)³). A place that is not used
+is the identity. All of it is over rows without padding: h, a, f and y are (N, d).
+
+Whoever wants to look inside gives rows a function `look(point, layer, value)`, which is called at these points and
+returns the value, or another in its place:
+
+    task           what the task adds to this layer: an `Adaptation`
+    hidden         h (N, d)
+    context        of BERT's heads, side by side (N, d)           task context     of the task's own (N, s)
+    attention      BERT's weights (B_g, H, S_g, S_g)              task attention   the task's own (they cannot be changed)
+    task query     of the task's own heads (N, s)                 task function    TS(h) (N, d)
+"""
+
+from torch import nn
+
+from palslib.bert.attention import attend
+from palslib.bert.dropout import drop
+from palslib.bert.rows import Rows
+
+
+class Places:
+    """The places that a task can fill; as they stand they change nothing, which is the plain BERT layer.
+
+    `layer` is the layer's number from 0, and every tensor is over word pieces, (N, ...).
+    """
+
+    def query(self, layer: int, q, h):
+        """On the queries (N, d) that BERT makes of h (N, d)."""
+        return q
+
+    def key(self, layer: int, k, h):
+        """On the keys."""
+        return k
+
+    def value(self, layer: int, v, h):
+        """On the values."""
+        return v
+
+    def after_attention(self, layer: int, x):
+        """A₁, on the attention's output before its residual sum."""
+        return x
+
+    def inner(self, layer: int, x, a):
+        """On the feed-forward network's inner activation (N, d_ff), made of a (N, d)."""
+        return x
+
+    def after_feed_forward(self, layer: int, x, a, rows: Rows):
+        """A₂, on the feed-forward's output before its residual sum; a is the feed-forward's input."""
+        return x
+
+    def parallel(self, layer: int, h, rows: Rows):
+        """TS(h), added to the second residual sum; h is the layer's input. None adds nothing."""
+        return None
+
+    def after_layer(self, layer: int, y):
+        """On the layer's output: LHUC's scale, or a serial task function."""
+        return y
+
+    def norms(self, layer: int) -> tuple[nn.Module, nn.Module] | None:
+        """The task's own layer norms after attention and feed-forward, in place of the layer's."""
+        return None
+
+
+PLAIN = Places()
+
+
+def multi_head(attention: nn.Module, h, rows: Rows, task: Places, i: int):
+    """MH(h), with its output matrix and dropout; (N, d) to (N, d)."""
+    heads, config = attention.self, attention.self.config
+    q = task.query(i, heads.query(h), h)
+    k = task.key(i, heads.key(h), h)
+    v = task.value(i, heads.value(h), h)
+    dropout = heads.dropout.p if heads.training else 0.0
+    see = rows.watch("attention", i)
+    context = attend(q, k, v, rows, config.num_attention_heads, dropout, config._attn_implementation, see)
+    context = rows.look("context", i, context)
+    return drop(attention.output.dense(context), attention.output.dropout.p, attention.training)
+
+
+def feed_forward(layer: nn.Module, a, task: Places, i: int):
+    """FFN(a) = W₂ GELU(W₁ a), with its dropout; (N, d) to (N, d)."""
+    inner = task.inner(i, layer.intermediate(a), a)  # (N, d_ff)
+    return drop(layer.output.dense(inner), layer.output.dropout.p, layer.training)
+
+
+def adapted_layer(layer: nn.Module, h, rows: Rows, task: Places = PLAIN, i: int = 0):
+    """y of a layer of a Hugging Face encoder, or of ours, under what a task adds to it; (N, d) to (N, d)."""
+    task, h = rows.look("task", i, task), rows.look("hidden", i, h)
+    norm_a, norm_y = task.norms(i) or (layer.attention.output.LayerNorm, layer.output.LayerNorm)
+
+    a = norm_a(h + task.after_attention(i, multi_head(layer.attention, h, rows, task, i)))
+    f = task.after_feed_forward(i, feed_forward(layer, a, task, i), a, rows)
+    ts = task.parallel(i, h, rows)
+    y = a + f if ts is None else a + f + rows.look("task function", i, ts)
+    return task.after_layer(i, norm_y(y))

@@ -1,0 +1,178 @@
+"""A batch without padding: the word pieces of its rows end to end, and where each row begins.
+
+GLUE's rows are 22 word pieces long on average and its batches of 32 are 50 wide, so more than half of a padded batch is
+padding. Here every product, norm and dropout of a layer is over (N, d), the N word pieces that there are; only
+attention, where the pieces of a row meet, spreads them over (B, S), and there rows of like length go together.
+
+Letters, once for the whole package: `B` rows of a batch, `S` word pieces of its longest row, `N` of all its rows, `d`
+hidden size (768), `d_ff` inner size (3072), `L` layers (12), `H` heads (12), `s` projected size, `m` adapter
+bottleneck, `T` tasks (8), `E` epochs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch.nn import functional
+
+ALIKE = 8
+"""Rows that attend side by side on a CPU, padded to the longest of them; a GPU takes all rows at once."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of like length, next to each other among the word pieces."""
+
+    first: int
+    """The group's word pieces are `first:last` of all."""
+    last: int
+    size: int
+    """Rows, B_g."""
+    width: int
+    """Word pieces of the longest of them, S_g."""
+    places: torch.Tensor | None
+    """(last - first,) where each piece lies in the grid (B_g · S_g); None where all rows fill it."""
+    mask: torch.Tensor | None
+    """(B_g, 1, S_g, S_g), 0 where there is a piece to look at and -inf where there is none; None where all rows fill
+    the grid. All queries' masks are the same, but a sum of short lines takes as long as a softmax."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a batch, longest first."""
+
+    input_ids: torch.Tensor
+    """(N,) word pieces, row after row."""
+    token_type_ids: torch.Tensor
+    """(N,) 0 in the first text, 1 in the second."""
+    positions: torch.Tensor
+    """(N,) the place of each piece in its row, from 0."""
+    starts: torch.Tensor
+    """(B,) where each row begins among the N: its [CLS]."""
+    order: torch.Tensor
+    """(B,) which row of the caller's batch each one is."""
+    lengths: tuple[int, ...]
+    """Word pieces of each row."""
+    groups: tuple[Group, ...]
+    looker: Callable | None = None
+    """Called at the points that `layer.py` names."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def width(self) -> int:
+        """S, the word pieces of the longest row."""
+        return self.lengths[0]
+
+    @classmethod
+    def pack(cls, input_ids, token_type_ids, lengths, device=None, positions=None) -> "Rows":
+        """From rows that lie end to end, in any order.
+
+        Args:
+            input_ids, token_type_ids: (N,) tensors.
+            lengths: (B,) word pieces of each row; each has one at least.
+            positions: (N,), where a piece's place is not its number in the row.
+        """
+        lengths = torch.as_tensor(lengths, device="cpu")
+        if len(lengths) == 0 or int(lengths.min()) < 1:
+            raise ValueError(f"every row of a batch has one word piece at least; lengths are {lengths.tolist()}")
+        device = torch.device(device or input_ids.device)
+        order = torch.argsort(lengths, descending=True, stable=True)
+        ends, lengths = lengths.cumsum(0), lengths[order]
+        starts = lengths.cumsum(0) - lengths
+        row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # (N,)
+        place = torch.arange(len(row)) - starts[row]
+        source = (ends[order] - lengths)[row] + place  # where each piece lies in what was given
+        groups, most = [], ALIKE if device.type == "cpu" else len(lengths)
+        for top in range(0, len(lengths), most):
+            of_group = lengths[top : top + most]
+            first, width, size = int(starts[top]), int(of_group[0]), len(of_group)
+            last = first + int(of_group.sum())
+            places = mask = None
+            if last - first < size * width:
+                places = ((row[first:last] - top) * width + place[first:last]).to(device)
+                there = torch.arange(width) < of_group[:, None]
+                mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
+            groups.append(Group(first, last, size, width, places, mask))
+        ids, types = (x.to(device)[source.to(device)] for x in (input_ids, token_type_ids))
+        place = place.to(device) if positions is None else positions.to(device)[source.to(device)]
+        return cls(ids, types, place, starts.to(device), order.to(device), tuple(lengths.tolist()), tuple(groups))
+
+    @classmethod
+    def from_padded(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
+        """From a padded batch (B, S); a mask of 0 and 1 tells padding, without one there is none.
+
+        Positions are those of the padded batch, so padding on the left moves a row's text as it does in Transformers.
+        """
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        if attention_mask is None:
+            size, width = input_ids.shape
+            return cls.pack(input_ids.reshape(-1), types.reshape(-1), [width] * size)
+        if attention_mask.shape != input_ids.shape:
+            raise ValueError(
+                f"attention_mask must be (B, S) like input_ids, {tuple(input_ids.shape)}, with 1 for a word piece and "
+                f"0 for padding, not {tuple(attention_mask.shape)}"
+            )
+        there = attention_mask.bool()
+        if (empty := ~there.any(1)).any():
+            raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is padding alone")
+        columns = there.nonzero()[:, 1]  # (N,)
+        return cls.pack(input_ids[there], types[there], there.sum(1), input_ids.device, columns)
+
+    def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
+        """The same rows with every one padded to `width` word pieces, of which no attention is to the padding.
+
+        What the released code computes, and what it takes (ledger D14); values do not depend on it.
+        """
+        lengths, size = torch.tensor(self.lengths), len(self)
+        places = torch.arange(width, device=self.input_ids.device)
+        mask = torch.zeros(size, 1, width, width).masked_fill_(
+            ~(torch.arange(width) < lengths[:, None])[:, None, None], -torch.inf
+        )
+        caller = replace(self, order=torch.arange(size, device=self.order.device))
+        ids, types = (caller.padded(x) for x in (self.input_ids, self.token_type_ids))  # (B, S)
+        there = torch.arange(ids.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
+        short = (0, width - ids.shape[1])
+        ids = functional.pad(torch.where(there, ids, pad_token_id), short, value=pad_token_id)
+        group = Group(0, size * width, size, width, None, mask.to(ids.device))
+        starts = torch.arange(size, device=ids.device) * width
+        types = functional.pad(types, short).reshape(-1)
+        return Rows(ids.reshape(-1), types, places.repeat(size), starts, self.order, (width,) * size, (group,))
+
+    def take(self, rows) -> tuple["Rows", torch.Tensor]:
+        """Some rows of the caller's batch as a batch of its own, and which of the N word pieces are theirs (n,)."""
+        where = {row: i for i, row in enumerate(self.order.tolist())}
+        chosen = [where[row] for row in rows]
+        lengths = torch.tensor([self.lengths[i] for i in chosen])
+        starts = self.starts.cpu()[chosen]
+        row = torch.repeat_interleave(torch.arange(len(chosen)), lengths)
+        pieces = (starts - (lengths.cumsum(0) - lengths))[row] + torch.arange(len(row))
+        order = torch.argsort(lengths, descending=True, stable=True)  # as `pack` will have them
+        ends = lengths.cumsum(0)
+        sorted_pieces = torch.cat([pieces[ends[i] - lengths[i] : ends[i]] for i in order])
+        device = self.input_ids.device
+        given = (x[pieces.to(device)] for x in (self.input_ids, self.token_type_ids))
+        packed = Rows.pack(*given, lengths, device, self.positions[pieces.to(device)])
+        return packed, sorted_pieces.to(device)
+
+    def look(self, point: str, layer: int, value):
+        """The value at a named point, or what the looker puts in its place."""
+        return value if self.looker is None else self.looker(point, layer, value)
+
+    def watch(self, point: str, layer: int):
+        """A function that shows the looker what cannot be changed; None where nobody looks."""
+        return None if self.looker is None else partial(self.looker, point, layer)
+
+    def in_order(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of the rows, (B, ...), in the order of the caller's batch."""
+        return values.index_select(0, self.order.argsort())
+
+    def padded(self, h: torch.Tensor) -> torch.Tensor:
+        """Values of the word pieces, (N, ...), as (B, S, ...) in the order of the caller's batch, zeros after a row's
+        end."""
+        lengths = torch.tensor(self.lengths, device=h.device)
+        rows, columns = (torch.arange(self.width, device=h.device) < lengths[:, None]).nonzero(as_tuple=True)
+        grid = h.new_zeros((len(self), self.width, *h.shape[1:]))
+        return grid.index_put((self.order[rows], columns), h)

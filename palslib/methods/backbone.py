@@ -1,0 +1,75 @@
+"""The sizes of a BERT-shaped encoder, and how many parameters follow from them."""
+
+from dataclasses import dataclass
+
+from palslib.common import unknown
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """The sizes of a BERT-shaped encoder; `parameters` counts it whole, pooler included."""
+
+    name: str
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    max_positions: int = 512
+    token_types: int = 2
+    embedding_size: int | None = None
+    """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then leads to d."""
+
+    @property
+    def layer_parameters(self) -> int:
+        """4d^2 + 2 d d_ff + 9d + d_ff; 12d^2 + 13d where d_ff = 4d (ledger A2)."""
+        d, d_ff = self.hidden_size, self.intermediate_size
+        return 4 * d * d + 2 * d * d_ff + 9 * d + d_ff
+
+    @property
+    def parameters(self) -> int:
+        """Embeddings, layers and pooler; 109,482,240 for BERT-base (ledger A1)."""
+        d = self.hidden_size
+        e = self.embedding_size or d
+        embeddings = (self.vocab_size + self.max_positions + self.token_types) * e + 2 * e
+        projection = e * d + d if e != d else 0
+        return embeddings + projection + self.num_layers * self.layer_parameters + d * d + d
+
+    @classmethod
+    def of(cls, backbone) -> "Backbone":
+        """From a name, a `Backbone`, or anything with a Hugging Face encoder's configuration attributes."""
+        if isinstance(backbone, Backbone):
+            return backbone
+        if isinstance(backbone, str):
+            backbone = backbone.removeprefix("minbert:")  # our own BERT is of the same sizes
+            if backbone in BACKBONES:
+                return BACKBONES[backbone]
+            from palslib.bert.backbones import load_config  # a Hub id or a folder: its configuration has to be read
+
+            try:
+                backbone = load_config(backbone)
+            except (OSError, ValueError) as error:
+                raise unknown("backbone (nor is it a folder or a reachable Hub id)", backbone, BACKBONES) from error
+        c = backbone
+        return cls(
+            getattr(c, "name_or_path", "") or c.model_type,
+            c.vocab_size,
+            c.hidden_size,
+            c.num_hidden_layers,
+            c.num_attention_heads,
+            c.intermediate_size,
+            c.max_position_embeddings,
+            c.type_vocab_size,
+            getattr(c, "embedding_size", None),
+        )
+
+
+BACKBONES = {
+    b.name: b
+    for b in (
+        Backbone("bert-base-uncased", 30_522, 768, 12, 12, 3072),
+        Backbone("bert-large-uncased", 30_522, 1024, 24, 16, 4096),
+        Backbone("minilm", 30_522, 384, 6, 12, 1536),
+        Backbone("tiny", 30_522, 48, 2, 4, 101, 128),
+    )
+}

@@ -1,0 +1,112 @@
+"""Adapters in series, x + V^D GELU(V^E x), after attention and after the feed-forward of each layer.
+
+Houlsby et al. 2019 (https://arxiv.org/abs/1902.00751), in the forms of the adapters report (one adapter a layer used
+twice; two a layer, with norms of their own; one for three layers) and of the released code (ledger D9, D15).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term, Unfit
+from palslib.methods.projected import attention_operations, attention_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Houlsby(Method):
+    """Adapters of bottleneck m on a backbone that is frozen unless it is said otherwise."""
+
+    kind: ClassVar[str] = "houlsby"
+
+    size: int = 64
+    """m, the bottleneck."""
+    freeze: Freeze = "backbone"
+    activation: Activation = "gelu"
+    """Between the two matrices."""
+    init: Init = "identity"
+    """`identity`: V^D and its bias start at zero; `normal`: as in the released code (ledger D8)."""
+    adapters_per_layer: Literal[1, 2] = 1
+    """One adapter used at both places of a layer, or one for each."""
+    span: Literal[1, 3] = 1
+    """Consecutive layers that share their adapters."""
+    second: Literal["serial", "parallel", "pal"] = "serial"
+    """In the second place: an adapter that reads the feed-forward's output (`serial`); one that reads the attention's
+    output and is added (`parallel`, as released; ledger D9); or a `pal` that is added, "Houlsby plus PALs"."""
+    pal_size: int = 156
+    """s of the PAL in the second place."""
+    pal_heads: int = 12
+    """Its heads."""
+    own_norms: bool = False
+    """Each task trains its own layer norms."""
+    classifier_layers: Literal[1, 2] = 1
+    """2 puts a hidden layer of size d before the classifier (ledger A15)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.second == "pal" and self.pal_size % self.pal_heads:
+            raise Unfit(f"pal_size {self.pal_size} of {self.name!r} is not divisible by its {self.pal_heads} heads")
+
+    def adapted_layers(self, num_layers):
+        return range(num_layers)
+
+    def number(self, num_layers: int) -> int:
+        """Adapters of one task."""
+        return math.ceil(num_layers / self.span) * self.adapters_per_layer
+
+    def terms(self, backbone):  # the report counts biases and norms in
+        d, m, L, n = backbone.hidden_size, self.size, backbone.num_layers, self.number(backbone.num_layers)
+        yield Term("adapters", f"{n} · (2md + d + m)", n * (2 * m * d + d + m))
+        if self.second == "pal":
+            s = self.pal_size
+            yield Term("V^E and V^D", "2ds", 2 * d * s, extras=s + d)
+            yield Term("query, key, value", f"{L} · 3s²", L * 3 * s * s, extras=L * 3 * s)
+        if self.own_norms:
+            yield Term("layer norms", f"{2 * L} · 2d", L * 4 * d)
+        if self.classifier_layers == 2:
+            yield Term("hidden layer of the classifier", "d² + d", d * d + d)
+
+    def operations(self, backbone, tokens):  # in each place of each layer, however many layers share an adapter
+        d, L = backbone.hidden_size, backbone.num_layers
+        second = tokens * 2 * d * self.size
+        if self.second == "pal":
+            second = tokens * 2 * d * self.pal_size + attention_operations(self.pal_size, tokens)
+        return L * (tokens * 2 * d * self.size + second) + d * d * (self.classifier_layers == 2)
+
+    def parts(self, backbone):
+        d, m, owner = backbone.hidden_size, self.size, "task" if self.span > 1 else "layer"
+        adapter = Box(f"adapter\n{d}→{m}→{d}", owner)
+        yield Part("after attention", (adapter,))
+        if self.second == "serial":
+            yield Part("after feed-forward", (adapter,))
+        elif self.second == "parallel":
+            yield Part("beside feed-forward", (Box(adapter.text, owner, 3.9),))
+        else:
+            s, attention = self.pal_size, Box(attention_text(self.pal_size, self.pal_heads), wide=3.9)
+            ends = Box(f"$V^E$  {d}→{s}", "task", 3.9), Box(f"$V^D$  {s}→{d}", "task", 3.9)
+            yield Part("beside feed-forward", (ends[0], attention, ends[1]))
+        if self.own_norms:
+            yield Part("norms", (Box("own layer norm"),))
+
+    def captions(self, backbone):
+        each = ("one adapter", "two adapters")[self.adapters_per_layer - 1]
+        places = "layer" if self.span == 1 else f"{self.span} layers"
+        yield "task" if self.span > 1 else "layer", f"{each} per task and {places}"
+        if self.second == "pal":
+            yield "task", "a PAL in the second place"
+        if self.own_norms:
+            yield "layer", "layer norms: two per task and layer"
+        if self.classifier_layers == 2:
+            yield "layer", "hidden layer before the head: per task"
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions import Adapters
+
+        return Adapters(self, encoder, pooler)
+
+    def under(self, recipe):
+        options = super().under(recipe)
+        if self.second == "serial":
+            options["second"] = recipe.houlsby_second
+        if recipe.houlsby_size != 64 and self.size == 64:
+            options["size"] = recipe.houlsby_size
+        return options

@@ -1,0 +1,62 @@
+"""Within BERT, a pair of matrices for each layer: low-rank layers beside it, and the same in series.
+
+Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"): TS(h) = V^D V^E h, 2ds a layer.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(Method):
+    """V^D V^E h beside each layer."""
+
+    kind: ClassVar[str] = "low-rank"
+
+    size: int = 100
+    """s, the rank."""
+    layers: Half = "all"
+    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
+    activation: Activation = "identity"
+    """Between the two matrices; `gelu` in the released code (ledger D7)."""
+    init: Init = "identity"
+    """`identity`: V^D and its bias start at zero; `normal`: as in the released code (ledger D8)."""
+
+    def terms(self, backbone):
+        d, s, n = backbone.hidden_size, self.size, len(self.adapted_layers(backbone.num_layers))
+        yield Term("V^E and V^D", f"{n} · 2ds", n * 2 * d * s, extras=n * (s + d))
+
+    def operations(self, backbone, tokens):
+        return len(self.adapted_layers(backbone.num_layers)) * tokens * 2 * backbone.hidden_size * self.size
+
+    def parts(self, backbone):
+        d, s = backbone.hidden_size, self.size
+        return [Part("beside", (Box(f"$V^E$  {d}→{s}", wide=3.9), Box(f"$V^D$  {s}→{d}", wide=3.9)))]
+
+    def captions(self, backbone):
+        return [("layer", f"$V^E$, $V^D$: a pair {half_of(self.layers)}")]
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions import LowRankLayers
+
+        return LowRankLayers(self, encoder, pooler)
+
+    def under(self, recipe):
+        return super().under(recipe) | {"activation": recipe.low_rank_activation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serial(LowRank):
+    """y + V^D V^E y after each layer: much worse than nothing, says the paper (ledger C8)."""
+
+    kind: ClassVar[str] = "serial"
+
+    def parts(self, backbone):
+        return [Part("serial", (Box(f"$V^D V^E$\n{backbone.hidden_size}→{self.size}→{backbone.hidden_size}"),))]
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions import SerialLayers
+
+        return SerialLayers(self, encoder, pooler)

@@ -1,0 +1,262 @@
+"""What a method is: what it adds to BERT for each task, where, how much of it, at which cost, and how it is built.
+
+Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of methods is a
+class: its fields are what can be chosen, and it answers for itself. A method of your own is one more such class:
+
+    @dataclass(frozen=True)
+    class LoRA(Method):
+        size: int = field(default=8, kw_only=True)
+        def terms(self, backbone): ...          # how many parameters, by closed form
+        def operations(self, backbone, tokens): # how many multiply-adds
+        def parts(self, backbone): ...          # how it is drawn
+        def build(self, encoder, pooler, shared): ...  # its module, an `Adaptation`
+
+Letters are those of `bert/rows.py`.
+"""
+
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from palslib.common import check_name, unknown
+from palslib.methods.backbone import Backbone
+
+Freeze = Literal["nothing", "backbone", "backbone but norms"]
+Half = Literal["all", "top", "bottom"]
+Init = Literal["identity", "normal"]
+Activation = Literal["identity", "gelu"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a count."""
+
+    part: str
+    """What it is, in words: `V^E and V^D`."""
+    formula: str
+    """In the package's letters: `2ds`."""
+    value: int
+    """Its value for one owner; of the paper's terms the weights alone."""
+    owner: str = "task"
+    """`task`: each task has its own; `tasks`: all tasks share one; `replaced`: a part of the backbone that no task uses
+    any longer, subtracted once."""
+    extras: int = 0
+    """Biases, and gains and shifts of layer norms, which the paper does not count."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of a diagram."""
+
+    text: str
+    """One line, or two."""
+    owner: str = "layer"
+    """Whose it is: `layer`, each task has one for each layer; `task`, one for all its layers; `tasks`, all tasks share
+    it; `bert`, a part of BERT."""
+    wide: float = 4.7
+    """In units of the diagram, of which a panel has ten."""
+
+
+PLACES = {
+    "attention": "on query, key or value, inside attention",
+    "after attention": "in series, with a residual, before the first sum",
+    "inner": "on the feed-forward's inner activation",
+    "after feed-forward": "in series, with a residual, before the second sum",
+    "beside": "from the layer's input to the second sum",
+    "beside feed-forward": "from the attention's output to the second sum",
+    "norms": "in place of the layer norms",
+    "scale": "on the layer's output",
+    "serial": "on the layer's output, with a residual",
+    "on top": "after the last layer",
+    "over all layers": "after the last layer, reading all of them",
+    "copy": "in place of BERT",
+}
+"""Where a part can stand in a diagram."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a diagram shows at one place of BERT."""
+
+    place: str
+    """One of `PLACES`."""
+    boxes: tuple[Box, ...]
+    """In the order in which data flow through them."""
+    repeated: tuple[Box, ...] = ()
+    """On top: layers that stand between the first box and the last, in a frame."""
+    times: int = 1
+    """How many of those layers there are."""
+    residual: bool = False
+    """Whether there is a sum around each of them."""
+
+
+class Unfit(ValueError):
+    """An option that a method does not take, or a value that it cannot have."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is added to BERT for each task: nothing, as it stands here. One subclass a family."""
+
+    kind: ClassVar[str] = ""
+    """The family's name in saved files; by default the class's own."""
+    copies_backbone: ClassVar[bool] = False
+    """Whether each task has a whole backbone of its own."""
+
+    name: str
+    """The row's name in `METHODS`."""
+    _: KW_ONLY
+    pooler: Literal["shared", "per-task"] = "shared"
+    """One pooler for all tasks, or one `per-task` in its place (paper 3.1)."""
+    freeze: Freeze = "nothing"
+    """What of BERT is not trained: `nothing`, the whole `backbone`, or the `backbone but norms`."""
+
+    # ------------------------------------------------------------------------------------ what a family says of itself
+
+    def terms(self, backbone: Backbone) -> Iterable[Term]:
+        """What it adds to a backbone, term by term."""
+        return ()
+
+    def operations(self, backbone: Backbone, tokens: int) -> int:
+        """Multiply-adds of what one task adds, for one text of so many word pieces."""
+        return 0
+
+    def parts(self, backbone: Backbone) -> Iterable[Part]:
+        """What a diagram of it shows, place by place."""
+        return ()
+
+    def captions(self, backbone: Backbone) -> Iterable[tuple[str, str]]:
+        """(owner, words) of each line under a diagram: how many of a part there are, and for whom."""
+        return ()
+
+    def build(self, encoder, pooler, shared=None):
+        """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` what `build_shared` gave."""
+        from palslib.methods.functions import Adaptation
+
+        return Adaptation(self, encoder, pooler)
+
+    def build_shared(self, encoder):
+        """The module that all tasks share beside the backbone, or None."""
+        return None
+
+    def adapted_layers(self, num_layers: int) -> range:
+        """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or says otherwise."""
+        half = num_layers // 2
+        layers = getattr(self, "layers", None)
+        return {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}.get(
+            layers, range(0)
+        )
+
+    def under(self, recipe) -> dict:
+        """The options that a recipe (`plan.recipes.Recipe`) gives it (ledger D6 to D9, D15)."""
+        return {"init": recipe.init} if self.takes("init") else {}
+
+    # --------------------------------------------------------------------------------------------- the same for all
+
+    families: ClassVar[dict[str, type["Method"]]] = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.kind = vars(cls).get("kind") or cls.__name__
+        Method.families[cls.kind] = cls
+
+    def __post_init__(self):
+        for name, wanted in get_type_hints(type(self)).items():
+            if name in ("name", "kind") or name not in self.options():
+                continue
+            value = getattr(self, name)
+            if isinstance(value, list):  # as it comes from JSON
+                object.__setattr__(self, name, value := tuple(value))
+            _check(name, value, wanted, self.name)
+        size, heads = getattr(self, "size", None), getattr(self, "heads", None)
+        if size and heads and size % heads:
+            divisors = [h for h in range(1, size + 1) if size % h == 0]
+            raise Unfit(f"size {size} of {self.name!r} is not divisible by its {heads} heads (divisors: {divisors})")
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """Names of what can be chosen."""
+        return [field.name for field in fields(cls) if field.name != "name"]
+
+    @classmethod
+    def takes(cls, option: str) -> bool:
+        """Whether an option can be chosen for methods of this family."""
+        return option in cls.options()
+
+    @property
+    def has_size(self) -> bool:
+        """Whether there is an s (or m) to choose."""
+        return self.takes("size")
+
+    @property
+    def label(self) -> str:
+        """The name, and the size where it is not the one in the name: `pals-204 (s=120)`."""
+        from palslib.methods.table import METHODS
+
+        size = getattr(self, "size", None)
+        usual = getattr(METHODS.get(self.name, self), "size", None)
+        return self.name if size == usual else f"{self.name} (s={size})"
+
+    def shared_layers(self, num_layers: int) -> int:
+        """How many leading layers compute the same for every task: those before the first that a task adapts."""
+        adapted = self.adapted_layers(num_layers)
+        return 0 if self.copies_backbone else adapted.start if adapted else num_layers
+
+    def with_options(self, **options) -> "Method":
+        """The same method with other options. Raises ValueError for one that it does not take."""
+        for option in options:
+            if not self.takes(option):
+                known = sorted({name for family in Method.families.values() for name in family.options()})
+                check_name("option", option, known)
+                raise Unfit(
+                    f"method {self.name!r} takes no option {option!r} (its options: {', '.join(self.options())})"
+                )
+        return replace(self, **options)
+
+    def to_dict(self) -> dict:
+        """As JSON has it: the name, the family's `kind`, and every option."""
+        return {"name": self.name, "kind": self.kind, **{k: v for k, v in asdict(self).items() if k != "name"}}
+
+    @staticmethod
+    def from_dict(values: dict) -> "Method":
+        """From `to_dict`, or from what the first version wrote: options that the family does not have are left out.
+
+        Raises ValueError for a family that is not known: one of your own must be defined before it is loaded.
+        """
+        family = Method.families[check_name("family of methods", values["kind"], Method.families)]
+        return family(**{k: v for k, v in values.items() if k == "name" or family.takes(k)})
+
+    def all_terms(self, backbone: Backbone) -> Iterator[Term]:
+        """Its own terms, and a pooler per task where there is one."""
+        yield from self.terms(backbone)
+        if self.pooler == "per-task" and not self.copies_backbone:
+            d = backbone.hidden_size
+            yield Term("pooler", "d²", d * d, extras=d)
+            yield Term("the shared pooler it replaces", "d²", d * d, "replaced", d)
+
+
+def _check(name: str, value: Any, wanted: Any, method: str) -> None:
+    """Raises `Unfit` where an option's value is not of its type; whole numbers are positive."""
+    if isinstance(wanted, types.UnionType):
+        if value is None and type(None) in get_args(wanted):
+            return
+        wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted) or isinstance(value, bool) != any(
+            isinstance(v, bool) for v in get_args(wanted)
+        ):
+            raise unknown(f"{name} of {method!r}", value, map(str, get_args(wanted)))
+    elif wanted is bool:
+        if not isinstance(value, bool):
+            raise Unfit(f"{name} of {method!r} must be true or false, not {value!r}")
+    elif wanted is int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Unfit(f"{name} of {method!r} must be a positive integer, not {value!r}")
+    elif get_origin(wanted) is tuple and not (value and all(isinstance(v, int) and v > 0 for v in value)):
+        raise Unfit(f"{name} of {method!r} must be positive integers, not {value!r}")
+
+
+def half_of(layers: str) -> str:
+    """How a caption says which layers."""
+    return "per task and layer" + (f", {layers} half" if layers != "all" else "")

@@ -1,0 +1,180 @@
+"""Within BERT, beside the feed-forward: projected attention layers (PALs), and feed-forward networks in their place.
+
+Stickland & Murray 2019, section 3.3: TS(h) = V^D g(V^E h) with V^E (d -> s) and V^D (s -> d) shared by a task's layers,
+and g multi-head attention (PAL) or a feed-forward network in the small space.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from palslib.methods.backbone import Backbone
+from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of
+
+Sharing = Literal["layers", "none", "tasks", "layers and tasks"]
+_PAIRS = {  # by `sharing`: whose V^E and V^D are, and how many there are
+    "layers": ("task", "one pair per task, for all its layers"),
+    "none": ("layer", "a pair per task and layer"),
+    "tasks": ("tasks", "a pair per layer, for all tasks"),
+    "layers and tasks": ("tasks", "one pair for all tasks and layers"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projected(Method):
+    """V^D g(V^E h) beside each layer; what g is, a subclass says."""
+
+    size: int = 204
+    """s, the projected size."""
+    layers: Half = "all"
+    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
+    sharing: Sharing = "layers"
+    """What shares one pair V^E, V^D: a task's `layers`, `none` (a pair a layer), `tasks` (a pair a layer for all
+    tasks), or `layers and tasks` (one pair in all)."""
+    init: Init = "identity"
+    """`identity`: V^D and its bias start at zero, so that the model starts as BERT; `normal`: all matrices are drawn
+    N(0, 0.02) as in the released code (ledger D8)."""
+
+    def pairs(self, num_layers: int) -> int:
+        """How many pairs V^E, V^D their owner has."""
+        return 1 if self.sharing.startswith("layers") else len(self.adapted_layers(num_layers))
+
+    def projections(self, backbone: Backbone) -> Term:
+        """V^E and V^D, 2ds a pair."""
+        d, s, n = backbone.hidden_size, self.size, self.pairs(backbone.num_layers)
+        owner = "tasks" if self.sharing.endswith("tasks") else "task"
+        return Term("V^E and V^D", f"{n} · 2ds" if n > 1 else "2ds", n * 2 * d * s, owner, n * (s + d))
+
+    def beside(self, backbone: Backbone, function: str) -> Part:
+        """V^E, the function in the small space, V^D."""
+        d, s, owner = backbone.hidden_size, self.size, _PAIRS[self.sharing][0]
+        boxes = (Box(f"$V^E$  {d}→{s}", owner, 3.9), Box(function, wide=3.9), Box(f"$V^D$  {s}→{d}", owner, 3.9))
+        return Part("beside", boxes)
+
+    def pair_caption(self) -> tuple[str, str]:
+        """The line about V^E and V^D."""
+        owner, words = _PAIRS[self.sharing]
+        return owner, f"$V^E$, $V^D$: {words}"
+
+    def build_shared(self, encoder):
+        from palslib.methods.functions import make_projections
+
+        return make_projections(self, encoder.config) if self.sharing.endswith("tasks") else None
+
+
+def attention_text(size: int, heads: int) -> str:
+    """The words of a box of projected attention."""
+    return f"attention\n{heads} heads of {size // heads}"
+
+
+def attention_operations(size: int, tokens: int) -> int:
+    """Multiply-adds of one layer's projected attention: S · 3s² for q, k, v and 2S² s for their products."""
+    return tokens * 3 * size * size + 2 * tokens * tokens * size
+
+
+@dataclass(frozen=True, kw_only=True)
+class PAL(Projected):
+    """Projected attention layers: g is multi-head attention without an output matrix, 3s² a layer."""
+
+    kind: ClassVar[str] = "pal"
+
+    heads: int = 12
+    """Attention heads; s is a multiple of them."""
+    activation: Activation = "identity"
+    """After V^D: `gelu` in the released code (ledger D6) and in the minBERT report."""
+    scaled: bool = False
+    """LHUC's 2σ(w) on each layer's TS(h), as the released code can have it."""
+
+    def terms(self, backbone):
+        n, s, d = len(self.adapted_layers(backbone.num_layers)), self.size, backbone.hidden_size
+        yield self.projections(backbone)
+        yield Term("query, key, value", f"{n} · 3s²", n * 3 * s * s, extras=n * 3 * s)
+        if self.scaled:
+            yield Term("scales", f"{n}d", n * d)
+
+    def operations(self, backbone, tokens):
+        n, s = len(self.adapted_layers(backbone.num_layers)), self.size
+        return n * (tokens * 2 * backbone.hidden_size * s + attention_operations(s, tokens))
+
+    def parts(self, backbone):
+        part = self.beside(backbone, attention_text(self.size, self.heads))
+        return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$", wide=3.9))) if self.scaled else part]
+
+    def captions(self, backbone):
+        return [self.pair_caption(), ("layer", f"attention: {half_of(self.layers)}")]
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions import PALs
+
+        return PALs(self, encoder, pooler, shared)
+
+    def under(self, recipe):
+        if recipe.pal_heads == 12:  # the method's own number stands, fitted to a budget or not
+            heads = self.heads
+        else:
+            divisors = [h for h in range(1, self.size + 1) if self.size % h == 0]
+            heads = min(divisors, key=lambda h: abs(h - recipe.pal_heads))
+        return super().under(recipe) | {"heads": heads, "activation": recipe.pal_activation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedForward(Projected):
+    """A feed-forward network s -> inner sizes -> s in each layer, in the place of a PAL's attention (paper 3.3)."""
+
+    kind: ClassVar[str] = "ffn"
+
+    inner: tuple[int, ...] = field(default=(306,))
+    """Inner sizes; they scale with a new `size` unless they are given."""
+
+    def with_options(self, **options):
+        return super().with_options(**scaled_inner(self, options))
+
+    def terms(self, backbone):
+        n = len(self.adapted_layers(backbone.num_layers))
+        yield self.projections(backbone)
+        yield feed_forward_term(self, n)
+
+    def operations(self, backbone, tokens):
+        n = len(self.adapted_layers(backbone.num_layers))
+        return tokens * n * (2 * backbone.hidden_size * self.size + feed_forward_weights(self))
+
+    def parts(self, backbone):
+        return [self.beside(backbone, feed_forward_text(self))]
+
+    def captions(self, backbone):
+        return [self.pair_caption(), ("layer", f"feed-forward: {half_of(self.layers)}")]
+
+    def build(self, encoder, pooler, shared=None):
+        from palslib.methods.functions import ProjectedWithin
+
+        return ProjectedWithin(self, encoder, pooler, shared)
+
+
+def scaled_inner(method, options: dict) -> dict:
+    """Options with inner sizes that follow a new `size`, unless they are given."""
+    if (size := options.get("size")) and "inner" not in options:
+        options["inner"] = tuple(round(i * size / method.size) for i in method.inner)
+    return options
+
+
+def feed_forward_sizes(method) -> tuple[int, ...]:
+    """s, the inner sizes, s."""
+    return (method.size, *method.inner, method.size)
+
+
+def feed_forward_weights(method) -> int:
+    """Weights of one network, biases not counted."""
+    return sum(a * b for a, b in pairwise(feed_forward_sizes(method)))
+
+
+def feed_forward_term(method, layers: int, norm: int = 0) -> Term:
+    """The networks of so many layers; `norm` parameters of a layer norm in each."""
+    sizes = feed_forward_sizes(method)
+    formula = " + ".join(f"{a}·{b}" for a, b in pairwise(sizes))
+    extras = layers * (sum(sizes[1:]) + norm)
+    return Term("feed-forward", f"{layers} · ({formula})", layers * feed_forward_weights(method), extras=extras)
+
+
+def feed_forward_text(method) -> str:
+    """The words of its box."""
+    return "feed-forward\n" + "→".join(map(str, feed_forward_sizes(method)))
