@@ -146,7 +146,7 @@ def sweep(words: list[str]) -> Callable[[], int]:
 
     def run() -> int:
         rows = sweep(configs, engine)
-        print(summary(configs, rows), f"in {folder}")
+        print(f"{summary(configs, rows)}, in {folder}")
         return int(any(row["status"] != "finished" for row in rows))
 
     return run

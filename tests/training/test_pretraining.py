@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.bert.minbert import MinBert
+from palslib.common import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
@@ -110,7 +111,7 @@ def test_measured_by_a_plain_loop(tokenizer):
     losses, right = [], []
     model.eval()
     for i in (0, 64):
-        seed = pretraining.number_from(TINY.seed, "cola", i)
+        seed = seed_from(TINY.seed, "cola", i)
         with torch.no_grad():
             batch = rows.batch(range(i, min(i + 64, 100)))
             logits, labels = predict_chosen(model, batch, tokenizer, seed, CPU)
@@ -200,7 +201,7 @@ def test_killed_while_writing_the_folder(whole, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "replace_folder", killed)
+        patch.setattr("palslib.common.replace_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             pretrain(settings)
     assert not (tmp_path / "backbone").exists()
