@@ -4,6 +4,7 @@ import torch
 from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
+from palslib.bert.rows import Rows
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -76,6 +77,21 @@ def batch(shape: str = "bert", rows: int = 3, width: int = 7, pad: int = 0) -> d
     padding = 1 if "roberta" in shape else 0
     types = (torch.arange(width + pad) >= 3).long() * mask
     return {"input_ids": torch.where(mask > 0, ids, padding), "attention_mask": mask, "token_type_ids": types}
+
+
+@torch.no_grad()
+def states(model: MultiTaskModel, task: str | None, inputs: dict) -> list[torch.Tensor]:
+    """All hidden states under a task, (B, S, d) each, with zeros at padding."""
+    rows = Rows.from_padded(**inputs)
+    return [rows.padded(h) for h in model.encode(task, rows)]
+
+
+@torch.no_grad()
+def states_of_encoder(encoder: torch.nn.Module, inputs: dict) -> list[torch.Tensor]:
+    """The same of an encoder's own forward."""
+    inputs = {k: v for k, v in inputs.items() if k != "token_type_ids" or encoder.config.type_vocab_size > 1}
+    found = encoder(**inputs, output_hidden_states=True).hidden_states
+    return [h * inputs["attention_mask"][..., None] for h in found]
 
 
 @torch.no_grad()

@@ -13,20 +13,17 @@ from shapes import (
     equal_states,
     randomise,
     randomised,
+    states_of_encoder,
     tiny_encoder,
     tiny_method,
     tiny_model,
 )
-from transformers.models.bert.modeling_bert import BertLayer
-from transformers.models.electra.modeling_electra import ElectraLayer
-from transformers.models.roberta.modeling_roberta import RobertaLayer
-from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLayer
 
+from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
 from palslib.methods.table import METHODS
-from palslib.model.multi_task import AdaptedLayer, MultiTaskModel, adapt_layers
+from palslib.model.multi_task import MultiTaskModel
 
-LAYER = {"bert": BertLayer, "roberta": RobertaLayer, "xlm-roberta": XLMRobertaLayer, "electra": ElectraLayer}
 LABELS = torch.tensor([0, 1, 0])
 SHARED_BY_TASKS = "pals-shared-across-tasks-204"
 
@@ -41,23 +38,26 @@ def logits_of(model, shape="bert", task="rte"):
         return model(task, **batch(shape)).logits
 
 
-# The adapted backbone is still Hugging Face's.
+# The backbone is still Hugging Face's, and its owner's.
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_keys_and_classes_stay(shape):
-    """Keys, `isinstance` and shapes as before; the pooler moves to the model, and ELECTRA gets one."""
-    plain, encoder = tiny_encoder(shape), tiny_encoder(shape)
-    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
-    keys = [key for key in plain.state_dict() if not key.startswith("pooler.")]
-    assert list(model.backbone.state_dict()) == keys
-    assert list(model.pooler.state_dict()) == ["dense.weight", "dense.bias"]
-    if shape != "electra":
-        assert equal_states(model.pooler, plain.pooler)
+@pytest.mark.parametrize("name", METHODS)
+def test_an_encoder_stays_as_it_was(name, shape):
+    """Keys, values, classes, modes and outputs: before, and after it has served a model; a second model finds all."""
+    plain, encoder, inputs = tiny_encoder(shape), tiny_encoder(shape), batch(shape)
+    modules = {key: (type(part), part.training) for key, part in plain.named_modules()}
+    model = MultiTaskModel.from_backbone(encoder, tiny_method(name), ["rte"])
     assert model.backbone is encoder
-    assert all(isinstance(layer, LAYER[shape]) and isinstance(layer, AdaptedLayer) for layer in encoder.encoder.layer)
-    tops = {key.split(".")[0] for key in model.state_dict()}
-    assert tops == {"backbone", "pooler", "adaptations", "heads"}
+    logits_of(model, shape)
+    assert {key: (type(part), part.training) for key, part in encoder.named_modules()} == modules
+    assert equal_states(encoder, plain)
+    assert encoder.config.to_dict() == plain.config.to_dict()
+    for ours, theirs in zip(states_of_encoder(encoder, inputs), states_of_encoder(plain, inputs), strict=True):
+        assert torch.equal(ours, theirs)
+    if shape != "electra":
+        assert model.pooler is encoder.pooler
+    assert torch.equal(*(logits_of(MultiTaskModel(encoder, tiny_method(name), ["rte"]), shape) for _ in range(2)))
 
 
 def test_pal_keys():
@@ -69,48 +69,39 @@ def test_pal_keys():
     assert set(model.heads["rte"].state_dict()) == {"weight", "bias"}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", METHODS)
-def test_recording(name, shape):
-    """Hidden states and eager attention maps are recorded, one map a layer: a PAL's is not taken for a second."""
-    model, inputs = randomised(name, shape, attention="eager"), batch(shape)
-    with torch.no_grad():
-        for task in ("rte", None):
-            encoded = model.encode(task, **inputs, output_hidden_states=True, output_attentions=True)
-            assert len(encoded.hidden_states) == LAYERS + 1
-            assert all(state.shape == (3, 7, D) for state in encoded.hidden_states)
-            assert torch.equal(encoded.hidden_states[-1], encoded.last_hidden_state)
-            assert len(encoded.attentions) == LAYERS
-            for maps in encoded.attentions:
-                assert maps.shape == (3, 4, 7, 7)
-                torch.testing.assert_close(maps.sum(-1), torch.ones(3, 4, 7))
+def test_looking_inside():
+    """Every named point is passed, in order, with its shapes; what a looker returns takes the value's place, and blocks
+    within blocks look in turn."""
+    model, seen = randomised("pals-204"), []
+    rows = Rows.from_padded(**batch())
 
+    def look(point, layer, value):
+        seen.append((point, layer, None if point == "task" else tuple(value.shape)))
+        return value
 
-def test_attention_can_be_switched():
-    """From sdpa to eager on the backbone: the PALs and what is on top follow."""
-    for name in ("pals-204", "attention-on-top-204", "bert-layer-on-top"):
-        model = randomised(name)
-        before = logits_of(model)
-        model.backbone.set_attn_implementation("eager")
-        with torch.no_grad():
-            assert len(model.encode("rte", **batch(), output_attentions=True).attentions) == LAYERS
-        torch.testing.assert_close(logits_of(model), before, atol=1e-5, rtol=1e-5)
-
-
-def test_adapting_twice_is_adapting_once():
-    """A second mixin is not put in front of the first."""
-    encoder = adapt_layers(adapt_layers(tiny_encoder()))
-    assert [type(layer).__mro__.count(AdaptedLayer) for layer in encoder.encoder.layer] == [1] * LAYERS
-    assert [type(layer).plain_class for layer in encoder.encoder.layer] == [BertLayer] * LAYERS
-    assert [layer.layer_index for layer in encoder.encoder.layer] == list(range(LAYERS))
-
-
-def test_second_model_on_an_encoder_has_its_pooler():
-    """The first model takes the pre-trained pooler out of the encoder; a second one must not draw another."""
-    encoder, plain = tiny_encoder(), tiny_encoder()
-    models = [MultiTaskModel.from_backbone(encoder, tiny_method(n), ["rte"]) for n in ("shared", "pals-204")]
-    assert all(equal_states(model.pooler, plain.pooler) for model in models)
-    assert torch.equal(*map(logits_of, models))
+    before = logits_of(model)
+    with model.watch(look):
+        assert torch.equal(logits_of(model), before)
+    one_layer = [
+        ("task", None),
+        ("hidden", (18, D)),
+        ("attention", (3, 4, 7, 7)),
+        ("context", (18, D)),
+        ("task query", (18, 12)),
+        ("task attention", (3, 3, 7, 7)),
+        ("task context", (18, 12)),
+        ("task function", (18, D)),
+    ]
+    assert seen == [(point, i, shape) for i in range(LAYERS) for point, shape in one_layer]
+    with (
+        model.watch(lambda point, i, value: value * 0 if point == "task function" else value),
+        model.watch(lambda point, i, value: value + 1 if point == "task function" else value),
+        torch.no_grad(),
+    ):
+        ones = model.encode("rte", rows)[-1]
+    assert torch.equal(logits_of(model), before)
+    with model.watch(lambda point, i, value: value * 0 + 1 if point == "task function" else value), torch.no_grad():
+        assert torch.equal(model.encode("rte", rows)[-1], ones)
 
 
 # Seeds, tasks in any order, tasks added and removed.
@@ -202,15 +193,11 @@ def test_dropout_only_in_training(dropout):
 
 def test_attention_dropout_of_a_pal():
     """The backbone's rate, on the attention weights, in train mode only."""
-    attention = randomised("pals-204", dropout=0.5).adaptations["rte"].functions["0"]
-    z = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(attention(z, None)[0], attention(z, None)[0])
+    attention, rows = randomised("pals-204", dropout=0.5).adaptations["rte"].functions["0"], Rows.from_padded(**batch())
+    z = torch.randn(18, 12, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(attention(z, rows, 0), attention(z, rows, 0))
     attention.train()
-    assert not torch.equal(attention(z, None)[0], attention(z, None)[0])
-    attention.config._attn_implementation = "eager"
-    weights = attention(z, None)[1]
-    assert weights.shape == (2, 3, 5, 5)
-    assert 0.2 < (weights == 0).float().mean() < 0.8
+    assert not torch.equal(attention(z, rows, 0), attention(z, rows, 0))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -395,8 +382,7 @@ def test_gradient_checkpointing(name, shape, dropout):
         model = randomised(name, shape, dropout=dropout).train()
         if checkpointing:
             model.checkpoint_activations()
-        layers = (model.adaptations["rte"].encoder if name == "fine-tuned" else model.backbone).encoder.layer
-        assert all(layer.gradient_checkpointing == checkpointing for layer in layers)
+        assert model.recomputes == checkpointing
         torch.manual_seed(3)
         loss_of(model, shape).backward()
         grads.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
@@ -408,8 +394,12 @@ def test_gradient_checkpointing(name, shape, dropout):
 @pytest.mark.parametrize("decay_lhuc", [False, True])
 @pytest.mark.parametrize("name", METHODS)
 def test_parameter_groups(name, decay_lhuc):
-    """Every trained parameter in one group, no frozen one in any; vectors are not decayed, LHUC's where asked."""
+    """Every trained parameter in one group, no frozen one in any; vectors are not decayed, LHUC's where asked; what the
+    method adds, and it alone, has a rate of its own."""
     model = tiny_model(name)
+    added = {id(p) for part in (model.adaptations, model.shared) if part is not None for p in part.parameters()}
+    for group in model.parameter_groups(0.05, decay_lhuc, adaptation_rate=10):
+        assert all((group["multiple"] == 10) == (id(p) in added) for p in group["params"])
     groups = model.parameter_groups(0.05, decay_lhuc)
     assert [group["weight_decay"] for group in groups] == [0.05, 0.0]
     grouped = [id(p) for group in groups for p in group["params"]]
@@ -462,7 +452,7 @@ def test_a_task_of_ones_own():
     ("call", "words"),
     [
         (lambda m: m("rtee", **batch()), ["rtee", "did you mean 'rte'", "stsb"]),
-        (lambda m: m.encode("stbs", **batch()), ["stbs", "did you mean 'stsb'"]),
+        (lambda m: m.encode("stbs", Rows.from_padded(**batch())), ["stbs", "did you mean 'stsb'"]),
         (lambda m: m("cola", **batch()), ["cola", "rte, stsb"]),
         (lambda m: m.remove_task("rt"), ["did you mean 'rte'"]),
         (lambda m: m.add_task("rte"), ["already", "rte"]),
