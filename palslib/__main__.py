@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import field
+from inspect import getdoc
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
@@ -250,7 +251,7 @@ def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
     names = [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
     if dict in kinds:
         shown = {"nargs": "*", "metavar": "NAME=VALUE ...", "instance_from_str": _pairs}
-        words = lambda given: [f"{name}={_word(value)}" for name, value in (given or {}).items()]  # noqa: E731
+        words = lambda given: [f"{name}={_word(value)}" for name, value in given.items()] if given else []  # noqa: E731
         return PrimitiveConstructorSpec(is_instance=lambda _: True, str_from_instance=words, **shown)
     if not (names or {int, float} & set(kinds)):
         return None
@@ -295,8 +296,8 @@ def _run_config(command: str, words: list[str]) -> RunConfig:
             flags, preset = flags[:i] + flags[i + 1 + (word == "--preset") :], {"preset": value}
             break
     default = RunConfig.from_dict(preset | (read_object(path) if path else {}))
-    usage = f"palslib {command} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
-    return _parse(RunConfig, command, flags, default, f"{usage}\n\n{COMMANDS[command].__doc__}")
+    usage = f"Usage: palslib {command} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
+    return _parse(RunConfig, command, flags, default, f"{usage}\n\n{getdoc(COMMANDS[command])}")
 
 
 def _parse(kind: type, command: str, words: list[str], default=None, description: str | None = None):
@@ -305,7 +306,7 @@ def _parse(kind: type, command: str, words: list[str], default=None, description
     def refuse(event: _errors.ParseErrorEvent) -> None:
         raise BadCall(_one_line(event, kind))
 
-    about = {"description": description or kind.__doc__, "registry": _RULES, "console_outputs": FIRST}
+    about = {"description": description or getdoc(kind), "registry": _RULES, "console_outputs": FIRST}
     if default is not None:
         about["default"] = default
     with _errors.on_parse_error(refuse), warnings.catch_warnings():

@@ -86,8 +86,8 @@ class RunConfig:
     evaluate_every: Annotated[int, Field(ge=0)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
     inspect: bool = False
-    """At every evaluation, also how large what the tasks add is beside BERT's hidden states; at the end, the scores with
-    it switched off."""
+    """At every evaluation, also how large what the tasks add is beside BERT's hidden states; at the end, the scores
+    with it switched off."""
     evaluate_first: bool = False
     """Evaluate before the first step too."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0

@@ -59,7 +59,8 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
     """One of pydantic's errors, of all that it found."""
     if "error" in error.get("ctx", {}):  # of a check of ours
         return error["ctx"]["error"]
-    name, names = error["loc"][0], [field.name for field in fields(cls)]
+    names = [field.name for field in fields(cls)]
+    name = next((name for at, name in enumerate(names) if at == error["loc"][0]), error["loc"][0])  # by position
     if name not in names:
         return unknown(part or "parameter", name, names)
     label = f"{part} {name!r}" if part else name
