@@ -41,7 +41,7 @@ class BadCall(ValueError):
 
 def train(words: list[str]) -> Callable[[], int]:
     """Trains and evaluates, and prints the run's key and dev average. CONFIG.json holds settings by name ("preset"
-    too); flags go before it, and it goes before --preset. Killed? The same call goes on from the last checkpoint.
+    too); a flag overrides it, and it overrides --preset. Killed? The same call goes on from the last checkpoint.
 
     Several processes, each with a GPU or on CPUs alone, train the same model as one:
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
