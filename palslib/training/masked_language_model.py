@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
+from palslib.bert.rows import Rows
 from palslib.common import seed_from
 from palslib.plan.config import RunConfig
 from palslib.training.evaluation import autocast, precision_of
@@ -53,10 +54,18 @@ def masked_language_model(backbone: str, seed: int = 0) -> BertForMaskedLM:
 
 def predict_chosen(model, batch: dict, tokenizer, seed: int, device) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (n, vocabulary) at the n chosen places of a batch, and the pieces (n,) that were there."""
-    seen, chosen = mask(batch["input_ids"], tokenizer, seed)
-    inputs = {k: batch[k].to(device) for k in ("attention_mask", "token_type_ids")}
+    ids, inputs = padded(batch["rows"], tokenizer)
+    seen, chosen = mask(ids, tokenizer, seed)
+    inputs = {k: v.to(device) for k, v in inputs.items()}
     h = model.bert(input_ids=seen.to(device), **inputs).last_hidden_state  # (B, S, d)
-    return model.cls(h[chosen.to(device)]).float(), batch["input_ids"][chosen].to(device)
+    return model.cls(h[chosen.to(device)]).float(), ids[chosen].to(device)
+
+
+def padded(rows: Rows, tokenizer) -> tuple[torch.Tensor, dict]:
+    """Word pieces (B, S) for an encoder of Transformers, and its other inputs."""
+    there = rows.padded(torch.ones_like(rows.input_ids))
+    ids = rows.padded(rows.input_ids).where(there > 0, tokenizer.pad_token_id)
+    return ids, {"attention_mask": there, "token_type_ids": rows.padded(rows.token_type_ids)}
 
 
 def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:

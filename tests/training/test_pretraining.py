@@ -17,7 +17,7 @@ from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training import pretraining
-from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, predict_chosen
+from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, padded, predict_chosen
 from palslib.training.pretraining import pretrain
 
 TINY = RunConfig(
@@ -92,11 +92,12 @@ def test_masks_are_a_function_of_the_seed(tokenizer):
 def test_loss_at_the_chosen_places_alone(tokenizer):
     """Equal to the model's own loss with labels of -100 everywhere else."""
     model = masked_language_model("tiny")
-    batch = tokenise_task("rte", tokenizer, "synthetic", "train", 32).batch(range(8))
+    batch = tokenise_task("cola", tokenizer, "synthetic", "train", 32).batch(range(8))
     logits, labels = predict_chosen(model, batch, tokenizer, 5, CPU)
-    seen, chosen = mask(batch["input_ids"], tokenizer, 5)
-    inputs = {k: batch[k] for k in ("attention_mask", "token_type_ids")}
-    plain = model(input_ids=seen, labels=batch["input_ids"].where(chosen, -100), **inputs)
+    ids, inputs = padded(batch["rows"], tokenizer)
+    assert inputs["attention_mask"].sum() == sum(batch["rows"].lengths) < ids.numel()
+    seen, chosen = mask(ids, tokenizer, 5)
+    plain = model(input_ids=seen, labels=ids.where(chosen, -100), **inputs)
     torch.testing.assert_close(cross_entropy(logits, labels), plain.loss)
     torch.testing.assert_close(logits, plain.logits[chosen])
 
