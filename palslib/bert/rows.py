@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch.nn import functional
 
 ALIKE = 8
 """Rows that attend side by side on a CPU, padded to the longest of them; a GPU takes all rows at once."""
@@ -49,14 +48,16 @@ class Rows:
     positions: torch.Tensor
     """(N,) the place of each piece in its row, from 0."""
     starts: torch.Tensor
-    """(B,) where each row begins among the N: its [CLS]."""
+    """(B,) where each row begins among the N: its [CLS]. Rows lie end to end, but for `with_padding`."""
     order: torch.Tensor
     """(B,) which row of the caller's batch each one is."""
     lengths: tuple[int, ...]
-    """Word pieces of each row."""
+    """Word pieces of each row, without padding."""
     groups: tuple[Group, ...]
-    looker: Callable | None = None
-    """Called at the points that `layer.py` names."""
+    reach: int
+    """One more than the largest of `positions`: S, and where the caller padded on the left, with that padding."""
+    lookers: tuple[tuple[Callable, tuple[str, ...]], ...] = ()
+    """Functions, and at which of the points that `layer.py` names each is called; none means at all of them."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -76,8 +77,11 @@ class Rows:
             positions: (N,), where a piece's place is not its number in the row.
         """
         lengths = torch.as_tensor(lengths, device="cpu")
-        if len(lengths) == 0 or int(lengths.min()) < 1:
-            raise ValueError(f"every row of a batch has one word piece at least; lengths are {lengths.tolist()}")
+        if len(lengths) == 0 or int(lengths.min()) < 1 or int(lengths.sum()) != len(input_ids):
+            raise ValueError(
+                f"a batch has rows, and every row one word piece at least; here lengths of {lengths.tolist()} share "
+                f"{len(input_ids)} word pieces"
+            )
         device = torch.device(device or input_ids.device)
         order = torch.argsort(lengths, descending=True, stable=True)
         ends, lengths = lengths.cumsum(0), lengths[order]
@@ -97,49 +101,60 @@ class Rows:
                 mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
             groups.append(Group(first, last, size, width, places, mask))
         ids, types = (x.to(device)[source.to(device)] for x in (input_ids, token_type_ids))
-        place = place.to(device) if positions is None else positions.to(device)[source.to(device)]
-        return cls(ids, types, place, starts.to(device), order.to(device), tuple(lengths.tolist()), tuple(groups))
+        place, reach = place.to(device), int(lengths[0])
+        if positions is not None:
+            place, reach = positions.to(device)[source.to(device)], int(positions.max()) + 1
+        lengths = tuple(lengths.tolist())
+        return cls(ids, types, place, starts.to(device), order.to(device), lengths, tuple(groups), reach)
 
     @classmethod
     def from_padded(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
         """From a padded batch (B, S); a mask of 0 and 1 tells padding, without one there is none.
 
         Positions are those of the padded batch, so padding on the left moves a row's text as it does in Transformers.
+        Raises ValueError for inputs of other shapes, a batch without rows, a row that is padding alone.
         """
+        if input_ids.ndim != 2:
+            raise ValueError(f"input_ids must be (B, S), not {tuple(input_ids.shape)}")
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        if attention_mask is None:
-            size, width = input_ids.shape
-            return cls.pack(input_ids.reshape(-1), types.reshape(-1), [width] * size)
-        if attention_mask.shape != input_ids.shape:
-            raise ValueError(
-                f"attention_mask must be (B, S) like input_ids, {tuple(input_ids.shape)}, with 1 for a word piece and "
-                f"0 for padding, not {tuple(attention_mask.shape)}"
-            )
-        there = attention_mask.bool()
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        for name, value, what in (
+            ("attention_mask", mask, "1 for a word piece and 0 for padding"),
+            ("token_type_ids", types, "0 in the first text and 1 in the second"),
+        ):
+            if value.shape != input_ids.shape:
+                raise ValueError(
+                    f"{name} must be (B, S) like input_ids, {tuple(input_ids.shape)}, with {what}, not "
+                    f"{tuple(value.shape)}"
+                )
+        there = mask.bool()
         if (empty := ~there.any(1)).any():
             raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is padding alone")
         columns = there.nonzero()[:, 1]  # (N,)
         return cls.pack(input_ids[there], types[there], there.sum(1), input_ids.device, columns)
 
     def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
-        """The same rows with every one padded to `width` word pieces, of which no attention is to the padding.
+        """The same rows with every one padded to `width` word pieces (S if that is more), of which no attention is to
+        the padding.
 
         What the released code computes, and what it takes (ledger D14); values do not depend on it.
         """
-        lengths, size = torch.tensor(self.lengths), len(self)
-        places = torch.arange(width, device=self.input_ids.device)
-        mask = torch.zeros(size, 1, width, width).masked_fill_(
-            ~(torch.arange(width) < lengths[:, None])[:, None, None], -torch.inf
+        size, width, device = len(self), max(width, self.width), self.input_ids.device
+        there = torch.arange(width) < torch.tensor(self.lengths)[:, None]  # (B, width)
+        mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
+        places = there.flatten().nonzero()[:, 0].to(device)  # (N,) where the word pieces come to lie
+
+        def spread(x, fill: int):
+            return x.new_full((size * width,), fill).index_copy_(0, places, x)
+
+        return replace(
+            self,
+            input_ids=spread(self.input_ids, pad_token_id),
+            token_type_ids=spread(self.token_type_ids, 0),
+            positions=spread(self.positions, 0),
+            starts=torch.arange(size, device=device) * width,
+            groups=(Group(0, size * width, size, width, None, mask),),
         )
-        caller = replace(self, order=torch.arange(size, device=self.order.device))
-        ids, types = (caller.padded(x) for x in (self.input_ids, self.token_type_ids))  # (B, S)
-        there = torch.arange(ids.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
-        short = (0, width - ids.shape[1])
-        ids = functional.pad(torch.where(there, ids, pad_token_id), short, value=pad_token_id)
-        group = Group(0, size * width, size, width, None, mask.to(ids.device))
-        starts = torch.arange(size, device=ids.device) * width
-        types = functional.pad(types, short).reshape(-1)
-        return Rows(ids.reshape(-1), types, places.repeat(size), starts, self.order, (width,) * size, (group,))
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of its own, and which of the N word pieces are theirs (n,)."""
@@ -158,12 +173,15 @@ class Rows:
         return packed, sorted_pieces.to(device)
 
     def look(self, point: str, layer: int, value):
-        """The value at a named point, or what the looker puts in its place."""
-        return value if self.looker is None else self.looker(point, layer, value)
+        """The value at a named point, or what the lookers put in its place, one after the other."""
+        for looker, points in self.lookers:
+            value = looker(point, layer, value) if not points or point in points else value
+        return value
 
     def watch(self, point: str, layer: int):
-        """A function that shows the looker what cannot be changed; None where nobody looks."""
-        return None if self.looker is None else partial(self.looker, point, layer)
+        """A function that shows the lookers what cannot be changed; None where nobody looks at this point."""
+        wanted = any(not points or point in points for _, points in self.lookers)
+        return partial(self.look, point, layer) if wanted else None
 
     def in_order(self, values: torch.Tensor) -> torch.Tensor:
         """Values of the rows, (B, ...), in the order of the caller's batch."""
@@ -175,4 +193,4 @@ class Rows:
         lengths = torch.tensor(self.lengths, device=h.device)
         rows, columns = (torch.arange(self.width, device=h.device) < lengths[:, None]).nonzero(as_tuple=True)
         grid = h.new_zeros((len(self), self.width, *h.shape[1:]))
-        return grid.index_put((self.order[rows], columns), h)
+        return grid.index_put((self.order[rows], columns), h[self.starts[rows] + columns])

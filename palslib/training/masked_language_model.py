@@ -5,6 +5,7 @@ Devlin et al. 2019, section 3.1 and appendix A.1 (https://arxiv.org/abs/1810.048
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
+from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
 from palslib.common import seed_from
 from palslib.plan.config import RunConfig
@@ -24,7 +26,7 @@ HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders tha
 
 
 def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Word pieces (B, S) as the model sees them, and which were chosen (B, S), never a special one ([CLS], padding)."""
+    """Word pieces (N,) as the model sees them, and which were chosen (N,), never a special one ([CLS], [SEP])."""
     generator = torch.Generator().manual_seed(seed)
     choice, fate = (torch.rand(ids.shape, generator=generator) for _ in range(2))
     chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
@@ -49,23 +51,15 @@ def masked_language_model(backbone: str, seed: int = 0) -> BertForMaskedLM:
         model.cls.load_state_dict(load_file(head))
     model.bert = encoder
     model.tie_weights()
+    check_encoder(encoder)
     return model
 
 
-def predict_chosen(model, batch: dict, tokenizer, seed: int, device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (n, vocabulary) at the n chosen places of a batch, and the pieces (n,) that were there."""
-    ids, inputs = padded(batch["rows"], tokenizer)
-    seen, chosen = mask(ids, tokenizer, seed)
-    inputs = {k: v.to(device) for k, v in inputs.items()}
-    h = model.bert(input_ids=seen.to(device), **inputs).last_hidden_state  # (B, S, d)
-    return model.cls(h[chosen.to(device)]).float(), ids[chosen].to(device)
-
-
-def padded(rows: Rows, tokenizer) -> tuple[torch.Tensor, dict]:
-    """Word pieces (B, S) for an encoder of Transformers, and its other inputs."""
-    there = rows.padded(torch.ones_like(rows.input_ids))
-    ids = rows.padded(rows.input_ids).where(there > 0, tokenizer.pad_token_id)
-    return ids, {"attention_mask": there, "token_type_ids": rows.padded(rows.token_type_ids)}
+def predict_chosen(model, rows: Rows, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (n, vocabulary) at the n chosen word pieces of a batch, and the pieces (n,) that were there."""
+    seen, chosen = (x.to(rows.input_ids.device) for x in mask(rows.input_ids.cpu(), tokenizer, seed))
+    h = hidden_states(model.bert, replace(rows, input_ids=seen))  # (N, d)
+    return model.cls(h[chosen]).float(), rows.input_ids[chosen]
 
 
 def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:
@@ -75,8 +69,8 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
     with torch.inference_mode(), autocast(precision_of(config), device):
         for task, rows in data.items():
             for i in range(0, len(rows), ROWS_MEASURED):
-                batch = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))))
-                logits, labels = predict_chosen(model, batch, tokenizer, seed_from(config.seed, task, i), device)
+                some = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))), device=device)["rows"]
+                logits, labels = predict_chosen(model, some, tokenizer, seed_from(config.seed, task, i))
                 loss += cross_entropy(logits, labels, reduction="sum").item()
                 right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
     model.train()

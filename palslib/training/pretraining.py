@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from palslib.bert.backbones import load_tokenizer
+from palslib.bert.encoders import max_positions
 from palslib.common import atomic_write, runs_folder, seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
@@ -48,7 +49,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
         raise ValueError("further pre-training runs in one process")
     device, tokenizer = accelerator.device, load_tokenizer(config.backbone)
     model = masked_language_model(config.backbone, config.seed).to(device).train()
-    if config.max_length > (positions := model.config.max_position_embeddings):
+    if config.max_length > (positions := max_positions(model.config)):
         raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
     train, dev = {}, {}
     for task in config.tasks:
@@ -79,7 +80,8 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
         task, seed = plan.tasks[step], seed_from(config.seed, step)
         torch.manual_seed(seed)  # dropout, like the masks, is a function of the step
         with autocast(precision_of(config), device):
-            logits, labels = predict_chosen(model, train[task].batch(plan.examples(step)), tokenizer, seed, device)
+            rows = train[task].batch(plan.examples(step), device=device)["rows"]
+            logits, labels = predict_chosen(model, rows, tokenizer, seed)
         loss = cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # none may have been chosen
         if not loss.isfinite():
             raise FloatingPointError(f"the loss is {loss.item()} at step {step}, task {task!r}")

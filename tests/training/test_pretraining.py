@@ -17,7 +17,7 @@ from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training import pretraining
-from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, padded, predict_chosen
+from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, predict_chosen
 from palslib.training.pretraining import pretrain
 
 TINY = RunConfig(
@@ -90,16 +90,18 @@ def test_masks_are_a_function_of_the_seed(tokenizer):
 
 
 def test_loss_at_the_chosen_places_alone(tokenizer):
-    """Equal to the model's own loss with labels of -100 everywhere else."""
+    """Equal to the model's own loss on the padded batch, with labels of -100 everywhere else."""
     model = masked_language_model("tiny")
-    batch = tokenise_task("cola", tokenizer, "synthetic", "train", 32).batch(range(8))
-    logits, labels = predict_chosen(model, batch, tokenizer, 5, CPU)
-    ids, inputs = padded(batch["rows"], tokenizer)
-    assert inputs["attention_mask"].sum() == sum(batch["rows"].lengths) < ids.numel()
-    seen, chosen = mask(ids, tokenizer, 5)
-    plain = model(input_ids=seen, labels=ids.where(chosen, -100), **inputs)
+    rows = tokenise_task("cola", tokenizer, "synthetic", "train", 32).batch(range(8))["rows"]
+    logits, labels = predict_chosen(model, rows, tokenizer, 5)
+    seen, chosen = mask(rows.input_ids, tokenizer, 5)
+    assert torch.equal(labels, rows.input_ids[chosen])
+    there = rows.padded(torch.ones_like(seen))
+    assert there.sum() == len(seen) < there.numel()
+    inputs = {"attention_mask": there, "token_type_ids": rows.padded(rows.token_type_ids)}
+    targets = rows.padded(rows.input_ids.where(chosen, -100)).where(there > 0, -100)
+    plain = model(input_ids=rows.padded(seen), labels=targets, **inputs)
     torch.testing.assert_close(cross_entropy(logits, labels), plain.loss)
-    torch.testing.assert_close(logits, plain.logits[chosen])
 
 
 def test_measured_by_a_plain_loop(tokenizer):
@@ -114,8 +116,8 @@ def test_measured_by_a_plain_loop(tokenizer):
     for i in (0, 64):
         seed = seed_from(TINY.seed, "cola", i)
         with torch.no_grad():
-            batch = rows.batch(range(i, min(i + 64, 100)))
-            logits, labels = predict_chosen(model, batch, tokenizer, seed, CPU)
+            some = rows.batch(range(i, min(i + 64, 100)))["rows"]
+            logits, labels = predict_chosen(model, some, tokenizer, seed)
         losses += [cross_entropy(row[None], label[None]).item() for row, label in zip(logits, labels, strict=True)]
         right += (logits.argmax(-1) == labels).tolist()
     mean = sum(losses) / len(losses)
