@@ -116,8 +116,9 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         dq, dk, dv = (torch.empty_like(grad) for _ in range(3))
+        saved = ctx.saved_tensors  # once: recomputed activations can be had a single time
         for i, group in enumerate(ctx.rows.groups):
-            Q, K, V, weights, keep = ctx.saved_tensors[5 * i : 5 * i + 5]
+            Q, K, V, weights, keep = saved[5 * i : 5 * i + 5]
             n = slice(group.first, group.last)
             C = _split(_spread(grad[n].to(Q.dtype), group), group, ctx.heads).contiguous()  # (B_g, H, S_g, w)
             dropped = weights if keep is None else weights * keep

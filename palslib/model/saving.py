@@ -6,7 +6,6 @@ were trained with one backbone and fit no other, so the file carries that backbo
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 from palslib.bert.minbert import MinBert
-from palslib.common import replace_folder, write_text
+from palslib.common import atomic_write
 from palslib.data.tasks import Task
 from palslib.methods.method import Method
 
@@ -78,12 +77,6 @@ class Saved:
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `model.safetensors` and `palslib.json` (backbone's configuration, method, tasks) into a folder."""
         folder = Path(folder)
-        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-        temporary.mkdir(parents=True, exist_ok=True)
-        if folder.is_dir():  # what else lies there (a task's file) stays
-            ours = shutil.ignore_patterns("model.safetensors", "palslib.json")
-            shutil.copytree(folder, temporary, ignore=ours, dirs_exist_ok=True)
-        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, temporary / "model.safetensors")
         about = {
             "backbone": self.config.to_dict(),
             "backbone_name": self.backbone_name,
@@ -93,8 +86,14 @@ class Saved:
             "tasks": [asdict(task) for task in self.tasks.values()],
             "seed": self.seed,
         }
-        write_text(temporary / "palslib.json", json.dumps(about, indent=1, default=str))
-        replace_folder(temporary, folder)
+        with atomic_write(folder) as temporary:
+            if folder.is_dir():  # what else lies there (a task's file) stays
+                ours = shutil.ignore_patterns("model.safetensors", "palslib.json")
+                shutil.copytree(folder, temporary, ignore=ours)
+            temporary.mkdir(exist_ok=True)
+            save_file({k: v.contiguous() for k, v in self.state_dict().items()}, temporary / "model.safetensors")
+            text = json.dumps(about, indent=1, default=str)
+            (temporary / "palslib.json").write_text(text, encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path):
@@ -113,6 +112,8 @@ class Saved:
                 encoder = MinBert(config, pooler=not about["pooler_is_new"])
             else:
                 encoder = AutoModel.from_config(config)
+                if about["pooler_is_new"]:
+                    encoder.pooler = None
         model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
         model.load_state_dict(_renamed(load_file(folder / "model.safetensors"), model))
         return model.eval()
@@ -145,10 +146,8 @@ class Saved:
         parts = {"adaptation": self.adaptations[task], "head": self.heads[task]}
         tensors = {f"{part}.{k}": v.contiguous() for part, m in parts.items() for k, v in m.state_dict().items()}
         path = Path(folder) / f"{task}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        save_file(tensors, temporary, metadata=about)
-        os.replace(temporary, path)
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata=about)
         return path
 
     def load_task(self, path: str | Path) -> str:

@@ -1,15 +1,11 @@
-"""Dropout by 16-bit random numbers: its distribution, its edges, its gradient, and the attention that uses it."""
+"""Dropout by 16-bit random numbers: its distribution, its edges, its gradient."""
 
 import pytest
 import torch
-from shapes import tiny_encoder, tiny_model
-from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from shapes import tiny_encoder
 from torch.utils.checkpoint import checkpoint
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from palslib.bert.dropout import ATTENTION, Dropout, attend, drop, use_fast_dropout
-from palslib.model.multi_task import MultiTaskModel
+from palslib.bert.dropout import drop, kept, without_dropout
 
 
 def drawn(*shape, seed=0):
@@ -57,11 +53,14 @@ def test_edges():
     assert torch.equal(drop(x, 0.0), x)
     assert torch.equal(drop(x, 1.0), torch.zeros(50))
     assert torch.equal(drop(x, 1e-9), x)
+    for p, left in ((0.0, 50), (1e-9, 50), (1.0, 0)):
+        ones, scale = kept(x, p)
+        assert ones.sum() * scale == left
     for p in (-0.1, 1.1):
         with pytest.raises(ValueError, match="probability"):
             drop(x, p)
         with pytest.raises(ValueError, match="probability"):
-            Dropout(p)
+            kept(x, p)
 
 
 def test_transposed_input():
@@ -109,96 +108,17 @@ def test_random_state():
 
 
 def test_eval_is_the_identity():
-    module, x = Dropout(0.5).eval(), drawn(9)
-    assert module(x) is x and drop(x, 0.5, training=False) is x
-    assert not torch.equal(module.train()(torch.ones(99)), torch.ones(99))
+    x = drawn(9)
+    assert drop(x, 0.5, training=False) is x
 
 
-class Attention(nn.Module):
-    is_causal = False
-
-
-def masks(kind):
-    """(2, 1, 5, 5), keys 3 and 4 of the second row hidden."""
-    real = torch.ones(2, 1, 5, 5, dtype=torch.bool)
-    real[1, ..., 3:] = False
-    additive = torch.zeros(2, 1, 5, 5).masked_fill(~real, torch.finfo(torch.float32).min)
-    return {"boolean": real, "additive": additive, "all true": torch.ones_like(real), "none": None}[kind]
-
-
-@pytest.mark.parametrize("kind", ["boolean", "additive", "all true", "none"])
-@pytest.mark.parametrize("scaling", [None, 0.3])
-def test_attend_is_sdpa(kind, scaling):
-    """In single steps (a tiny rate, at which all but never a weight is dropped) as by torch's sdpa, with gradients."""
-    gradients, mask = [], masks(kind)
-    for way in ("steps", "sdpa"):
-        q, k, v = (drawn(2, 3, 5, 4, seed=i).requires_grad_() for i in range(3))
-        torch.manual_seed(0)
-        if way == "steps":
-            y = attend(Attention(), q, k, v, mask, dropout=2**-16, scaling=scaling)[0]
-        else:
-            y = scaled_dot_product_attention(q, k, v, mask, scale=scaling).transpose(1, 2)
-        (y * drawn(2, 5, 3, 4, seed=9)).sum().backward()
-        gradients.append((y.detach(), q.grad, k.grad, v.grad))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-
-
-def test_attend_without_dropout_is_transformers_own():
-    """Bit for bit in float32; in bf16 to its 8 bits, with a gradient and without."""
-    q, k, v = (drawn(2, 3, 5, 4, seed=i) for i in range(3))
-    theirs = sdpa_attention_forward(Attention(), q, k, v, masks("boolean"))[0]
-    assert torch.equal(attend(Attention(), q, k, v, masks("boolean"))[0], theirs)
-    for gradient in (False, True):
-        few = [x.bfloat16().requires_grad_(gradient) for x in (q, k, v)]
-        steps = attend(Attention(), *few, masks("boolean"))[0]
-        assert steps.dtype == torch.bfloat16 and steps.requires_grad == gradient
-        torch.testing.assert_close(steps.float(), theirs, atol=0.03, rtol=0.03)
-
-
-def test_attend_drops_weights():
-    """Values 1, so that a query's result is the sum of its weights: with half of them dropped it is 1 on average."""
-    q, k, v = drawn(20, 3, 8, 4), drawn(20, 3, 8, 4, seed=1), torch.ones(20, 3, 8, 4)
-    torch.manual_seed(0)
-    y = attend(Attention(), q, k, v, None, dropout=0.5)[0]
-    assert y.shape == (20, 8, 3, 4) and y.std() > 0.1
-    assert y.mean().item() == pytest.approx(1, abs=0.1)
-
-
-def test_a_mask_stays_as_it_is():
-    """Layers share one mask: none may change it."""
-    q, mask = drawn(2, 3, 5, 4), masks("additive")
-    for given in (mask, masks("boolean")):
-        before = given.clone()
-        attend(Attention(), q, q, q, given, dropout=0.5)
-        assert torch.equal(given, before)
-
-
-@pytest.mark.parametrize("method", ["pals-204", "bert-layer-on-top", "fine-tuned"])
-def test_a_model_uses_it_everywhere(method):
-    model = tiny_model(method, dropout=0.1)
-    assert {type(part) for part in model.modules() if isinstance(part, nn.Dropout)} == {Dropout}
-    assert model.config._attn_implementation == ATTENTION
-    ids = torch.arange(6).reshape(2, 3) + 10
-    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    with torch.no_grad():
-        mine = model("rte", ids, mask).logits
-        for part in model.modules():
-            if isinstance(part, Dropout):
-                part.__class__ = nn.Dropout
-        for part in (*model.modules(), model):
-            if hasattr(part, "config"):
-                part.config._attn_implementation = "sdpa"
-        torch.testing.assert_close(model("rte", ids, mask).logits, mine, atol=1e-6, rtol=1e-6)
-
-
-def test_eager_and_keys_stay():
-    """Only sdpa is replaced; a state dictionary has the same keys as before."""
-    encoder = tiny_encoder(attention="eager")
-    keys = list(encoder.state_dict())
-    use_fast_dropout(encoder)
-    assert encoder.config._attn_implementation == "eager" and list(encoder.state_dict()) == keys
-    model = MultiTaskModel.from_backbone(tiny_encoder(), "shared", ("rte",))
-    assert [k.removeprefix("backbone.") for k in model.state_dict() if k.startswith("backbone.enc")] == [
-        k for k in keys if k.startswith("enc")
-    ]
+def test_without_dropout():
+    """Each part is in its own mode afterwards, after an error too."""
+    encoder = tiny_encoder().train()
+    encoder.encoder.layer[1].eval()
+    modes = [part.training for part in encoder.modules()]
+    assert True in modes and False in modes
+    with pytest.raises(KeyError), without_dropout(encoder):
+        assert not any(part.training for part in encoder.modules())
+        raise KeyError
+    assert [part.training for part in encoder.modules()] == modes

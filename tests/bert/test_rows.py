@@ -1,0 +1,207 @@
+"""Batches without padding: nothing is lost or mixed up on the way in, apart, and back."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import batch, tiny_encoder
+
+from palslib.bert.encoders import hidden_states
+from palslib.bert.rows import ALIKE, Rows
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=2 * ALIKE + 3)
+
+
+def pieces_of(lengths) -> tuple[torch.Tensor, torch.Tensor]:
+    """Word pieces that tell their row and place, 100 · row + place, and token types, 1 in the second half of a row."""
+    ids = [torch.arange(100 * i + 100, 100 * i + 100 + n) for i, n in enumerate(lengths)]
+    types = [torch.arange(n) * 2 // n for n in lengths]
+    return torch.cat(ids), torch.cat(types)
+
+
+def padded_batch(lengths, pads, fill: int = 7) -> dict[str, torch.Tensor]:
+    """The same pieces in a padded batch, row i with `pads[i]` columns of padding before it; there stands `fill`."""
+    ids, types = (x.split(lengths) for x in pieces_of(lengths))
+    width = max(n + pad for n, pad in zip(lengths, pads, strict=True))
+    grid = {
+        "input_ids": torch.full((len(lengths), width), fill),
+        "attention_mask": torch.zeros(len(lengths), width, dtype=torch.long),
+        "token_type_ids": torch.ones(len(lengths), width, dtype=torch.long),
+    }
+    for i, (n, pad) in enumerate(zip(lengths, pads, strict=True)):
+        there = slice(pad, pad + n)
+        grid["input_ids"][i, there], grid["token_type_ids"][i, there] = ids[i], types[i]
+        grid["attention_mask"][i, there] = 1
+    return grid
+
+
+def given_rows(rows: Rows, values: torch.Tensor) -> list[list]:
+    """Values of the word pieces, row by row in the caller's order."""
+    found = [None] * len(rows)
+    for row, start, length in zip(rows.order.tolist(), rows.starts.tolist(), rows.lengths, strict=True):
+        found[row] = values[start : start + length].tolist()
+    return found
+
+
+def check_groups(rows: Rows) -> None:
+    """The groups cut the word pieces without gaps, and spread to a grid a mask shows just each row's own pieces."""
+    ends, row = [0], 0
+    for group in rows.groups:
+        assert group.first == ends[-1]
+        ends.append(group.last)
+        lengths = rows.lengths[row : row + group.size]
+        row += group.size
+        assert group.width == lengths[0] == max(lengths) and group.last - group.first == sum(lengths)
+        if group.places is None:
+            assert group.mask is None and set(lengths) == {group.width}
+            continue
+        grid = torch.zeros(group.size * group.width, dtype=torch.long)
+        grid[group.places] = rows.input_ids[group.first : group.last]
+        seen = (grid.view(group.size, 1, 1, group.width) > 0).expand(-1, 1, group.width, -1)
+        assert torch.equal(group.mask == 0, seen) and torch.equal(group.mask == -torch.inf, ~seen)
+        assert [line[line > 0].tolist() for line in grid.view(group.size, -1)] == [
+            rows.input_ids[start : start + n].tolist()
+            for start, n in zip(rows.starts[row - group.size : row].tolist(), lengths, strict=True)
+        ]
+    assert ends[-1] == len(rows.input_ids) and row == len(rows)
+
+
+@settings(deadline=None)
+@given(LENGTHS)
+def test_pack(lengths):
+    """Longest first, equal ones in the order given; every piece is in its row, at its place, with its type."""
+    ids, types = pieces_of(lengths)
+    rows = Rows.pack(ids, types, lengths)
+    assert list(rows.lengths) == sorted(lengths, reverse=True) and rows.width == rows.reach == max(lengths)
+    assert rows.order.tolist() == sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for packed, whole in ((rows.input_ids, ids), (rows.token_type_ids, types)):
+        assert given_rows(rows, packed) == [row.tolist() for row in whole.split(lengths)]
+    assert given_rows(rows, rows.positions) == [list(range(n)) for n in lengths]
+    check_groups(rows)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=ALIKE + 3))
+def test_from_padded(rows_and_pads):
+    """Padding on either side is left out; a piece's position is its column."""
+    lengths, pads = map(list, zip(*rows_and_pads, strict=True))
+    rows = Rows.from_padded(**padded_batch(lengths, pads))
+    ids, types = pieces_of(lengths)
+    assert given_rows(rows, rows.input_ids) == [row.tolist() for row in ids.split(lengths)]
+    assert given_rows(rows, rows.token_type_ids) == [row.tolist() for row in types.split(lengths)]
+    assert given_rows(rows, rows.positions) == [list(range(p, p + n)) for n, p in rows_and_pads]
+    assert rows.reach == max(n + p for n, p in rows_and_pads) and rows.width == max(lengths)
+    check_groups(rows)
+
+
+def test_from_padded_without_the_rest():
+    """No mask: no padding. No token types: all of the first text. A row may have gaps."""
+    ids = torch.arange(1, 7).reshape(2, 3)
+    rows = Rows.from_padded(ids)
+    assert given_rows(rows, rows.input_ids) == ids.tolist() and not rows.token_type_ids.any()
+    rows = Rows.from_padded(ids, torch.tensor([[1, 0, 1], [0, 1, 1]]).bool())
+    assert given_rows(rows, rows.input_ids) == [[1, 3], [5, 6]]
+    assert given_rows(rows, rows.positions) == [[0, 2], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((torch.ones(2, 3), torch.tensor([[1, 1, 0], [0, 0, 0]])), r"row 1 of the batch \(the first is 0\) is padding"),
+        ((torch.ones(2, 3), torch.ones(2, 4)), r"attention_mask must be \(B, S\) like input_ids, \(2, 3\), with 1 for"),
+        ((torch.ones(2, 3), torch.ones(2, 1, 1, 3)), r"and 0 for padding, not \(2, 1, 1, 3\)"),
+        ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids must be \(B, S\) like input_ids, \(2, 3\)"),
+        ((torch.ones(3),), r"input_ids must be \(B, S\), not \(3,\)"),
+        ((torch.ones(0, 3),), "a batch has rows"),
+        ((torch.ones(0, 3), torch.ones(0, 3)), "a batch has rows"),
+        ((torch.ones(3, 0),), "row 0 of the batch"),
+    ],
+)
+def test_what_is_no_batch(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        Rows.from_padded(*inputs)
+
+
+@pytest.mark.parametrize("lengths", [[], [3, 0], [3, 3], [5]])
+def test_lengths_that_are_none(lengths):
+    with pytest.raises(ValueError, match=r"here lengths of \[.*\] share 4 word pieces"):
+        Rows.pack(torch.arange(4), torch.zeros(4), lengths)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.data())
+def test_back_again(lengths, data):
+    """What was padded, packed and is padded again is as it was; (B, ...) values come back in the caller's order."""
+    grid = padded_batch(lengths, [0] * len(lengths), fill=0)
+    rows = Rows.from_padded(**grid)
+    there = grid["attention_mask"]
+    assert torch.equal(rows.padded(rows.input_ids), grid["input_ids"])
+    assert torch.equal(rows.padded(rows.token_type_ids), grid["token_type_ids"] * there)
+    wide = rows.padded(torch.stack([rows.input_ids, -rows.input_ids], 1).double())  # (B, S, 2)
+    assert torch.equal(wide, torch.stack([grid["input_ids"], -grid["input_ids"]], 2).double())
+    assert rows.in_order(rows.input_ids[rows.starts]).tolist() == grid["input_ids"][:, 0].tolist()
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.data())
+def test_take(lengths, data):
+    """Some rows, in any order: their own batch, as if no other had been there, and which word pieces are theirs."""
+    some = data.draw(st.lists(st.sampled_from(range(len(lengths))), min_size=1, unique=True))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
+    grid = padded_batch(lengths, pads)
+    rows = Rows.from_padded(**grid)
+    taken, pieces = rows.take(some)
+    alone = Rows.from_padded(**{name: value[some] for name, value in grid.items()})
+    for name in ("input_ids", "token_type_ids", "positions", "starts", "order"):
+        assert torch.equal(getattr(taken, name), getattr(alone, name)), name
+    assert (taken.lengths, taken.reach) == (alone.lengths, alone.reach)
+    assert torch.equal(rows.input_ids[pieces], taken.input_ids)
+    check_groups(taken)
+    again, pieces = rows.with_padding(12).take(some)  # out of rows that were padded all the same
+    assert torch.equal(again.input_ids, taken.input_ids) and torch.equal(again.positions, taken.positions)
+    assert torch.equal(rows.with_padding(12).input_ids[pieces], taken.input_ids)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 12))
+def test_with_padding(lengths, width):
+    """One group, as wide as asked for but never narrower than a row; what is read of it is the same as without."""
+    rows = Rows.pack(*pieces_of(lengths), lengths)
+    wide, width = rows.with_padding(width, pad_token_id=3), max(width, *lengths)
+    (group,) = wide.groups
+    assert (group.first, group.last, group.size, group.width) == (0, len(lengths) * width, len(lengths), width)
+    assert wide.input_ids.shape == wide.positions.shape == wide.token_type_ids.shape == (len(lengths) * width,)
+    ids = wide.input_ids.view(-1, width)
+    there = torch.arange(width) < torch.tensor(wide.lengths)[:, None]
+    assert (ids[~there] == 3).all() and (wide.token_type_ids.view(-1, width)[~there] == 0).all()
+    assert torch.equal(group.mask == 0, there[:, None, None].expand(-1, 1, width, -1))
+    for name in ("input_ids", "token_type_ids", "positions"):
+        assert given_rows(wide, getattr(wide, name)) == given_rows(rows, getattr(rows, name))
+        assert torch.equal(wide.padded(getattr(wide, name)), rows.padded(getattr(rows, name)))
+
+
+@pytest.mark.parametrize("shape", ["bert", "roberta"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_values_do_not_depend_on_padding(shape, attention):
+    """Of every row the hidden states: padded to 9, or to more, or not at all."""
+    encoder, rows = tiny_encoder(shape, attention=attention), Rows.from_padded(**batch(shape))
+    with torch.no_grad():
+        plain = rows.padded(hidden_states(encoder, rows))
+        for width in (9, 20):
+            wide = rows.with_padding(width, encoder.config.pad_token_id)
+            torch.testing.assert_close(wide.padded(hidden_states(encoder, wide)), plain, atol=2e-6, rtol=1e-6)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(12)), st.integers(1, 12))
+def test_values_do_not_depend_on_company_or_order(order, number):
+    """A row's hidden states are the same alone, among others, and wherever it stands among them."""
+    encoder, lengths = tiny_encoder(), [3, 3, 9, 1, 4, 5, 7, 2, 8, 3, 6, 1]
+    ids, types = pieces_of(lengths)
+    rows, chosen = Rows.pack(ids % 99, types, lengths), order[:number]
+    with torch.no_grad():
+        h, of_some = hidden_states(encoder, rows), rows.take(chosen)[0]
+        some = hidden_states(encoder, of_some)
+    whole, found = (given_rows(r, x) for r, x in ((rows, h), (of_some, some)))
+    for i, row in zip(chosen, found, strict=True):
+        torch.testing.assert_close(torch.tensor(row), torch.tensor(whole[i]), atol=2e-6, rtol=0)
