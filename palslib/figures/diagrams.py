@@ -1,8 +1,9 @@
-"""Where in BERT each method adds something, as block diagrams (the counterpart of figure 1 of Stickland & Murray 2019).
+"""Where in BERT a method adds something, as block diagrams (the counterpart of figure 1 of Stickland & Murray 2019).
 
-Grey is BERT, shared by all tasks. Light orange is a part that each task has for itself; dark orange one that each task
-has once for several layers; blue one that all tasks share beside BERT. Data flows from bottom to top. Texts
-are set for panels of about 2.3 inches, three on a page; a panel is 10.6 units wide at any size.
+A method says what stands where (`Method.parts`, at `PLACES`) and how many of it there are (`captions`); all else is the
+layout here. Grey is BERT, shared by all tasks. Light orange is a part that each task has for itself; dark orange one
+that each task has once for several layers; blue one that all tasks share beside BERT. Data flows from bottom to top.
+Texts are set for panels of about 2.3 inches, three on a page; a panel is 10.6 units wide at any size.
 """
 
 import matplotlib.pyplot as plt
@@ -10,133 +11,183 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from palslib.figures.blocks import ACCENT, ALL_TASKS, BERT, FONT, GAP, INK, PLUS, TASK, TASK_ALL_LAYERS, WIDE, Pen
+from palslib.figures.blocks import ACCENT, BERT, FONT, GAP, INK, OWNERS, PLUS, TASK, WIDE, Pen, height
 from palslib.figures.style import PAGE_WIDTH
-from palslib.methods.counting import Backbone, count_parameters
-from palslib.methods.table import Method, get_method
+from palslib.methods.backbone import Backbone
+from palslib.methods.counting import count_parameters
+from palslib.methods.method import Box, Method, Part
+from palslib.methods.table import get_method
 
-ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column alone, of BERT's beside a task function, of that function
+ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column alone, of BERT's with a second beside it, of that second
+NARROW = 3.9  # width of a box in the second column
+BETWEEN, EDGE = 5.83, 10.2  # x of lines between the columns, and to the right of both
+STEP = 0.45  # least distance of boxes in the second column
 X_LIMITS = (-0.2, 10.4)
-_STACKED = ("bert-layer-on-top", "attention-on-top", "ffn-on-top", "feature-extraction")
-_PAIRS = {  # by the option `sharing`: the colour of V^E and V^D, and how many there are
-    "layers": (TASK_ALL_LAYERS, "one pair per task, for all its layers"),
-    "none": (TASK, "a pair per task and layer"),
-    "tasks": (ALL_TASKS, "a pair per layer, for all tasks"),
-    "layers and tasks": (ALL_TASKS, "one pair for all tasks and layers"),
-}
+FRAME = WIDE / 2 + 1.2  # half the width of a frame around one column
+_SECOND = ("attention", "inner", "beside", "beside feed-forward")
+_ON_TOP = ("on top", "over all layers")
 
 
-def _ends(m: Method) -> tuple:
-    """The colour of V^E and V^D."""
-    return TASK_ALL_LAYERS if m.span > 1 else _PAIRS[m.sharing][0] if m.kind in ("pal", "ffn") else TASK
+def _tall(boxes, step: float = STEP) -> float:
+    """Boxes above each other."""
+    return sum(height(box.text) + step for box in boxes) - step
 
 
-def _between(m: Method) -> str:
-    """What a method computes in the small space."""
-    if m.kind in ("pal", "attention-on-top"):
-        return f"attention\n{m.heads} heads of {m.size // m.heads}"
-    return "feed-forward\n" + "→".join(map(str, (m.size, *m.inner, m.size)))
+class _Diagram:
+    """What a method adds to a backbone; the second column is filled from below."""
+
+    def __init__(self, ax: Axes, method: Method, backbone: Backbone):
+        self.pen, self.backbone, self.parts = Pen(ax), backbone, tuple(method.parts(backbone))
+        self.on_top = any(part.place in _ON_TOP for part in self.parts)
+        self.within = any(part.place not in _ON_TOP for part in self.parts)
+        self.x = LEFT if any(part.place in _SECOND for part in self.parts) else ALONE
+        self.bert = TASK if self.at("copy") else BERT
+        self.low = 0.0  # the top of what stands in the second column
+
+    def at(self, place: str) -> list[Part]:
+        return [part for part in self.parts if part.place == place]
+
+    def boxes(self, place: str) -> list[Box]:
+        return [box for part in self.at(place) for box in part.boxes]
+
+    def next(self, y: float, box: Box, wide: float = WIDE, most: float = WIDE, **options) -> float:
+        """A box on top of BERT's column; returns its top."""
+        return self.pen.next(self.x, y, box.text, OWNERS[box.owner], wide, most=most, **options)
+
+    def layer(self, y: float) -> float:
+        """One layer from its input at y; returns its top."""
+        b, d, start = self.backbone, self.backbone.hidden_size, y + 0.4
+        words = f"attention\n{b.num_heads} heads of {d // b.num_heads}"
+        y = self.half(y, words, self.at("attention"), self.boxes("after attention"), [])
+        beside = [(start, part.boxes) for part in self.at("beside")]
+        beside += [(y + 0.4, part.boxes) for part in self.at("beside feed-forward")]
+        words = f"feed-forward\n{d}→{b.intermediate_size}→{d}"
+        y = self.half(y, words, self.at("inner"), self.boxes("after feed-forward"), beside)
+        for box in self.boxes("scale"):
+            y = self.next(y, box)
+        for box in self.boxes("serial"):
+            start, y = y, self.next(y, box)
+            y = self.pen.sum(self.x, y, start + 0.3, self.x + WIDE / 2 + 0.65, TASK, ACCENT)
+        return y
+
+    def half(self, y: float, words: str, inside: list[Part], after: list[Box], beside: list[tuple]) -> float:
+        """Attention or feed-forward, what is in series after it, the sum with what is beside it, the norm."""
+        pen, x, foot, start = self.pen, self.x, y + 0.85, y + 0.4
+        high = max(height(words), sum(_tall(part.boxes) + STEP for part in inside) - STEP)
+        if inside:
+            foot = max(foot, self.low + STEP)
+        end = foot + high + sum(GAP + height(box.text) for box in after) + 0.75  # the middle of the sum
+        if beside:
+            low = foot + high if inside else max(self.low, beside[0][0])
+            more = max(0.0, low + STEP + sum(_tall(boxes) + STEP for _, boxes in beside) - end)
+            foot, end = foot + (0 if inside else more / 2), end + more
+        pen.arrow((x, y), (x, foot))
+        top = made = pen.box(x, foot, words, self.bert, high=high)
+        for part in inside:
+            self.low = self.inside(part, start, foot if part is inside[0] else self.low + STEP)
+        for box in after:
+            top = self.next(top, box)
+        pen.line((x, top), (x, end - 0.75))
+        if after:  # around them once more: x + V^D g(V^E x)
+            pen.sum(x, end - 0.75, made + 0.3, x + WIDE / 2 + 0.65 if x == ALONE else BETWEEN, colour=ACCENT)
+        for number, (reads, boxes) in enumerate(beside, start=1):
+            self.beside(boxes, reads, end, number == len(beside))
+        top = pen.sum(x, end - 0.75, start, x - WIDE / 2 - 0.55)
+        norm = next(iter(self.boxes("norms")), None)
+        return self.next(top, norm, gap=0.4) if norm else pen.next(x, top, "layer norm", self.bert, gap=0.4)
+
+    def second(self, boxes, y: float, step: float) -> float:
+        """Boxes in the second column, the first at y; returns the top of the last."""
+        for number, box in enumerate(boxes):
+            if number:
+                self.pen.arrow((BESIDE, y), (BESIDE, y + step), colour=ACCENT)
+                y += step
+            y = self.pen.box(BESIDE, y, box.text, OWNERS[box.owner], NARROW)
+        return y
+
+    def read(self, start: float, y: float) -> None:
+        """From BERT's column at `start` to a box of the second at y, around what stands there already."""
+        turns = [(EDGE, start), (EDGE, y - 0.25), (BESIDE, y - 0.25)] if self.low > start else [(BESIDE, start)]
+        self.pen.arrow((self.x, start), *turns, (BESIDE, y), colour=ACCENT)
+
+    def inside(self, part: Part, start: float, y: float) -> float:
+        """Beside the block that it changes; reads the block's input or what the block makes, and gives it back."""
+        top, left, right = self.second(part.boxes, y, STEP), self.x + WIDE / 2, BESIDE - NARROW / 2
+        back = top - 0.3 * height(part.boxes[-1].text)
+        if part.residual:
+            self.read(start, y)
+        else:
+            out = y + 0.3 * height(part.boxes[0].text)
+            self.pen.arrow((left, out), (right, out), colour=ACCENT)
+        self.pen.arrow((right, back), (left, back), colour=ACCENT)
+        return top
+
+    def beside(self, boxes, start: float, end: float, last: bool) -> None:
+        """A task function: reads BERT's column at `start`, is added to it at `end`."""
+        low = max(self.low, start)
+        step = (end - low - _tall(boxes, 0)) / (len(boxes) + 1) if last else STEP
+        self.read(start, low + step)
+        self.low = y = self.second(boxes, low + step, step)
+        leaves = [(BESIDE, y), (BESIDE, end)]
+        if not last:
+            leaves = [(BESIDE - NARROW / 2, y - 0.45), (BETWEEN, y - 0.45), (BETWEEN, end)]
+        self.pen.arrow(*leaves, (self.x + PLUS, end), colour=ACCENT)
+
+    def model(self) -> float:
+        """All of BERT, its layers in full or as a box, and what is on top of them; returns the top."""
+        pen, x, L, over = self.pen, self.x, self.backbone.num_layers, self.at("over all layers")
+        y = pen.box(x, 0, "embeddings")
+        if self.within or not self.on_top:
+            pen.line((x, y), (x, y + 0.65))
+            top = self.layer(y + 0.65)
+            pen.frame(ALONE, y + 0.5, top + 0.35, FRAME if x == ALONE else 5.2, L, BERT[1])
+            y = top
+            if self.on_top:
+                pen.line((x, top), (x, y := top + 0.6), (ALONE, y))
+                self.x = ALONE
+        elif over:
+            bus, above = x + WIDE / 2 + 0.5, [y, pen.next(x, y, "layer 1")]
+            pen.line((x, above[1]), (x, above[1] + 0.4))
+            pen.text(x, above[1] + 0.8, "⋮", fontsize=FONT + 2)
+            y = pen.next(x, above[1] + 1.15, f"layer {L}", gap=0.45)
+            for top in above:
+                pen.line((x, top + 0.25), (bus, top + 0.25), colour=ACCENT)
+            pen.arrow((bus, above[0] + 0.25), (bus, y + GAP), colour=ACCENT)
+        else:
+            y = pen.next(x, y, "BERT layer", gap=0.95)
+            pen.frame(x, y - 1.4, y + 0.35, FRAME, L, BERT[1])
+        for box in self.boxes("over all layers"):
+            y = self.next(y, box, 6.4, 9)
+        for part in self.at("on top"):
+            y = self.stack(part, y)
+        return y
+
+    def stack(self, part: Part, y: float) -> float:
+        """Boxes on top of BERT, and between the first and the others a layer in a frame."""
+        pen, gap = self.pen, GAP
+        for box in part.boxes[:1]:
+            y = self.next(y, box, most=9, gap=1.1)
+        if part.repeated:
+            start, gap = y, 0.85
+            for number, box in enumerate(part.repeated):
+                y = self.next(y, box, most=6.4, gap=0.4 if number else 1.1)
+                if part.residual and not number:
+                    y = pen.sum(self.x, y, start + 0.7, self.x - WIDE / 2 - 0.8, TASK)
+            pen.frame(self.x, start + 0.35, y + 0.3, FRAME, part.times)
+        for box in part.boxes[1:]:
+            y, gap = self.next(y, box, most=9, gap=gap), GAP
+        return y
 
 
-def _draw_beside(pen, m: Method, d: int, x: float, start: float, end: float) -> None:
-    """A task function beside the layer: reads the column x at `start`, is added to it at `end`."""
-    boxes = [(f"$V^E$  {d}→{m.size}", _ends(m)), (f"$V^D$  {m.size}→{d}", _ends(m))]
-    if m.kind == "houlsby":
-        boxes = [(f"adapter\n{d}→{m.size}→{d}", _ends(m))]
-    elif m.kind != "low-rank":
-        boxes.insert(1, (_between(m), TASK))
-    pen.line((x, start), (BESIDE, start), colour=ACCENT)
-    gap, y = (end - start - 0.95 * len(boxes) - 0.55 * sum("\n" in text for text, _ in boxes)) / (len(boxes) + 1), start
-    for text, colour in boxes:
-        pen.arrow((BESIDE, y), (BESIDE, y + gap), colour=ACCENT)
-        y = pen.box(BESIDE, y + gap, text, colour, wide=3.9)
-    pen.arrow((BESIDE, y), (BESIDE, end), (x + PLUS, end), colour=ACCENT)
-
-
-def _draw_half(pen, m: Method, d: int, x: float, y: float, text: str, adapter: bool, beside: float | None) -> float:
-    """Half a layer from its input at y: attention or feed-forward, an adapter, the sum, the norm. Returns its top."""
-    whole = TASK if m.kind == "fine-tuned" else BERT
-    top = pen.next(x, y, text, whole, gap=0.85)
-    right, after = x + WIDE / 2 + 0.65, top
-    if adapter:  # in series, and around it once more: x + V^D g(V^E x)
-        top = pen.next(x, top, f"adapter\n{d}→{m.size}→{d}", _ends(m))
-        pen.sum(x, top, after + 0.3, right, colour=ACCENT)
-    if beside is not None:
-        _draw_beside(pen, m, d, x, beside, top + 0.75)
-    top = pen.sum(x, top, y + 0.4, x - WIDE / 2 - 0.55)
-    norm, colour = ("own layer norm", TASK) if m.own_norms else ("layer norm", whole)
-    return pen.next(x, top, norm, colour, gap=0.4)
-
-
-def _draw_within(pen, m: Method, b: Backbone, y: float = 0.4) -> tuple[float, float]:
-    """One layer with what is added in it, from its input at y; returns x and y of its top."""
-    d, houlsby, start = b.hidden_size, m.kind == "houlsby", y + 0.4
-    beside = m.kind in ("pal", "ffn", "low-rank") or (houlsby and m.second == "parallel")
-    x = LEFT if beside else ALONE
-    y = _draw_half(pen, m, d, x, y, f"attention\n{b.num_heads} heads of {d // b.num_heads}", houlsby, None)
-    reads = (y + 0.4 if houlsby else start) if beside else None
-    inner = f"feed-forward\n{d}→{b.intermediate_size}→{d}"
-    y = _draw_half(pen, m, d, x, y, inner, houlsby and not beside, reads)
-    if m.kind == "lhuc":
-        y = pen.next(x, y, f"scale by $2\\sigma(w)$\n{d} numbers", TASK)
-    elif m.kind == "serial":
-        start, y = y, pen.next(x, y, f"$V^D V^E$\n{d}→{m.size}→{d}", TASK)
-        y = pen.sum(x, y, start + 0.3, x + WIDE / 2 + 0.65, TASK, ACCENT)
-    return x, y
-
-
-def _draw_stack(pen, m: Method, b: Backbone) -> tuple[float, float]:
-    """BERT's layers as boxes, and what is added on top of them; returns x and y of the top."""
-    x, d = ALONE, b.hidden_size
-    y = pen.box(x, 0, "embeddings")
-    if m.kind == "feature-extraction":
-        bus, above = x + WIDE / 2 + 0.5, [y, pen.next(x, y, "layer 1")]
-        pen.line((x, above[1]), (x, above[1] + 0.4))
-        pen.text(x, above[1] + 0.8, "⋮", fontsize=FONT + 2)
-        y = pen.next(x, above[1] + 1.15, f"layer {b.num_layers}", gap=0.45)
-        for top in above:
-            pen.line((x, top + 0.25), (bus, top + 0.25), colour=ACCENT)
-        pen.arrow((bus, above[0] + 0.25), (bus, y + GAP), colour=ACCENT)
-        return x, pen.next(x, y, f"softmax-weighted sum\nof {b.num_layers} layers and embeddings", TASK, 7.2)
-    y = pen.next(x, y, "BERT layer", gap=0.95)
-    pen.frame(x, y - 1.4, y + 0.35, WIDE / 2 + 1.2, b.num_layers, BERT[1])
-    if m.kind == "bert-layer-on-top":
-        sizes = f"{b.num_heads} heads, inner size {b.intermediate_size}"
-        return x, pen.next(x, y, f"one more BERT layer\n{sizes}", TASK, 6.4, gap=1.1)
-    start = pen.next(x, y, f"$V^E$  {d}→{m.size}", TASK, gap=1.1)
-    y = pen.next(x, start, _between(m), TASK, 5.2 if len(m.inner) > 1 else WIDE, gap=1.1)
-    if m.residual:
-        y = pen.sum(x, y, start + 0.7, x - WIDE / 2 - 0.8, TASK)
-    if m.layer_norm:
-        y = pen.next(x, y, "layer norm", TASK, gap=0.4)
-    pen.frame(x, start + 0.35, y + 0.3, WIDE / 2 + 1.2, m.on_top)
-    return x, pen.next(x, y, f"$V^D$  {m.size}→{d}", TASK, gap=0.85)
-
-
-def _caption(m: Method, b: Backbone) -> list:
-    """(colour, words) of each part: how many of it there are, and for whom."""
-    each = "per task and layer" + (f", {m.layers} half" if m.layers != "all" else "")
-    pairs = (_PAIRS[m.sharing][0], f"$V^E$, $V^D$: {_PAIRS[m.sharing][1]}")
-    adapters = f"{('one adapter', 'two adapters')[m.adapters_per_layer - 1]} per task and "
-    lines = {
-        "shared": [],
-        "fine-tuned": [(TASK, "a whole BERT per task")],
-        "pal": [pairs, (TASK, f"attention: {each}")],
-        "ffn": [pairs, (TASK, f"feed-forward: {each}")],
-        "low-rank": [(TASK, f"$V^E$, $V^D$: a pair {each}")],
-        "serial": [(TASK, f"$V^E$, $V^D$: a pair {each}")],
-        "lhuc": [(TASK, f"$w$: {each}")],
-        "houlsby": [(_ends(m), adapters + ("layer" if m.span == 1 else f"{m.span} layers"))],
-        "feature-extraction": [(TASK, f"{b.num_layers + 2} numbers per task")],
-    }.get(m.kind, [(TASK, "one per task")])
-    if m.own_norms:
-        lines.append((TASK, "layer norms: two per task and layer"))
-    if m.classifier_layers == 2:
-        lines.append((TASK, "hidden layer before the head: per task"))
+def _captions(m: Method, b: Backbone) -> list[tuple[str, str]]:
+    """(owner, words) of each part: how many of it there are, and for whom."""
+    lines = list(m.captions(b))
+    if m.copies_backbone:
+        return lines
     if m.pooler == "per-task":
-        lines.append((TASK, "pooler: one per task"))
+        lines.append(("layer", "pooler: one per task"))
     frozen = {"nothing": "", "backbone": ", frozen", "backbone but norms": ", frozen but its norms"}[m.freeze]
-    return lines if m.kind == "fine-tuned" else [*lines, (BERT, f"BERT: shared by all tasks{frozen}")]
+    return [*lines, ("bert", f"BERT: shared by all tasks{frozen}")]
 
 
 def draw_layer(method: str | Method, ax: Axes | None = None, backbone="bert-base-uncased") -> Axes:
@@ -146,17 +197,21 @@ def draw_layer(method: str | Method, ax: Axes | None = None, backbone="bert-base
     unknown method or backbone.
     """
     m, b = get_method(method), Backbone.of(backbone)
-    ax = ax or plt.figure(figsize=(PAGE_WIDTH / 3, 3.9), layout="constrained").add_subplot()
-    pen, on_top = Pen(ax), m.kind in _STACKED
-    x, top = (_draw_stack if on_top else _draw_within)(pen, m, b)
-    pen.arrow((x, top), (x, top + GAP))
-    pen.text(x, top + 1.1, "to the pooler and the task's head" if on_top else "$y$", fontsize=FONT + 1.5 * (not on_top))
-    if not on_top:
-        pen.text(x, 0, "$h$", fontsize=FONT + 1.5)
-    for i, ((fill, edge), words) in enumerate(_caption(m, b)):
+    if ax is None:
+        return draw_methods([m], b).axes[0]
+    diagram = _Diagram(ax, m, b)
+    pen = diagram.pen
+    if diagram.on_top:
+        top, goes = diagram.model(), "to the pooler and the task's head"
+    else:
+        top, goes = diagram.layer(0.4), "$y$"
+        pen.text(diagram.x, 0, "$h$", fontsize=FONT + 1.5)
+    pen.arrow((diagram.x, top), (diagram.x, top + GAP))
+    pen.text(diagram.x, top + 1.1, goes, fontsize=FONT + 1.5 * (goes == "$y$"))
+    for i, (owner, words) in enumerate(_captions(m, b)):
         y = -1.1 - 0.75 * i
-        ax.add_patch(Rectangle((-0.1, y - 0.22), 0.44, 0.44, fc=fill, ec=edge, lw=0.8))
-        pen.text(0.6, y, words, ha="left", fontsize=FONT - 0.7)
+        ax.add_patch(Rectangle((-0.1, y - 0.22), 0.44, 0.44, fc=OWNERS[owner][0], ec=OWNERS[owner][1], lw=0.8))
+        pen.text(0.6, y, words, 9.7, ha="left", fontsize=FONT - 0.7)
     ax.set_title(m.label, loc="center", fontsize=FONT + 1.5)
     ax.set(xlim=X_LIMITS, ylim=(y - 0.5, top + 1.5), aspect="equal", anchor="S")
     ax.axis("off")
@@ -178,19 +233,14 @@ def draw_figure_1(figure: Figure | None = None, backbone="bert-base-uncased") ->
     """The counterpart of the paper's figure 1: a BERT layer, a PAL beside it, and layers on top of BERT."""
     b = Backbone.of(backbone)
     figure = figure or plt.figure(figsize=(PAGE_WIDTH, 3.85), layout="constrained")
-    methods = ("shared", "pals-204", "attention-on-top-204")
-    titles = ("a   A BERT layer", "b   A PAL beside each layer", "c   Layers on top of BERT")
-    axes = figure.subplots(1, 3)
-    for ax, method, title in zip(axes, methods, titles, strict=True):
-        pen, m, count = Pen(ax), get_method(method), count_parameters(method, b)
-        if m.kind in _STACKED:
-            x, top = _draw_stack(pen, m, b)
-        else:
-            x, top = _draw_within(pen, m, b, y=1.6)
-            pen.box(x, 0, "embeddings")
-            pen.line((x, 0.95), (x, 1.6))
-            half = 5.2 if m.kind == "pal" else WIDE / 2 + 1.2
-            pen.frame(5.1, 1.45, top + 0.35, half, b.num_layers, BERT[1])
+    titles = {
+        "shared": "a   A BERT layer",
+        "pals-204": "b   A PAL beside each layer",
+        "attention-on-top-204": "c   Layers on top of BERT",
+    }
+    for ax, (method, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
+        diagram, count = _Diagram(ax, get_method(method), b), count_parameters(method, b)
+        top, pen, x = diagram.model(), diagram.pen, diagram.x
         pen.arrow((x, top), (x, 12.5))
         pen.text(x, 12.9, "to the pooler and the task's head")
         words = f"{b.parameters / 1e6:.1f} million parameters,\nthe same for every task"
@@ -200,8 +250,11 @@ def draw_figure_1(figure: Figure | None = None, backbone="bert-base-uncased") ->
         ax.set_title(title, loc="center", fontsize=FONT + 2.5, weight="bold", color=INK)
         ax.set(xlim=X_LIMITS, ylim=(-2.3, 13.3), aspect="equal", anchor="S")
         ax.axis("off")
-    labels = ("shared by all tasks", "each task's own", "each task's own, the same in all layers")
-    colours = (BERT, TASK, TASK_ALL_LAYERS)
-    handles = [Patch(fc=c[0], ec=c[1], label=label) for c, label in zip(colours, labels, strict=True)]
+    labels = {
+        "bert": "shared by all tasks",
+        "layer": "each task's own",
+        "task": "each task's own, the same in all layers",
+    }
+    handles = [Patch(fc=OWNERS[o][0], ec=OWNERS[o][1], label=label) for o, label in labels.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=FONT + 0.5, handlelength=1.2)
     return figure

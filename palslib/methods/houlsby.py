@@ -79,10 +79,10 @@ class Houlsby(Method):
         if self.second == "serial":
             yield Part("after feed-forward", (adapter,))
         elif self.second == "parallel":
-            yield Part("beside feed-forward", (Box(adapter.text, owner, 3.9),))
+            yield Part("beside feed-forward", (adapter,))
         else:
-            s, attention = self.pal_size, Box(attention_text(self.pal_size, self.pal_heads), wide=3.9)
-            ends = Box(f"$V^E$  {d}→{s}", "task", 3.9), Box(f"$V^D$  {s}→{d}", "task", 3.9)
+            s, attention = self.pal_size, Box(attention_text(self.pal_size, self.pal_heads))
+            ends = Box(f"$V^E$  {d}→{s}", "task"), Box(f"$V^D$  {s}→{d}", "task")
             yield Part("beside feed-forward", (ends[0], attention, ends[1]))
         if self.own_norms:
             yield Part("norms", (Box("own layer norm"),))
@@ -92,7 +92,8 @@ class Houlsby(Method):
         places = "layer" if self.span == 1 else f"{self.span} layers"
         yield "task" if self.span > 1 else "layer", f"{each} per task and {places}"
         if self.second == "pal":
-            yield "task", "a PAL in the second place"
+            yield "task", "$V^E$, $V^D$: one pair per task, for all its layers"
+            yield "layer", "attention: per task and layer"
         if self.own_norms:
             yield "layer", "layer norms: two per task and layer"
         if self.classifier_layers == 2:

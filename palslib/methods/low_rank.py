@@ -33,7 +33,7 @@ class LowRank(Method):
 
     def parts(self, backbone):
         d, s = backbone.hidden_size, self.size
-        return [Part("beside", (Box(f"$V^E$  {d}→{s}", wide=3.9), Box(f"$V^D$  {s}→{d}", wide=3.9)))]
+        return [Part("beside", (Box(f"$V^E$  {d}→{s}"), Box(f"$V^D$  {s}→{d}")))]
 
     def captions(self, backbone):
         return [("layer", f"$V^E$, $V^D$: a pair {half_of(self.layers)}")]

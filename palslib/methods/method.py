@@ -1,7 +1,7 @@
 """What a method is: what it adds to BERT for each task, where, how much of it, at which cost, and how it is built.
 
-Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of methods is a
-class: its fields are what can be chosen, and it answers for itself. A method of your own is one more such class:
+Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of
+methods is a class: its fields are what can be chosen, and it answers for itself. A method of your own is one more:
 
     @dataclass(frozen=True)
     class LoRA(Method):
@@ -50,12 +50,13 @@ class Box:
     """One box of a diagram."""
 
     text: str
-    """One line, or two."""
-    owner: str = "layer"
-    """Whose it is: `layer`, each task has one for each layer; `task`, one for all its layers; `tasks`, all tasks share
-    it; `bert`, a part of BERT."""
-    wide: float = 4.7
-    """In units of the diagram, of which a panel has ten."""
+    """One line, or two, of about 14 letters; longer ones are set smaller."""
+    owner: Literal["layer", "task", "tasks"] = "layer"
+    """Whose it is: `layer`, each task has its own where it stands; `task`, one for all its layers; `tasks`, all tasks
+    share it."""
+
+    def __post_init__(self):
+        check_name("owner of a box", self.owner, ("layer", "task", "tasks"))
 
 
 PLACES = {
@@ -84,11 +85,15 @@ class Part:
     boxes: tuple[Box, ...]
     """In the order in which data flow through them."""
     repeated: tuple[Box, ...] = ()
-    """On top: layers that stand between the first box and the last, in a frame."""
+    """On top: a layer that stands between the first box and the others, in a frame."""
     times: int = 1
     """How many of those layers there are."""
     residual: bool = False
-    """Whether there is a sum around each of them."""
+    """On top: whether there is a sum around the first box of that layer. On `attention` and `inner`: whether the boxes
+    read the block's input and are added to what it makes (LoRA); else they change what it makes ((IA)³)."""
+
+    def __post_init__(self):
+        check_name("place of a diagram", self.place, PLACES)
 
 
 class Unfit(ValueError):

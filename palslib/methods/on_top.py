@@ -44,7 +44,7 @@ class BertLayerOnTop(Method):
 
     def parts(self, backbone):
         sizes = f"{backbone.num_heads} heads, inner size {backbone.intermediate_size}"
-        return [Part("on top", (Box(f"one more BERT layer\n{sizes}", wide=6.4),))]
+        return [Part("on top", (Box(f"one more BERT layer\n{sizes}"),))]
 
     def captions(self, backbone):
         return [("layer", "one per task")]
@@ -142,7 +142,7 @@ class FeedForwardOnTop(ProjectedOnTop):
         return tokens * (2 * backbone.hidden_size * self.size + self.on_top * feed_forward_weights(self))
 
     def small_layer(self):
-        return Box(feed_forward_text(self), wide=5.2 if len(self.inner) > 1 else 4.7)
+        return Box(feed_forward_text(self))
 
     def build(self, encoder, pooler, shared=None):
         from palslib.methods.functions_on_top import FeedForwardLayers

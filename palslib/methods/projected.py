@@ -48,8 +48,7 @@ class Projected(Method):
     def beside(self, backbone: Backbone, function: str) -> Part:
         """V^E, the function in the small space, V^D."""
         d, s, owner = backbone.hidden_size, self.size, _PAIRS[self.sharing][0]
-        boxes = (Box(f"$V^E$  {d}→{s}", owner, 3.9), Box(function, wide=3.9), Box(f"$V^D$  {s}→{d}", owner, 3.9))
-        return Part("beside", boxes)
+        return Part("beside", (Box(f"$V^E$  {d}→{s}", owner), Box(function), Box(f"$V^D$  {s}→{d}", owner)))
 
     def pair_caption(self) -> tuple[str, str]:
         """The line about V^E and V^D."""
@@ -98,10 +97,10 @@ class PAL(Projected):
 
     def parts(self, backbone):
         part = self.beside(backbone, attention_text(self.size, self.heads))
-        return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$", wide=3.9))) if self.scaled else part]
+        return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$"))) if self.scaled else part]
 
     def captions(self, backbone):
-        return [self.pair_caption(), ("layer", f"attention: {half_of(self.layers)}")]
+        return [self.pair_caption(), ("layer", f"attention{', $w$' * self.scaled}: {half_of(self.layers)}")]
 
     def build(self, encoder, pooler, shared=None):
         from palslib.methods.functions import PALs

@@ -69,7 +69,7 @@ class FeatureExtraction(Method):
 
     def parts(self, backbone):
         words = f"softmax-weighted sum\nof {backbone.num_layers} layers and embeddings"
-        return [Part("over all layers", (Box(words, wide=7.2),))]
+        return [Part("over all layers", (Box(words),))]
 
     def captions(self, backbone):
         return [("layer", f"{backbone.num_layers + 2} numbers per task")]

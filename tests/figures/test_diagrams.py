@@ -1,6 +1,7 @@
 """Diagrams: every method is drawn, with its sizes, at its place, and no text leaves its box or covers another."""
 
 import itertools
+from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import pytest
@@ -9,9 +10,68 @@ from matplotlib.patches import FancyBboxPatch
 
 from palslib.figures.blocks import ALL_TASKS, BERT, TASK, TASK_ALL_LAYERS
 from palslib.figures.diagrams import draw_figure_1, draw_layer, draw_methods
+from palslib.methods.backbone import Backbone
+from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import METHODS, get_method
 
-every_method = pytest.mark.parametrize("name", METHODS)
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA(Method):
+    """q + BAh and v + BAh (Hu et al. 2021), drawn as one pair for both or as a pair each."""
+
+    size: int = 8
+    apart: bool = False
+
+    def parts(self, backbone):
+        d = backbone.hidden_size
+        for words in ("query", "value") if self.apart else ("query, value",):
+            boxes = Box(f"$A$  {d}→{self.size}"), Box(f"$B$  {self.size}→{d}\n{words}")
+            yield Part("attention", boxes, residual=True)
+
+    def captions(self, backbone):
+        return [("layer", "$A$, $B$: two pairs per task and layer")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IA3(Method):
+    """Keys, values and the inner activation, each times a vector (Liu et al. 2022)."""
+
+    def parts(self, backbone):
+        yield Part("attention", (Box("keys · $l_k$\nvalues · $l_v$"),))
+        yield Part("inner", (Box(f"· $l$, {backbone.intermediate_size} numbers"),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together(Method):
+    """Several methods at once."""
+
+    methods = ()
+
+    def parts(self, backbone):
+        return [part for one in self.methods for part in get_method(one).parts(backbone)]
+
+
+def together(*methods) -> Method:
+    return type("Several", (Together,), {"methods": methods})("several")
+
+
+LORA, LORA_APART, ONE_IA3 = LoRA("lora-8"), LoRA("lora-8 twice", apart=True), IA3("ia3")
+COMBINED = {
+    "houlsby + pal": get_method("houlsby-64", second="pal"),
+    "houlsby + parallel": get_method("houlsby-64-not-shared", second="parallel"),
+    "scaled pal": get_method("pals-204", scaled=True),
+    "lora": LORA,
+    "lora twice": LORA_APART,
+    "ia3": ONE_IA3,
+    "lora + ia3": together(LORA, ONE_IA3),
+    "ia3 + pal": together(ONE_IA3, "pals-204"),
+    "lora + houlsby + pal": together(LORA_APART, get_method("houlsby-64", second="pal")),
+    "pal + houlsby": together("pals-204", get_method("houlsby-64", second="parallel")),
+    "lhuc + serial": together(LORA, "lhuc", "serial-100", "houlsby-64-not-shared"),
+    "pal + on top": together("pals-204", "ffn-on-top-252x2"),
+    "lhuc + features": together("lhuc", "feature-extraction", "bert-layer-on-top"),
+}
+every_method = pytest.mark.parametrize("method", [*METHODS, *COMBINED.values()], ids=[*METHODS, *COMBINED])
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +88,19 @@ def boxes(ax) -> list[FancyBboxPatch]:
     return [patch for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
 
 
-def coloured(ax) -> dict[str, tuple]:
-    """The text of each box -> its (fill, edge)."""
+def by_text(ax) -> dict[str, FancyBboxPatch]:
+    """The text of each box -> the box. Of equal texts, the highest."""
     found = {}
     for box in boxes(ax):
         middle = (box.get_x() + box.get_width() / 2, box.get_y() + box.get_height() / 2)
         (text,) = [t for t in ax.texts if t.get_position() == pytest.approx(middle)]
-        found[text.get_text()] = (to_hex(box.get_facecolor()), to_hex(box.get_edgecolor()))
+        found[text.get_text()] = box
     return found
+
+
+def coloured(ax) -> dict[str, tuple]:
+    """The text of each box -> its (fill, edge)."""
+    return {text: (to_hex(box.get_facecolor()), to_hex(box.get_edgecolor())) for text, box in by_text(ax).items()}
 
 
 def places(ax) -> list[tuple]:
@@ -48,11 +113,14 @@ def places(ax) -> list[tuple]:
 
 
 @every_method
-def test_every_method_is_drawn_and_nothing_overlaps(name):
+def test_every_method_is_drawn_and_nothing_overlaps(method):
     """Warnings are errors here, so a missing glyph or a layout that does not fit fails too."""
-    ax = draw_layer(name)
+    ax = draw_layer(method)
     ax.figure.canvas.draw()
-    assert ax.get_title() == name
+    assert ax.get_title() == get_method(method).label
+    shown = texts(ax)
+    for part in get_method(method).parts(Backbone.of("bert-base-uncased")):
+        assert all(box.text in shown for box in (*part.boxes, *part.repeated))
     extents = {text: text.get_window_extent() for text in ax.texts}
     for a, b in itertools.combinations(extents, 2):
         assert not extents[a].overlaps(extents[b]), (a.get_text(), b.get_text())
@@ -139,6 +207,34 @@ def test_what_is_added_stands_at_its_place():
 def test_the_released_adapter_after_the_feed_forward_stands_beside_it():
     serial, parallel = (draw_layer(get_method("houlsby-64", second=second)) for second in ("serial", "parallel"))
     assert len({x for x, _ in places(serial)}) == 1 and len({x for x, _ in places(parallel)}) == 2
+
+
+ATTENTION, FEED_FORWARD = "attention\n12 heads of 64", "feed-forward\n768→3072→768"
+
+
+@pytest.mark.parametrize(
+    ("method", "block", "beside", "reads"),
+    [
+        (LORA, ATTENTION, ["$A$  768→8", "$B$  8→768\nquery, value"], True),
+        (LORA_APART, ATTENTION, ["$B$  8→768\nquery", "$B$  8→768\nvalue"], True),
+        (ONE_IA3, ATTENTION, ["keys · $l_k$\nvalues · $l_v$"], False),
+        (ONE_IA3, FEED_FORWARD, ["· $l$, 3072 numbers"], False),
+    ],
+)
+def test_what_changes_the_inside_of_a_block_stands_beside_it(method, block, beside, reads):
+    """At its height, so that arrows go straight across; what is added reads the block's input, what scales does not."""
+    ax = draw_layer(method)
+    found = by_text(ax)
+    block, beside = found[block].get_bbox(), [found[text].get_bbox() for text in beside]
+    assert all(box.x0 > block.x1 and block.y0 <= box.y0 and box.y1 < block.y1 + 1e-6 for box in beside)
+    below = [x for line in ax.lines for x, y in line.get_xydata() if block.y0 - 0.85 < y < block.y0]
+    assert any(x > block.x1 for x in below) == reads
+
+
+@pytest.mark.parametrize(("place", "owner"), [("atention", "layer"), ("attention", "taskz")])
+def test_a_place_and_an_owner_that_do_not_exist_are_refused(place, owner):
+    with pytest.raises(ValueError, match=r"did you mean '(attention|tasks?)'"):
+        Part(place, (Box("one", owner),))
 
 
 @pytest.mark.parametrize(
