@@ -26,7 +26,7 @@ _HOME = {
     "RunConfig": "plan.config",
     "train": "training.loop",
     "evaluate": "training.loop",
-    "train_in_turn": "analysis.adapters",
+    "train_in_turn": "training.in_turn",
     "pretrain": "training.pretraining",
     "write_submission": "data.submission",
     "Grid": "grid.sweep",

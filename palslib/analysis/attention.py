@@ -5,12 +5,11 @@ each task has heads of its own that can be looked at like BERT's:
 
     map = softmax(q kᵀ / √(s/H))      (S, S); row i says where token i looks, and sums to 1
 
-Two kinds of heads: `bert`, the backbone's under a task's adaptation, and `pal`, what the task adds. Layers and heads
-count from 0, layers on top of BERT after its last one. Padding is never counted, neither as a row nor as a column.
+Two kinds of heads: `bert`, a BERT layer's under a task's adaptation, and `pal`, projected ones that the task adds.
+Layers and heads count from 0, layers on top of BERT after its last one.
 """
 
 from collections.abc import Iterable
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +17,13 @@ import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.special import entr
-from torch import nn
 
+from palslib.bert.dropout import without_dropout
+from palslib.bert.rows import Rows
 from palslib.common import check_name
-from palslib.methods.functions import PAL, ProjectedAttention
 
+KINDS = {"attention": "bert", "task attention": "pal"}
+"""Point of `bert/layer.py` where heads are seen -> their kind."""
 STATISTICS = {
     "entropy": "entropy (nats)",
     "relative_entropy": "entropy / log S",
@@ -45,15 +46,13 @@ class AttentionMaps:
     method: str
     """The model's method, for messages."""
     tokens: tuple[str, ...]
-    """The S tokens as the tokenizer writes them, special ones and padding too."""
+    """The S tokens as the tokenizer writes them, special ones too."""
     texts: np.ndarray
-    """(S,) which text a token belongs to: 0, 1, or -1 for special tokens and padding."""
+    """(S,) which text a token belongs to: 0, 1, or -1 for special tokens."""
     cls: np.ndarray
     """(S,) true at the tokenizer's [CLS] (RoBERTa's <s>)."""
     sep: np.ndarray
     """(S,) true at its [SEP] (RoBERTa's </s>)."""
-    real: np.ndarray
-    """(S,) false at padding."""
     weights: dict[str, np.ndarray]
     """Kind of head -> maps (layers, heads, S, S)."""
     layers: dict[str, tuple[int, ...]]
@@ -82,80 +81,47 @@ class AttentionMaps:
         return self.of("pal")
 
     def layer(self, kind: str, layer: int) -> np.ndarray:
-        """One layer's maps without padding, (heads, real tokens, real tokens)."""
+        """One layer's maps (heads, S, S)."""
         maps, layers = self.of(kind), self.layers[kind]
         if layer not in layers:
             raise ValueError(f"no {kind} heads in layer {layer}; there are in {', '.join(map(str, layers))}")
-        return maps[layers.index(layer)][:, self.real][:, :, self.real]
+        return maps[layers.index(layer)]
 
 
-@contextmanager
-def eager_attention(model: nn.Module):
-    """Within the block every attention in the model is computed step by step, without dropout.
+def _seen(model, task: str | None, rows: Rows) -> dict[str, dict[int, torch.Tensor]]:
+    """Kind of head -> layer -> the weights (1, H, S, S) of a single row, under a task (None: the plain backbone)."""
+    seen: dict[str, dict[int, torch.Tensor]] = {}
 
-    Under sdpa and flash attention the weights never exist. All that was set is restored, after an error too.
-    """
-    found = {id(c): c for m in model.modules() if hasattr(c := getattr(m, "config", None), "_attn_implementation")}
-    before = [(config, config._attn_implementation) for config in found.values()]
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        for config, _ in before:
-            config._attn_implementation = "eager"
-        yield
-    finally:
-        for config, implementation in before:
-            config._attn_implementation = implementation
-        for module, training in modes:
-            module.training = training
+    def look(point, layer, weights):
+        seen.setdefault(KINDS[point], {})[layer] = weights
+        return weights
+
+    with without_dropout(model), torch.inference_mode(), model.watch(look, *KINDS):
+        model.final_states(task, model.encode(task, rows), rows)
+    return seen
 
 
-@contextmanager
-def _weights_of(modules: Iterable[nn.Module]):
-    """A dictionary that fills, while the model runs, with the second thing that each module's forward returns."""
-    seen: dict[nn.Module, torch.Tensor | None] = {}
-    hooks = [m.register_forward_hook(lambda m, _, output: seen.update({m: output[1]})) for m in modules]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def attention_modules(model, task: str | None) -> dict[str, dict[int, nn.Module]]:
-    """Kind of head -> layer -> the module that has a task's heads (None: the plain backbone's). Raises ValueError."""
-    adaptation = model.adaptations[check_name("task of this model", task, model.tasks)] if task is not None else None
-    encoder = getattr(adaptation, "encoder", None) or model.backbone  # fine-tuned: the task's own copy
-    modules = {"bert": {i: layer.attention.self for i, layer in enumerate(encoder.encoder.layer)}}
-    if added := [m for m in adaptation.modules() if isinstance(m, ProjectedAttention)] if adaptation else []:
-        first = adaptation.layers.start if isinstance(adaptation, PAL) else len(modules["bert"])
-        modules["pal"] = dict(enumerate(added, first))
-    return modules
+def numbers_of_heads(model, task: str | None) -> dict[str, dict[int, int]]:
+    """Kind of head -> layer -> how many there are, as a row of two word pieces shows. Raises ValueError."""
+    seen = _seen(model, task, Rows.from_padded(torch.zeros(1, 2, dtype=torch.long, device=model.device)))
+    return {kind: {layer: weights.shape[1] for layer, weights in some.items()} for kind, some in seen.items()}
 
 
 def attention_maps(
-    model, task: str | None, tokenizer, text: str, pair: str | None = None, max_length: int = 128, padded: bool = False
+    model, task: str | None, tokenizer, text: str, pair: str | None = None, max_length: int = 128
 ) -> AttentionMaps:
-    """Where every head of a `MultiTaskModel` looks, on one text or on a pair of texts.
+    """Where every head of a `MultiTaskModel` looks, without dropout, on one text or on a pair of texts.
 
     Args:
         task: whose adaptation is on and whose own heads are shown; None for the plain backbone.
         tokenizer: the backbone's; a text over `max_length` tokens is cut, the longer of a pair first.
-        padded: pad to `max_length`, to see that padding changes nothing.
 
-    Raises ValueError for a task that the model does not have, RuntimeError where a module gave no maps.
+    Raises ValueError for a task that the model does not have.
     """
-    modules = attention_modules(model, task)
-    width = {"truncation": True, "max_length": max_length, "padding": "max_length" if padded else False}
-    encoding = tokenizer(text, pair, return_token_type_ids=True, return_tensors="pt", **width)
-    inputs = {name: value.to(next(model.parameters()).device) for name, value in encoding.items()}
-    every = [module for kind in modules.values() for module in kind.values()]
-    with eager_attention(model), torch.inference_mode(), _weights_of(every) as seen:
-        _ = model.encode(None, **inputs) if task is None else model(task=task, **inputs)
-    if missing := [type(module).__name__ for module in every if seen.get(module) is None]:
-        raise RuntimeError(f"no attention weights from {len(missing)} of {len(every)} modules, first {missing[0]}")
-
-    ids = encoding["input_ids"][0].numpy()
+    about = {"return_token_type_ids": True, "return_tensors": "pt"}
+    encoding = tokenizer(text, pair, truncation=True, max_length=max_length, **about)
+    ids, types = (encoding[name].to(model.device) for name in ("input_ids", "token_type_ids"))
+    seen, ids = _seen(model, task, Rows.from_padded(ids, token_type_ids=types)), ids[0].cpu().numpy()
     return AttentionMaps(
         task,
         model.method.label,
@@ -163,9 +129,8 @@ def attention_maps(
         np.array([-1 if text is None else text for text in encoding.sequence_ids(0)]),
         ids == tokenizer.cls_token_id,
         ids == tokenizer.sep_token_id,
-        encoding["attention_mask"][0].numpy().astype(bool),
-        {kind: torch.cat([seen[m] for m in some.values()]).float().cpu().numpy() for kind, some in modules.items()},
-        {kind: tuple(some) for kind, some in modules.items()},
+        {kind: torch.cat([*some.values()]).float().cpu().numpy() for kind, some in seen.items()},
+        {kind: tuple(some) for kind, some in seen.items()},
     )
 
 
@@ -186,11 +151,11 @@ def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFra
 
 
 def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
-    weights = np.stack([maps.layer(kind, layer) for layer in maps.layers[kind]]).astype(np.float64)
-    texts, size = maps.texts[maps.real], weights.shape[-1]
+    weights = maps.of(kind).astype(np.float64)
+    texts, size = maps.texts, weights.shape[-1]
     places = {  # (S, S): which keys are meant, for each query
-        "to_cls": np.broadcast_to(maps.cls[maps.real], (size, size)),
-        "to_sep": np.broadcast_to(maps.sep[maps.real], (size, size)),
+        "to_cls": np.broadcast_to(maps.cls, (size, size)),
+        "to_sep": np.broadcast_to(maps.sep, (size, size)),
         "to_self": np.eye(size, dtype=bool),
         "to_previous": np.eye(size, k=-1, dtype=bool),
         "to_next": np.eye(size, k=1, dtype=bool),

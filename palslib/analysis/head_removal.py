@@ -9,18 +9,20 @@ Heads stand in for each other, so that many changes near 0 do not mean that all 
 """
 
 from collections.abc import Iterable
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pandas as pd
-from torch import nn
+import torch
 
-from palslib.analysis.attention import attention_modules
+from palslib.analysis.attention import numbers_of_heads
 from palslib.common import check_name
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.training.evaluation import evaluate
 
 Head = tuple[int, int]
 """Layer and number of a head, both from 0."""
+POINT = {"pal": "task context", "bert": "context"}
+"""Kind of head -> the point of `bert/layer.py` where its context is."""
 PER = {"head": ("layer", "head"), "layer": ("layer",), "all": ()}
 """What is removed at once -> the columns that tell one removal from the next."""
 
@@ -30,44 +32,38 @@ def heads_of(model, task: str, kind: str = "pal") -> list[Head]:
 
     Raises ValueError for an unknown task or kind, and where the method adds no projected attention.
     """
-    return [(i, head) for i, module in _modules(model, task, kind).items() for head in range(_number(module))]
+    return [(layer, head) for layer, number in _numbers(model, task, kind).items() for head in range(number)]
 
 
-def _modules(model, task: str, kind: str) -> dict[int, nn.Module]:
-    modules = attention_modules(model, task)
-    if check_name("kind of head", kind, ("pal", "bert")) not in modules:
+def _numbers(model, task: str, kind: str) -> dict[int, int]:
+    numbers = numbers_of_heads(model, task)
+    if check_name("kind of head", kind, POINT) not in numbers:
         raise ValueError(f"method {model.method.label!r} adds no projected attention; it has BERT's heads only")
-    return modules[kind]
-
-
-def _number(module: nn.Module) -> int:
-    return getattr(module, "heads", None) or module.num_attention_heads  # ours; Hugging Face's
+    return numbers[kind]
 
 
 @contextmanager
 def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
-    """Within the block the context of these heads of a task is zero, under sdpa as under eager attention.
+    """Within the block the context of these heads is zero while this task runs; other tasks keep theirs, BERT's too.
 
-    BERT's heads are shared: while one is removed, it is for every task. After the block, after an error too, the model
-    computes what it did before, bit for bit. Raises ValueError for a layer or head that is not there.
+    After the block, after an error too, the model computes what it did before, bit for bit. Raises ValueError for a
+    layer or head that is not there.
     """
-    modules, gone = _modules(model, task, kind), {}
+    numbers, gone = _numbers(model, task, kind), {}
     for layer, head in heads:
-        if layer not in modules:
-            raise ValueError(f"no {kind} heads in layer {layer}; there are in {', '.join(map(str, modules))}")
-        if not 0 <= head < _number(modules[layer]):
-            raise ValueError(f"no {kind} head {head} in layer {layer}; there are 0 to {_number(modules[layer]) - 1}")
+        if layer not in numbers:
+            raise ValueError(f"no {kind} heads in layer {layer}; there are in {', '.join(map(str, numbers))}")
+        if not 0 <= head < numbers[layer]:
+            raise ValueError(f"no {kind} head {head} in layer {layer}; there are 0 to {numbers[layer] - 1}")
         gone.setdefault(layer, []).append(head)
 
-    def zero(module, _, output, which):
-        context = output[0].unflatten(-1, (_number(module), -1)).clone()  # (B, S, heads, width)
-        context[..., which, :] = 0
-        return context.flatten(-2), *output[1:]
+    def zero(point, layer, context):  # (N, H·w)
+        if layer in gone:
+            context = context.unflatten(-1, (numbers[layer], -1)).clone()  # (N, H, w)
+            context[:, gone[layer]] = 0
+        return context.flatten(1)
 
-    with ExitStack() as stack:
-        for layer, which in gone.items():
-            hook = modules[layer].register_forward_hook(lambda *call, which=which: zero(*call, which))
-            stack.callback(hook.remove)
+    with model.watch(zero, POINT[kind], task=task):
         yield
 
 
@@ -77,14 +73,8 @@ def uniform_heads(model, task: str):
 
     What changes then is what the attention pattern was worth, apart from the values that it averages.
     """
-
-    def no_query(linear, _, qkv):
-        query, rest = qkv.tensor_split([linear.in_features], dim=-1)  # (B, S, s) and (B, S, 2s)
-        return nn.functional.pad(rest, (query.shape[-1], 0))
-
-    with ExitStack() as stack:
-        for module in _modules(model, task, "pal").values():
-            stack.callback(module.qkv.register_forward_hook(no_query).remove)
+    _numbers(model, task, "pal")  # refuses a method without
+    with model.watch(lambda point, layer, query: torch.zeros_like(query), "task query", task=task):
         yield
 
 

@@ -6,22 +6,20 @@ the backbone's bit for bit. What goes on top of BERT has no residual around it a
 
 import pandas as pd
 import torch
-from transformers.masking_utils import create_bidirectional_mask
 
+from palslib.bert.dropout import without_dropout
+from palslib.bert.rows import Rows
 from palslib.methods.counting import count_parameters
-from palslib.methods.table import Method, get_method
+from palslib.methods.table import METHODS, Method, get_method
 from palslib.model.multi_task import MultiTaskModel
 
 
 @torch.no_grad()
-def final_states(model: MultiTaskModel, task: str | None, inputs: dict) -> torch.Tensor:
-    """What the pooler reads, (B, S, d): the last layer's output under a task (None: the plain backbone's), and what
-    goes on top of it."""
-    encoded = model.encode(task, **inputs, output_hidden_states=True)
-    if task is None:
-        return encoded.last_hidden_state
-    mask = create_bidirectional_mask(model.config, encoded.last_hidden_state, inputs.get("attention_mask"))
-    return model.adaptations[task].on_top(encoded.hidden_states, mask)
+def final_states(model: MultiTaskModel, task: str | None, rows: Rows) -> torch.Tensor:
+    """What the pooler reads, (N, d), without dropout: the last layer's output under a task (None: the backbone's), and
+    what goes on top of it."""
+    with without_dropout(model):
+        return model.final_states(task, model.encode(task, rows), rows)
 
 
 def measured(model: MultiTaskModel) -> dict[str, int]:
@@ -37,7 +35,7 @@ def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -
     generator = torch.Generator().manual_seed(seed)
     for part in filter(None, (model.adaptations[task], model.shared)):
         for parameter in part.parameters():
-            parameter.add_(std * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(std * torch.randn(parameter.shape, generator=generator).to(parameter.device))
 
 
 def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> pd.DataFrame:
@@ -45,7 +43,7 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
 
     Args:
         methods: names or `Method`s.
-        encoder: in eval mode, or dropout would differ between two passes.
+        encoder: left as it was.
         inputs: `input_ids`, `attention_mask`, `token_type_ids`, each (B, S).
 
     Returns:
@@ -53,25 +51,28 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
         that the built adaptation holds, counted and computed); `starts as BERT`; `after noise` (whether the output is
         another one after noise on all that was added).
     """
-    rows = []
+    rows, found = Rows.from_padded(**inputs), []
+    trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
     for method in map(get_method, methods):
         model = MultiTaskModel(encoder, method, [task])
         exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
-        plain, start = final_states(model, None, inputs), final_states(model, task, inputs)
+        plain, start = final_states(model, None, rows), final_states(model, task, rows)
         disturb(model, task)
-        rows.append(
+        found.append(
             {
                 "method": method.label,
                 "per task, BERT-base": _at_bert_base(method),
                 "built": sum(measured(model).values()),
                 "closed form": exact.per_task + exact.shared_by_tasks,
                 "starts as BERT": torch.equal(start, plain),
-                "after noise": "differs" if not torch.allclose(final_states(model, task, inputs), plain) else "equal",
+                "after noise": "differs" if not torch.allclose(final_states(model, task, rows), plain) else "equal",
             }
         )
-    return pd.DataFrame(rows)
+    for parameter, before in trained:  # a method may freeze the backbone
+        parameter.requires_grad_(before)
+    return pd.DataFrame(found)
 
 
 def _at_bert_base(method: Method) -> int:
-    """The paper's count: the row of `METHODS` as published, whatever size it has on this backbone."""
-    return count_parameters(method.name).per_task
+    """The paper's count: the row of `METHODS` as published, whatever size it has here; of a new method its own."""
+    return count_parameters(METHODS.get(method.name, method)).per_task

@@ -1,22 +1,22 @@
 """One layer of BERT, and the places in it where a task adds something.
 
-Stickland & Murray 2019, section 3.3, with BERT's own inner residual written out (https://arxiv.org/abs/1902.02671). MH is
-multi-head attention, FFN the feed-forward network, LN a layer norm:
+Stickland & Murray 2019, section 3.3, with BERT's own inner residual written out (https://arxiv.org/abs/1902.02671). MH
+is multi-head attention, FFN the feed-forward network, LN a layer norm:
 
     a = LN( h + A₁(MH(h)) )                 A₁  Houlsby, after attention
     f = A₂(FFN(a))                          A₂  Houlsby, after the feed-forward
     y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
 
-Inside MH a task may change query, key and value, inside FFN the inner activation (LoRA, (IA)³). A place that is not used
-is the identity. All of it is over rows without padding: h, a, f and y are (N, d).
+Inside MH a task may change query, key and value, inside FFN the inner activation (LoRA, (IA)³). A place not used is
+the identity. All of it is over rows without padding: h, a, f and y are (N, d).
 
-Whoever wants to look inside gives rows a function `look(point, layer, value)`, which is called at these points and
-returns the value, or another in its place:
+Whoever wants to look inside gives rows a function `look(point, layer, value)` (`MultiTaskModel.watch`), which is called
+at these points and returns the value, or another in its place:
 
     task           what the task adds to this layer: an `Adaptation`
     hidden         h (N, d)
     context        of BERT's heads, side by side (N, d)           task context     of the task's own (N, s)
-    attention      BERT's weights (B_g, H, S_g, S_g)              task attention   the task's own (they cannot be changed)
+    attention      BERT's weights (B_g, H, S_g, S_g)              task attention   the task's own (none can be changed)
     task query     of the task's own heads (N, s)                 task function    TS(h) (N, d)
 """
 
@@ -25,6 +25,8 @@ from torch import nn
 from palslib.bert.attention import attend
 from palslib.bert.dropout import drop
 from palslib.bert.rows import Rows
+
+POINTS = ("task", "hidden", "context", "attention", "task query", "task context", "task attention", "task function")
 
 
 class Places:

@@ -37,7 +37,7 @@ def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, ti
     shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
-        tokens = [token for token, real in zip(maps.tokens, maps.real, strict=True) if real][:MOST_TOKENS]
+        tokens = maps.tokens[:MOST_TOKENS]
         attention_map(weights, tokens, ax, max(w.max() for w in shown), bar=False).set_title(title)
     axes[1].set(ylabel="", yticks=[])
     figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
@@ -110,7 +110,7 @@ def explore_attention(
         heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
 
         whole = len(tokenizer(c["text"].value, c["pair"].value or None, verbose=False)["input_ids"])
-        size = int(sides[0].real.sum())
+        size = len(sides[0].tokens)
         notes = [f"{size} tokens"]
         if whole > size:
             notes.append(f"the text has {whole:,} and was cut to the backbone's limit")

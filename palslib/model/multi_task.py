@@ -1,7 +1,7 @@
 """One BERT, many tasks: a backbone that all share, and for each task what a method adds and a head.
 
-Stickland & Murray 2019, section 3.3. There is one way through it, over rows without padding (`bert/rows.py`): embed, the
-backbone's layers one after the other under a task's adaptation (`bert/layer.py`), what goes on top, [CLS], pooler, head.
+Stickland & Murray 2019, section 3.3. One way leads through it, over rows without padding (`bert/rows.py`): embed, the
+backbone's layers, each under a task's adaptation (`bert/layer.py`), what goes on top, [CLS], pooler, head.
 Nothing of the backbone is changed: an encoder that is given works on by itself.
 """
 
@@ -17,7 +17,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 from palslib.bert.backbones import load_encoder
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
-from palslib.bert.layer import PLAIN, adapted_layer
+from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.rows import Rows
 from palslib.common import check_name, seed_from
 from palslib.data.tasks import Task, get_task
@@ -90,7 +90,7 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         self.sparse_embeddings = False
         """Whether the word embeddings' gradient is sparse, for an optimiser that knows what to do with it."""
         self.recomputes = False
-        self._looker: Callable | None = None
+        self._lookers: tuple[tuple[Callable, tuple[str, ...], nn.Module | None], ...] = ()
         self.config, self.backbone = encoder.config, encoder
         self.pooler_is_new = getattr(encoder, "pooler", None) is None  # ELECTRA has none
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
@@ -100,7 +100,10 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
-        self.train(encoder.training)  # all parts in one mode; `load_encoder` gives it in eval mode
+        self.training = encoder.training  # `load_encoder` gives it in eval mode
+        for part in self.children():
+            if part is not encoder:  # of which each part stays in its own
+                part.train(self.training)
 
     @classmethod
     def from_backbone(cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, **options):
@@ -180,20 +183,28 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         self.recomputes = True
 
     @contextmanager
-    def watch(self, looker: Callable):
-        """Within the block `looker(point, layer, value)` is called at the points that `bert/layer.py` names, and what it
-        returns takes the value's place. Blocks within blocks look in turn, the outer one first."""
-        outer = self._looker
-        self._looker = looker if outer is None else lambda point, i, value: looker(point, i, outer(point, i, value))
+    def watch(self, looker: Callable, *points: str, task: str | None = None):
+        """Within the block `looker(point, layer, value)` is called at some of the points that `bert/layer.py` names (at
+        all of them if none is given), and what it returns takes the value's place.
+
+        Blocks within blocks look in turn, the outer one first. With a `task` it is called only where that one runs.
+        """
+        points = tuple(check_name("point", point, POINTS) for point in points)
+        outer, own = self._lookers, None if task is None else self.adaptations[self._known(task).name]
+        self._lookers = (*outer, (looker, points, own))
         try:
             yield
         finally:
-            self._looker = outer
+            self._lookers = outer
+
+    def _watched(self, adaptation, rows: Rows) -> Rows:
+        """The same rows with those who look at this adaptation."""
+        lookers = tuple((looker, points) for looker, points, own in self._lookers if own in (None, adaptation))
+        return replace(rows, lookers=rows.lookers + lookers) if lookers else rows
 
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
-        """(h_0, ..., h_L), each (N, d), under a task's adaptation (None: the plain backbone), before what goes on top."""
+        """(h_0, ..., h_L), each (N, d), under a task (None: the plain backbone), before what goes on top."""
         adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
-        rows = replace(rows, looker=self._looker) if self._looker else rows
         return self._go_on(adaptation, rows, self._enter(adaptation, rows))
 
     def _enter(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
@@ -204,7 +215,7 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
     def _go_on(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
         """From (h_0, ..., h_j) to (h_0, ..., h_until), under a task's adaptation."""
-        layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
+        layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
         for i in range(len(states) - 1, len(layers) if until is None else until):
             given = (layers[i], states[-1], rows, adaptation, i)
             if self.recomputes and self.training:
@@ -216,11 +227,13 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
     def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:
         """What the pooler reads the [CLS] of, (N, d): the last layer's output, and what goes on top of it."""
-        return states[-1] if task is None else self.adaptations[task].on_top(states, rows)
+        if task is None:
+            return states[-1]
+        adaptation = self.adaptations[task]
+        return adaptation.on_top(states, self._watched(adaptation, rows))
 
     def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
         """From all layers' hidden states, each (N, d), to a task's logits (B, outputs), in the caller's order."""
-        rows = replace(rows, looker=self._looker) if self._looker else rows
         first = rows.in_order(self.final_states(task, states, rows)[rows.starts])  # (B, d)
         pooled = self.adaptations[task].pool(first, self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout

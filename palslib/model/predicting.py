@@ -78,7 +78,8 @@ class Predicting:
                 pair apart a row is still one text: first texts, then as many second texts.
             input_ids, attention_mask, token_type_ids, rows: as `forward` takes them.
 
-        Equal to `forward` one task at a time, up to rounding. A task's own copy of the backbone shares nothing.
+        Equal to `forward` one task at a time, up to rounding. A task's own copy of the backbone shares nothing, nor
+        does any task while somebody looks inside (`watch`).
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
         k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
@@ -86,7 +87,7 @@ class Predicting:
             adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
             if some is not None:
                 of_task, pieces = rows.take(some)
-            if self.method.copies_backbone:
+            if self.method.copies_backbone or self._lookers:  # of what is seen each value is one task's
                 states = self._enter(adaptation, of_task)
             else:
                 common = common or self._go_on(PLAIN, rows, self._enter(PLAIN, rows), k)

@@ -8,11 +8,13 @@ near nothing while the scores look as ever.
 from collections.abc import Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
+from palslib.bert.dropout import without_dropout
 from palslib.bert.layer import PLAIN
 from palslib.data.tokens import TokenisedTask, some_rows
-from palslib.training.evaluation import predict
+from palslib.training.evaluation import autocast
 
 ROWS = 64
 """Dev rows of each task that sizes and entropies are measured on."""
@@ -20,44 +22,59 @@ ROWS = 64
 
 @contextmanager
 def switched_off(model, layers=None):
-    """Within the block nothing that a task adds within BERT acts, in some layers (all by default): TS(h) = 0, V^D's bias
-    too, adapters and scales alike. What is on top of BERT, poolers and heads stay."""
+    """Within the block nothing that a task adds within BERT acts, in some layers (all by default): no TS(h) (V^D's bias
+    neither), no adapters, scales or norms of its own. What is on top of BERT, poolers and heads stay."""
 
-    def plain(point, layer, value):
-        return PLAIN if point == "task" and (layers is None or layer in layers) else value
+    def plain(point, layer, adaptation):
+        return PLAIN if layers is None or layer in layers else adaptation
 
-    with model.watch(plain):
+    with model.watch(plain, "task"):
         yield
+
+
+def relative_entropies(weights: torch.Tensor) -> torch.Tensor:
+    """The entropy of each word piece's attention as a share of the greatest, log S: 1 where it looks at all S alike.
+
+    Args:
+        weights: (B, H, S, S) of rows of several lengths, the keys of padding 0. Rows of one word piece, which have no
+            choice, and padding are left out.
+
+    Returns (n, H) for the n word pieces that are left.
+    """
+    pieces = (weights > 0).flatten(1, 2).any(1)  # (B, S), which are no padding
+    lengths = pieces.sum(1)
+    relative = torch.special.entr(weights).sum(-1) / lengths.log()[:, None, None]  # (B, H, S)
+    return relative.transpose(1, 2)[pieces & (lengths > 1)[:, None]]
 
 
 def measure(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], precision: str = "float32") -> dict:
     """Task -> `size`, ‖TS(h)‖ / ‖h‖ of each layer with a task function, and `entropy`, that of the heads that the task
-    adds as a share of the greatest, log S: a mean over heads and word pieces of each layer. Of what there is, on at
-    most `ROWS` rows."""
+    adds: a mean over heads and word pieces of each layer. Of what there is, on at most `ROWS` rows, the same ones in
+    every process."""
     found = {}
     for task, splits in dev_data.items():
-        sizes: dict[int, list] = {}
-        entropies: dict[int, list] = {}
+        measured: dict[str, dict[int, list]] = {"size": {}, "entropy": {}}
         hidden = {}
 
-        def look(point, layer, value, sizes=sizes, entropies=entropies, hidden=hidden):
+        def look(point, layer, value, measured=measured, hidden=hidden):
             if point == "hidden":
                 hidden[layer] = value.float().norm(dim=-1)
             elif point == "task function":
-                sizes.setdefault(layer, []).append(value.float().norm(dim=-1) / hidden[layer])
-            elif point == "task attention":
-                weights = value.float()  # (B_g, H, S_g, S_g); padding's keys have 0, padding's queries count nothing
-                keys = (weights[:, :1] > 0).any(2)[:, :, None].sum(-1).clamp(min=2)  # (B_g, 1, 1)
-                relative = torch.special.entr(weights).sum(-1) / keys.log()  # (B_g, H, S_g)
-                real = torch.arange(weights.shape[-1], device=weights.device) < keys  # (B_g, 1, S_g)
-                entropies.setdefault(layer, []).append(relative[real.expand_as(relative)])
+                measured["size"].setdefault(layer, []).append(value.float().norm(dim=-1) / hidden[layer])
+            else:
+                measured["entropy"].setdefault(layer, []).append(relative_entropies(value.float()).flatten())
             return value
 
-        with model.watch(look):
-            predict(model, task, some_rows(next(iter(splits.values())), ROWS), precision=precision)
-        found[task] = {
+        data = some_rows(next(iter(splits.values())), ROWS)
+        rows = data.batch(np.arange(len(data)), device=model.device)["rows"]
+        watched = model.watch(look, "hidden", "task function", "task attention")
+        with without_dropout(model), torch.inference_mode(), autocast(precision, model.device), watched:
+            model(task=task, rows=rows)
+        means = {
             name: {layer: float(torch.cat(values).mean()) for layer, values in of_layer.items()}
-            for name, of_layer in (("size", sizes), ("entropy", entropies))
+            for name, of_layer in measured.items()
             if of_layer
         }
-    return {task: values for task, values in found.items() if values}
+        if means:
+            found[task] = means
+    return found

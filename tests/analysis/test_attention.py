@@ -1,5 +1,6 @@
 """Maps of BERT's and the PALs' heads: what they are equal to, what is restored, and statistics by hand."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -15,12 +16,13 @@ from palslib.analysis.attention import (
     STATISTICS,
     AttentionMaps,
     attention_maps,
-    eager_attention,
     head_divergences,
     head_statistics,
     js_divergence,
+    numbers_of_heads,
 )
-from palslib.methods.functions import ProjectedAttention, Projection
+from palslib.bert.rows import Rows
+from palslib.methods.functions import Projection
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 
@@ -48,8 +50,9 @@ def make_tokenizer(roberta: bool = False) -> PreTrainedTokenizerFast:
 
 def make_model(method="pals-204", tasks=("cola", "rte"), layers=2, **options) -> MultiTaskModel:
     """A tiny model whose V^D is not zero, so that the task functions do something."""
-    options = {"size": 20, "heads": 5} | options if get_method(method).heads else options
-    config = BertConfig(vocab_size=20, num_hidden_layers=layers, max_position_embeddings=64, **SMALL)
+    options = {"size": 20, "heads": 5} | options if get_method(method).takes("heads") else options
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    config = BertConfig(vocab_size=20, num_hidden_layers=layers, max_position_embeddings=64, **SMALL, **dropout)
     torch.manual_seed(0)
     model = MultiTaskModel(BertModel(config), get_method(method, **options), tasks).eval()
     with torch.no_grad():
@@ -79,7 +82,7 @@ def test_shapes_and_rows(model, tokenizer):
     assert (maps.bert.shape, maps.pal.shape) == ((2, 4, 11, 11), (2, 5, 11, 11))
     assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, 1, 1, 1, -1]
     assert np.flatnonzero(maps.cls).tolist() == [0] and np.flatnonzero(maps.sep).tolist() == [6, 10]
-    assert maps.real.all() and maps.layers == {"bert": (0, 1), "pal": (0, 1)}
+    assert maps.layers == {"bert": (0, 1), "pal": (0, 1)}
     for weights in (maps.bert, maps.pal):
         assert (weights > 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
@@ -87,15 +90,14 @@ def test_shapes_and_rows(model, tokenizer):
 
 def test_plain_maps_equal_those_of_hugging_face(model, tokenizer):
     """The same weights in a BertModel that was never adapted, asked by its own option."""
-    plain = BertModel(model.config, add_pooling_layer=False).eval()
+    plain = BertModel(copy.deepcopy(model.config)).eval()
     plain.load_state_dict(model.backbone.state_dict())
     plain.set_attn_implementation("eager")
     inputs = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt")
     with torch.inference_mode():
         theirs = plain(**inputs, output_attentions=True).attentions
-    plain.set_attn_implementation("sdpa")  # the configuration is the adapted model's too
     ours = attention_maps(model, None, tokenizer, TEXT, PAIR)
-    np.testing.assert_array_equal(ours.bert, torch.cat(theirs).numpy())
+    np.testing.assert_allclose(ours.bert, torch.cat(theirs).numpy(), atol=1e-6)
     assert ours.task is None and ours.name == "plain" and set(ours.weights) == {"bert"}
 
 
@@ -107,31 +109,18 @@ def test_a_task_changes_the_maps_above_its_first_layer(model, tokenizer):
 
 
 def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
-    """TS(h) = V^D [map_1 v_1, ..., map_H v_H], with v = W_v V^E h, against the model's own sdpa path."""
+    """TS(h) = V^D [map_1 v_1, ..., map_H v_H], with v = W_v V^E h, against what the model adds."""
     maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
     inputs, pals = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt"), model.adaptations["rte"]
+    rows = Rows.from_padded(**inputs)
     with torch.inference_mode():
-        states = model.encode("rte", **inputs, output_hidden_states=True).hidden_states
+        states = model.encode("rte", rows)
         for layer in range(2):
             z = pals.projection(layer).encoder(states[layer])
-            value = pals.functions[str(layer)].qkv(z)[0, :, 40:]  # after query and key, 20 wide each
+            value = pals.functions[str(layer)].qkv(z)[:, 40:]  # after query and key, 20 wide each
             context = torch.from_numpy(maps.pal[layer]) @ value.unflatten(-1, (5, 4)).transpose(0, 1)
             ours = pals.projection(layer).decoder(context.transpose(0, 1).flatten(1))
-            torch.testing.assert_close(ours, pals.parallel(layer, states[layer], None)[0], atol=1e-5, rtol=1e-4)
-
-
-def test_padding_gets_no_attention_and_changes_nothing(model, tokenizer):
-    short = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
-    padded = attention_maps(model, "rte", tokenizer, TEXT, PAIR, max_length=17, padded=True)
-    assert padded.bert.shape[-1] == 17 and padded.tokens[11:] == ("[PAD]",) * 6
-    assert padded.real.tolist() == [True] * 11 + [False] * 6
-    for kind in ("bert", "pal"):
-        assert (padded.of(kind)[..., 11:] == 0).all()
-        for layer in (0, 1):
-            np.testing.assert_allclose(padded.layer(kind, layer), short.layer(kind, layer), atol=1e-5)
-    ours, theirs = head_statistics(padded), head_statistics(short)
-    assert ours[["task", "kind", "layer", "head"]].equals(theirs[["task", "kind", "layer", "head"]])
-    np.testing.assert_allclose(ours[list(STATISTICS)], theirs[list(STATISTICS)], atol=1e-5)
+            torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
 
 
 def test_heads_of_a_fresh_pal_are_near_uniform(tokenizer):
@@ -139,9 +128,8 @@ def test_heads_of_a_fresh_pal_are_near_uniform(tokenizer):
     0.02 √20 · 0.14 = 0.012, and q·k/√4 of size √4 · 0.012² = 0.0003, so that softmax is within a promille of 1/S."""
     model = make_model(layers=2)
     for part in model.adaptations.modules():
-        if isinstance(part, ProjectedAttention | Projection):
-            for matrix in part.children():
-                torch.nn.init.normal_(matrix.weight, 0, 0.02)
+        if isinstance(part, torch.nn.Linear):
+            torch.nn.init.normal_(part.weight, 0, 0.02)
     frame = head_statistics(attention_maps(model, "rte", tokenizer, TEXT, PAIR))
     pal, bert = frame[frame["kind"] == "pal"], frame[frame["kind"] == "bert"]
     assert pal["relative_entropy"].min() > 0.9999 and bert["relative_entropy"].max() < 0.99
@@ -149,18 +137,18 @@ def test_heads_of_a_fresh_pal_are_near_uniform(tokenizer):
 
 
 def test_roberta_by_the_ids_of_its_own_special_tokens():
-    """<s> 5 words </s></s> 3 words </s>: three separators, positions that count from the padding's id."""
+    """<s> 5 words </s></s> 3 words </s>: three separators."""
     tokenizer = make_tokenizer(roberta=True)
     pad = tokenizer.pad_token_id
     config = RobertaConfig(
         vocab_size=20, num_hidden_layers=2, max_position_embeddings=64, pad_token_id=pad, type_vocab_size=1, **SMALL
     )
     model = MultiTaskModel(RobertaModel(config), get_method("pals-204", size=20, heads=5), ("rte",)).eval()
-    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR, max_length=15, padded=True)
+    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
     assert maps.tokens[0] == "<s>" and np.flatnonzero(maps.cls).tolist() == [0]
-    assert np.flatnonzero(maps.sep).tolist() == [6, 7, 11] and np.flatnonzero(~maps.real).tolist() == [12, 13, 14]
-    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, 1, -1, -1, -1, -1]
-    assert (maps.pal[..., 12:] == 0).all() and head_statistics(maps)["to_other"].notna().all()
+    assert np.flatnonzero(maps.sep).tolist() == [6, 7, 11]
+    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, 1, -1]
+    assert head_statistics(maps)["to_other"].notna().all()
 
 
 @pytest.mark.parametrize("text", ["", "the " * 200, "🙂 مرحبا"])
@@ -185,7 +173,10 @@ def test_odd_texts(model, tokenizer, text):
 )
 def test_layers_of_added_attention(tokenizer, method, layers):
     """Four layers of BERT; the six on top of it count on from 4."""
-    maps = attention_maps(make_model(method, ("rte",), layers=4), "rte", tokenizer, TEXT)
+    model = make_model(method, ("rte",), layers=4)
+    maps = attention_maps(model, "rte", tokenizer, TEXT)
+    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(4), 4), "pal": dict.fromkeys(layers, 5)}
+    assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(4), 4)}
     assert maps.layers == {"bert": (0, 1, 2, 3), "pal": layers}
     np.testing.assert_allclose(maps.pal.sum(-1), 1, atol=1e-6)
     frame = head_statistics(maps)
@@ -201,11 +192,22 @@ def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, met
         _ = maps.pal
 
 
+def test_a_pal_in_the_place_of_a_second_adapter(tokenizer):
+    """ "Houlsby plus PALs": a PAL of 12 heads in each of the two layers."""
+    model = make_model("houlsby-64", ("rte",), second="pal", pal_size=24)
+    assert numbers_of_heads(model, "rte")["pal"] == {0: 12, 1: 12}
+    assert attention_maps(model, "rte", tokenizer, TEXT).pal.shape == (2, 12, 7, 7)
+
+
+def test_a_whole_layer_on_top_is_berts_next(tokenizer):
+    assert attention_maps(make_model("bert-layer-on-top"), "rte", tokenizer, TEXT).layers == {"bert": (0, 1, 2)}
+
+
 def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
     model = make_model("fine-tuned")
     with torch.no_grad():
-        model.adaptations["rte"].encoder.encoder.layer[0].attention.self.query.weight.zero_()
-        model.adaptations["rte"].encoder.encoder.layer[0].attention.self.query.bias.zero_()
+        for part in model.adaptations["rte"].backbone.encoder.layer[0].attention.self.query.parameters():
+            part.zero_()
     own, other = (attention_maps(model, task, tokenizer, TEXT).bert[0] for task in ("rte", "cola"))
     np.testing.assert_allclose(own, 1 / 7, atol=1e-6)  # no query: all 7 tokens alike
     assert np.abs(other - 1 / 7).max() > 0.01
@@ -214,37 +216,29 @@ def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
 # --- what is restored, and errors
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("method", ["pals-204", "fine-tuned"])
-def test_attention_and_training_mode_are_restored(tokenizer, method, implementation):
+def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
+    """And each of its parts is in the mode that it was in, after an error too."""
     model = make_model(method)
-    configs = [m.config for m in model.modules() if hasattr(m, "config")]
-    for config in configs:
-        config._attn_implementation = implementation
+    still = attention_maps(model, "rte", tokenizer, TEXT)
     model.train()
     model.pooler.eval()
-    modes = [m.training for m in model.modules()]
-    maps = [attention_maps(model, "rte", tokenizer, TEXT) for _ in range(2)]
-    assert {c._attn_implementation for c in configs} == {implementation}
-    assert [m.training for m in model.modules()] == modes
-    assert not any(m._forward_hooks for m in model.adaptations.modules())
-    np.testing.assert_array_equal(maps[0].bert, maps[1].bert)  # no dropout
+    modes = [part.training for part in model.modules()]
+    for _ in range(2):
+        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).bert, still.bert)
+        assert [part.training for part in model.modules()] == modes
+    with pytest.raises(ValueError, match="unknown task"):
+        attention_maps(model, "rtee", tokenizer, TEXT)
+    assert [part.training for part in model.modules()] == modes
 
 
-def test_all_is_restored_after_an_error(model, tokenizer, monkeypatch):
-    def fails(*args, **kwargs):
-        assert model.config._attn_implementation == "eager"
-        raise RuntimeError("on purpose")
-
-    before = dict(model.backbone.encoder.layer[0].attention.self._forward_hooks)
-    implementation = model.config._attn_implementation
-    monkeypatch.setattr(model.pooler, "forward", fails)
-    model.train()
-    with pytest.raises(RuntimeError, match="on purpose"):
-        attention_maps(model, "rte", tokenizer, TEXT)
-    assert model.config._attn_implementation == implementation != "eager" and model.training
-    assert dict(model.backbone.encoder.layer[0].attention.self._forward_hooks) == before
-    model.eval()
+def test_under_a_kernel_that_has_no_weights(tokenizer):
+    """Flash attention: weights never exist there, so that where they are looked at, we compute them."""
+    model = make_model()
+    usual = attention_maps(model, "rte", tokenizer, TEXT)
+    model.config._attn_implementation = "flash_attention_2"
+    np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).pal, usual.pal)
+    assert model.config._attn_implementation == "flash_attention_2"
 
 
 def test_outputs_are_bit_for_bit_as_before(model, tokenizer):
@@ -253,21 +247,6 @@ def test_outputs_are_bit_for_bit_as_before(model, tokenizer):
         before = model(task="rte", **inputs).logits
         attention_maps(model, "rte", tokenizer, TEXT, PAIR)
         assert torch.equal(model(task="rte", **inputs).logits, before)
-
-
-def test_maps_that_did_not_come_are_an_error(model, tokenizer, monkeypatch):
-    """As under sdpa, whose weights never exist."""
-    monkeypatch.setattr("palslib.analysis.attention.eager_attention", lambda model: torch.no_grad())
-    with pytest.raises(RuntimeError, match="no attention weights from 4 of 4 modules, first BertSelfAttention"):
-        attention_maps(model, "rte", tokenizer, TEXT)
-
-
-def test_eager_attention_is_a_context_of_its_own(model):
-    before = model.config._attn_implementation
-    with pytest.raises(KeyError), eager_attention(model):
-        assert model.config._attn_implementation == "eager"
-        raise KeyError
-    assert model.config._attn_implementation == before != "eager"
 
 
 def test_errors_say_what_there_is(model, tokenizer):
@@ -290,16 +269,13 @@ def test_errors_say_what_there_is(model, tokenizer):
 # --- statistics by hand
 
 
-def by_hand(weights: list, texts=None, real=None, task="rte", kind="bert") -> AttentionMaps:
-    """One head's map of hand-made tokens: [CLS] first, [SEP] last among the real ones."""
+def by_hand(weights: list, texts=None, task="rte", kind="bert") -> AttentionMaps:
+    """One head's map of hand-made tokens: [CLS] first, [SEP] last."""
     weights = np.array(weights, dtype=np.float32)
     size = len(weights)
-    real = np.array([True] * size if real is None else real)
-    cls, sep = np.zeros(size, bool), np.zeros(size, bool)
-    cls[0], sep[np.flatnonzero(real)[-1]] = True, True
-    texts = np.array([-1] * size if texts is None else texts)
-    tokens = tuple("abcdefgh"[:size])
-    return AttentionMaps(task, "by hand", tokens, texts, cls, sep, real, {kind: weights[None, None]}, {kind: (0,)})
+    places, texts = np.arange(size), np.array([-1] * size if texts is None else texts)
+    about = (tuple("abcdefgh"[:size]), texts, places == 0, places == size - 1)
+    return AttentionMaps(task, "by hand", *about, {kind: weights[None, None]}, {kind: (0,)})
 
 
 def row(maps) -> dict:
@@ -336,19 +312,6 @@ def test_shifted_map():
     assert got["entropy"] == pytest.approx(0.4218, abs=1e-4)
     names = ("to_cls", "to_sep", "to_self", "to_previous", "to_next", "to_other")
     assert [got[name] for name in names] == pytest.approx([0.0625, 0.4375, 0.4375, 0, 0.75, 0.375])
-
-
-@pytest.mark.parametrize("where", [[3, 4], [0, 1], [0, 4]])
-def test_padding_is_never_counted(where):
-    """Rows of padding hold anything; the three real tokens in between look at themselves."""
-    real = np.array([i not in where for i in range(5)])
-    weights = np.where(real[:, None], np.eye(5), 0.7)
-    maps = by_hand(weights, real=real)
-    maps = replace(maps, cls=np.arange(5) == np.flatnonzero(real)[0])
-    got = row(maps)
-    assert (got["entropy"], got["to_self"], got["to_previous"], got["to_cls"]) == (0, 1, 0, pytest.approx(1 / 3))
-    assert maps.layer("bert", 0).tolist() == [np.eye(3).tolist()]
-    assert head_divergences(maps, maps, ("bert", "bert"))["divergence"].tolist() == [0]
 
 
 def test_texts_count_alike_and_tasks_apart():

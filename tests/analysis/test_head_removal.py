@@ -12,13 +12,13 @@ import torch
 from shapes import VOCABULARY, batch, randomised
 
 from palslib.__main__ import main
-from palslib.analysis.attention import AttentionMaps, attention_modules, eager_attention
+from palslib.analysis.adapter_removal import without_adapters
+from palslib.analysis.attention import AttentionMaps
 from palslib.analysis.head_removal import PER, head_importance, heads_of, uniform_heads, without_heads
 from palslib.analysis.head_table import head_table, maps_of, removals
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.figures.heads import head_panels
-from palslib.methods.functions import ProjectedAttention
 from palslib.model.multi_task import MultiTaskModel
 from palslib.records import as_lines, from_lines, load_records
 from palslib.training.evaluation import predict
@@ -64,7 +64,7 @@ def test_a_pals_head_is_removed_as_by_zeros_in_v_d(head, attention):
 def test_a_head_of_bert_is_removed_as_by_zeros_in_the_output_matrix(method):
     """Columns 6k to 6k + 5 of layer 2's output matrix; a fine-tuned model has a copy of its own for each task."""
     model, twin = (randomised(method) for _ in range(2))
-    encoder = getattr(twin.adaptations["rte"], "encoder", None) or twin.backbone
+    encoder = getattr(twin.adaptations["rte"], "backbone", twin.backbone)
     with torch.no_grad():
         encoder.encoder.layer[2].attention.output.dense.weight[:, 6:12] = 0
     before = logits(model)
@@ -85,11 +85,13 @@ def test_several_heads_are_removed_together():
 
 def test_without_any_head_a_pal_is_the_bias_of_v_d():
     """V^D 0 + b = b, whatever comes in."""
-    model = randomised("pals-204")
-    pals, h = model.adaptations["rte"], torch.randn(2, 5, 24)
-    with torch.inference_mode(), without_heads(model, "rte", heads_of(model, "rte")):
-        for layer in range(3):
-            assert torch.equal(pals.parallel(layer, h, None), pals.projection(layer).decoder.bias.expand(2, 5, 24))
+    model, seen = randomised("pals-204"), {}
+    looked = model.watch(lambda point, layer, value: seen.setdefault(layer, value), "task function")
+    with without_heads(model, "rte", heads_of(model, "rte")), looked:
+        logits(model)
+    for layer in range(3):  # 7 + 6 + 5 word pieces
+        bias = model.adaptations["rte"].projection(layer).decoder.bias
+        assert torch.equal(seen[layer], bias.expand(18, 24))
 
 
 @pytest.mark.parametrize("method", WITH_HEADS)
@@ -100,10 +102,30 @@ def test_off_on_off_bit_for_bit(method, kind):
     before, other = logits(model), logits(model, "stsb")
     with without_heads(model, "rte", heads[:1], kind):
         assert not torch.equal(logits(model), before)
-        # The other task's own heads are left alone; BERT's are shared.
-        assert torch.equal(logits(model, "stsb"), other) == (kind == "pal")
+        assert torch.equal(logits(model, "stsb"), other)  # also where both read BERT's heads
     assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
-    assert not any(module._forward_hooks for module in model.adaptations.modules())
+
+
+@pytest.mark.parametrize("method", WITH_HEADS)
+@pytest.mark.parametrize("kind", ["pal", "bert"])
+def test_many_tasks_at_once_are_without_them_too(method, kind):
+    """`forward_many`, which computes for all tasks at once what they share, and for some rows alone."""
+    model, inputs = randomised(method), batch(pad=2)
+    with without_heads(model, "rte", heads_of(model, "rte", kind)[:1], kind), torch.inference_mode():
+        together = model.forward_many({"rte": None, "stsb": [2, 0]}, **inputs)
+        torch.testing.assert_close(together["rte"], logits(model), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(together["stsb"], logits(model, "stsb")[[2, 0]], atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_of_bert_beside_adapters_that_are_off():
+    """One block within the other, in either order."""
+    model, found = randomised("pals-204"), []
+    blocks = [lambda: without_heads(model, "rte", [(1, 0)], "bert"), lambda: without_adapters(model, "rte", 0, 2)]
+    for outer, inner in (blocks, blocks[::-1]):
+        with outer(), inner():
+            found.append(logits(model))
+    with blocks[1]():
+        assert torch.equal(*found) and not torch.equal(found[0], logits(model))
 
 
 @pytest.mark.parametrize("switch", [lambda m: without_heads(m, "rte", [(0, 0)]), lambda m: uniform_heads(m, "rte")])
@@ -124,18 +146,15 @@ def test_no_head_removed_changes_nothing():
 
 
 def test_uniform_heads_look_at_all_real_tokens_alike():
-    """Rows of 7, 6 and 5 tokens, 9 places: 1/7, 1/6, 1/5 on each real token, and nothing on padding."""
+    """Rows of 7, 6 and 5 tokens: 1/7, 1/6, 1/5 on each."""
     model, inputs, seen = randomised("pals-204"), batch(pad=2), []
-    module = attention_modules(model, "rte")["pal"][1]
-    hook = module.register_forward_hook(lambda module, _, output: seen.append(output[1]))
     for switch in (nullcontext(), uniform_heads(model, "rte")):
-        with eager_attention(model), switch:
+        with switch, model.watch(lambda point, layer, value: seen.append(value), "task attention"):
             logits(model, **inputs)
-    hook.remove()
-    mask = inputs["attention_mask"].float()
-    uniform = (mask / mask.sum(1, keepdim=True))[:, None, None].expand(3, 3, 9, 9)
-    torch.testing.assert_close(seen[1], uniform)
-    assert (seen[0] - uniform).abs().max() > 0.01
+    mask = inputs["attention_mask"][:, :7].float()  # the longest row has 7
+    uniform = (mask / mask.sum(1, keepdim=True))[:, None, None].expand(3, 3, 7, 7)
+    torch.testing.assert_close(seen[4], uniform)  # layer 1 of the second pass
+    assert (seen[1] - uniform).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -165,7 +184,6 @@ def test_errors_say_what_there_is():
     ]:
         with pytest.raises(ValueError, match=message), call():
             pass
-    assert not any(module._forward_hooks for module in model.modules())
     with pytest.raises(ValueError, match="unknown group of heads 'heads': did you mean 'head'"):
         head_importance(model, "rte", rows_of(model), per="heads")
 
@@ -191,7 +209,7 @@ def test_importance_is_the_change_of_the_score():
 def test_a_useless_head_costs_nothing():
     """Its values are zero: what its attention averages, and so its context, is zero already."""
     model = randomised("pals-no-sharing-84")
-    qkv = attention_modules(model, "stsb")["pal"][0].qkv
+    qkv = model.adaptations["stsb"].functions["0"].qkv
     with torch.no_grad():
         for part in (qkv.weight, qkv.bias):
             part[24 + WIDTH : 24 + 2 * WIDTH] = 0  # after query and key, 12 rows each; head 1
@@ -217,7 +235,9 @@ def test_only_so_many_rows_spread_over_the_split():
     some = some_rows(data, 4)
     assert some.labels.tolist() == [0, 3, 6, 9] and some_rows(data, 10) is data
     ours, theirs = some.batch(range(4)), data.batch([0, 3, 6, 9])
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert torch.equal(ours["labels"], theirs["labels"])
+    assert torch.equal(ours["rows"].input_ids, theirs["rows"].input_ids)
+    assert torch.equal(ours["rows"].order, theirs["rows"].order)
 
 
 def test_importance_uses_only_so_many_rows():
@@ -237,7 +257,7 @@ def by_hand(task, pal, bert) -> AttentionMaps:
     """Maps (heads, 3, 3) in one layer, of [CLS] a [SEP]."""
     places = np.arange(3)
     weights = {"pal": np.stack(pal)[None], "bert": np.stack(bert)[None]}
-    about = ("by hand", ("[CLS]", "a", "[SEP]"), np.array([-1, 0, -1]), places == 0, places == 2, np.ones(3, bool))
+    about = ("by hand", ("[CLS]", "a", "[SEP]"), np.array([-1, 0, -1]), places == 0, places == 2)
     return AttentionMaps(task, *about, weights, {"pal": (0,), "bert": (0,)})
 
 
@@ -264,10 +284,10 @@ def test_the_pattern_of_uniform_heads_is_worth_nothing():
     model = randomised("pals-204")
     data = rows_of(model, "stsb", rows=12)
     sharp = removals(model, "stsb", data, rows=6)
-    for module in attention_modules(model, "stsb")["pal"].values():
-        with torch.no_grad():
-            module.qkv.weight[:12] = 0
-            module.qkv.bias[:12] = 0
+    with torch.no_grad():
+        for function in model.adaptations["stsb"].functions.values():
+            function.qkv.weight[:12] = 0
+            function.qkv.bias[:12] = 0
     flat = removals(model, "stsb", rows_of(model, "stsb", rows=12), rows=6)
     changes = [frame.set_index("removed").loc["pattern", "change"] for frame in (sharp, flat)]
     assert changes[0] < -1e-3 and changes[1] == 0
@@ -309,7 +329,6 @@ def test_maps_of_every_task_on_the_same_texts():
     maps = maps_of(model, load_tokenizer("tiny"), rows=2)
     assert list(maps) == [None, "cola", "rte"] and {len(some) for some in maps.values()} == {4}
     assert len({tuple(one.tokens for one in some) for some in maps.values()}) == 1
-    assert sum(isinstance(module, ProjectedAttention) for module in model.modules()) == 4
     assert len(head_table(maps)) == 2 * 2 * 3
 
 

@@ -1,0 +1,105 @@
+"""What the adapters of each layer are worth: the dev score without those of a span of layers. Nothing is trained.
+
+Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it.
+
+`python -m palslib adapters` trains tasks in turn, removes the adapters of every span of layers, and writes the record.
+"""
+
+import itertools
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+
+from palslib.bert.backbones import load_config, load_tokenizer
+from palslib.bert.layer import Places
+from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
+from palslib.methods.table import get_method
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.records import as_lines, environment
+from palslib.training.evaluation import evaluate
+from palslib.training.in_turn import best_weights, train_in_turn
+
+
+class _NormsAlone(Places):
+    """The task's own layer norms, and nothing else of it."""
+
+    def __init__(self, task: Places):
+        self.task = task
+
+    def norms(self, layer):
+        return self.task.norms(layer)
+
+
+def _check_removable(method, num_layers: int) -> None:
+    if not method.adapted_layers(num_layers):
+        raise ValueError(f"method {method.label!r} adds nothing within the layers that could be removed")
+
+
+@contextmanager
+def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
+    """Within the block layers first..last (from 0) are without what the task adds to them, also where it shares its
+    parameters with other layers; its own layer norms stay. Afterwards, after an error too, all is as before.
+
+    Raises ValueError for an unknown task, a span that is not within the layers, and a method that adds nothing there.
+    """
+    count = model.config.num_hidden_layers
+    if not 0 <= first <= last < count:
+        raise ValueError(f"no span of layers {first} to {last}: it takes 0 <= first <= last <= {count - 1}")
+    _check_removable(model.method, count)
+
+    def bare(point, layer, adaptation):
+        return _NormsAlone(adaptation) if first <= layer <= last else adaptation
+
+    with model.watch(bare, "task", task=task):
+        yield
+
+
+def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, **options):
+    """A task's score without the adapters of every span of layers; nothing is trained again.
+
+    Args:
+        data: the task's dev split, of which at most `rows` rows are used, if given.
+        options: of `evaluation.evaluate`, such as `precision`.
+
+    Columns task, metric (the task's first), whole (the score with all adapters, in percent), first, last, score, and
+    change, in percent of the whole; NaN where that is 0.
+    """
+    data = some_rows(data, rows) if rows else data
+    metric, splits = data.task.metrics[0], {task: {"dev": data}}
+    whole, found = evaluate(model, splits, **options)[task][metric], []
+    for first, last in itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2):
+        with without_adapters(model, task, first, last):
+            score = evaluate(model, splits, **options)[task][metric]
+        change = 100 * (score - whole) / abs(whole) if whole else float("nan")
+        found.append((task, metric, whole, first, last, score, change))
+    return pd.DataFrame(found, columns=["task", "metric", "whole", "first", "last", "score", "change"])
+
+
+def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
+    """`train_in_turn`, then `ablation_frame` of each task with all of them trained: the record of both.
+
+    `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
+    ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.
+    """
+    built = get_method(method, **options.get("method_options", {}))
+    _check_removable(built, load_config(options.get("backbone", RunConfig.backbone)).num_hidden_layers)
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
+    runs = train_in_turn(tasks, folder, method, **options)
+    model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / f"{len(tasks)}-{tasks[-1]}"))
+    tokenizer, began, frames = load_tokenizer(model.backbone_name), time.perf_counter(), []
+    for task, run in zip(tasks, runs, strict=True):
+        known, source = model.tasks[task], options.get("data", RunConfig.data)
+        data = tokenise_task(known, tokenizer, source, known.evaluation[0], run["config"]["max_length"])
+        frames.append(ablation_frame(model, task, data, rows, precision=run["precision"]))
+    return {
+        "kind": "ablation",
+        "spans": as_lines(pd.concat(frames)),
+        "rows": rows,
+        "seconds": time.perf_counter() - began,
+        "environment": environment(),
+        "runs": runs,
+    }

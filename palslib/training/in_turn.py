@@ -1,0 +1,79 @@
+"""Tasks that come one after another, each on a backbone that stays as it is.
+
+Houlsby et al. 2019, section 2 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it. Where no task
+trains what another one reads, a further task leaves the outputs of the earlier ones as they were, bit for bit.
+"""
+
+from pathlib import Path
+
+from palslib.data.tasks import get_task, load_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.training.loop import train
+
+REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
+"""The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. `size`: one
+task's share of the paper's budget would make m far larger than 64."""
+ADDITIONAL = {"learning_rate": 1e-4, "epochs": 50}
+"""What differs for the report's further tasks (Crowdflower)."""
+
+
+def train_in_turn(
+    tasks, folder, method="houlsby-64", epochs=10, epoch_steps=None, start=None, on_step=None, **options
+) -> list[dict]:
+    """Trains one task after another, each on a backbone that stays as it is; returns their records.
+
+    Args:
+        tasks: names, in the order of training.
+        folder: each task's run lies in it by itself (`1-cola`, `2-sst2`): the model with all tasks so far at its best
+            epoch (`best`), and `record.json`. Called again, finished tasks are not trained anew, and one that was
+            killed goes on from its last epoch.
+        method: one that trains nothing that tasks share.
+        epochs: of each task, each followed by an evaluation; the best by the dev score is what stays.
+        epoch_steps: at most so many steps make an epoch; by default the task's data once.
+        start: a folder of weights with earlier tasks, to go on from.
+        on_step: as `training.train` takes it; where it stops a run, that is the last one.
+        options: of `RunConfig`, in place of `REPORT`'s.
+
+    Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, for a method
+    under which a new task would change the earlier ones, and for options that follow from the epochs.
+    """
+    if epoch_steps is not None and epoch_steps < 1:
+        raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")
+    if given := [name for name in ("steps", "evaluate_every", "checkpoint_every", "keep") if name in options]:
+        raise ValueError(f"{', '.join(given)}: follows from epochs and epoch_steps here, and the best epoch is kept")
+    known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
+    whole = RunConfig.from_dict({**known, "tasks": tasks})
+    model = _model_before(whole, start)
+    if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
+        raise ValueError(
+            f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
+            "so that a new task would change the earlier ones; take a method with freeze='backbone' or freeze it by "
+            "method_options"
+        )
+    records = []
+    for number, task in enumerate(whole.tasks, 1):
+        place = Path(folder) / f"{number}-{task}"
+        once = -(-len(load_task(task, whole.data, "train")) // whole.batch_size)
+        every = min(once, epoch_steps or once)
+        steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
+        about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
+        records.append(train(RunConfig.from_dict(about), on_step=on_step))
+        if records[-1]["status"] != "finished":
+            break
+        start = best_weights(place)
+    return records
+
+
+def _model_before(config: RunConfig, start) -> MultiTaskModel:
+    """The model as it is before training, with all tasks."""
+    method, tasks = config.resolved_method(), [get_task(task, config.data) for task in config.tasks]
+    if start:
+        return MultiTaskModel.continued(start, method, config.backbone, tasks)
+    return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed)
+
+
+def best_weights(folder: str | Path) -> Path:
+    """The folder of weights that a run kept: the best epoch's; the last one's where no epoch had a score."""
+    best = Path(folder) / "best"
+    return best if best.exists() else best.with_name("last")
