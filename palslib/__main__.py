@@ -104,7 +104,7 @@ def adapters(words: list[str]) -> Callable[[], int]:
         raise BadCall(f"{min(twice)} is a flag of its own, not one of the options")
 
     def run() -> int:
-        from palslib.analysis.adapters import ablate
+        from palslib.analysis.adapter_removal import ablate
         from palslib.records import write_record
 
         write_record(path, ablate(**given, **options))
@@ -163,6 +163,10 @@ class Benchmark:
     """Measures nothing, prints and draws this record."""
     quick: bool = False
     """A tiny model and few rounds: whether it works."""
+    adapters_python: Path | None = None
+    """A Python that has the package `adapters` 1.3, to measure its adapters beside ours; None: they are left out."""
+    against: Path | None = None
+    """A folder with an earlier palslib (`git worktree add FOLDER COMMIT`): its steps are measured beside ours."""
 
 
 def benchmark(words: list[str]) -> Callable[[], int]:

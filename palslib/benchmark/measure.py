@@ -1,31 +1,35 @@
 """`make benchmark`: how fast training and evaluation are, as ratios measured in one run.
 
 What is compared takes turns, step by step on the same batches, so that whatever else the machine does meets all alike;
-given are medians and quartiles. Beside each time stands its floor: the multiplications of `operations.py` (three times
-those of a forward pass for a training step) over the rate of a large matrix product, measured in the same run.
-BERT-base has random weights here, for speed does not depend on them. Batches have the lengths of GLUE's texts, from
-`$PALSLIB_DATA` where it is set, else of the synthetic GLUE's. Where there is a GPU, all of it is timed there, by the
-device's own events; bf16 is measured where the device multiplies it fast.
+given are medians and quartiles. Beside each time stands its floor: the multiplications of `operations.py` for the word
+pieces that are computed, text by text (three times those of a forward pass for a training step), over the rate of a
+large matrix product, measured in the same run. BERT-base has random weights here, for speed does not depend on them.
+Batches have the lengths of GLUE's texts, from `$PALSLIB_DATA` where it is set, else of the synthetic GLUE's. Where
+there is a GPU, all of it is timed there, by the device's own events; bf16 is measured where the device multiplies it
+fast.
 
 `torch.compile` is not used, for it does not pay: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
 widths, took 2.6 times as long in bf16, forward and back, and 40 s to compile.
 """
 
+import itertools
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+from palslib.benchmark.others import Other, count_trained
+from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import STARTS, in_turn, matrix_rate, resident, spread, start_up
-from palslib.bert.backbones import load_config, load_tokenizer
-from palslib.bert.dropout import Dropout
+from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common import data_folder, runs_folder
 from palslib.data.tasks import TASKS, get_task
 from palslib.data.tokens import some_rows
@@ -37,7 +41,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import get_recipe
 from palslib.records import environment, write_record
-from palslib.training.evaluation import EVALUATION_BATCH, autocast, evaluate, precision_of
+from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.loop import Run
 from palslib.training.optimizer import make_optimizer
 
@@ -48,70 +52,116 @@ ROUNDS = {BERT: 6, "minilm": 16, "tiny": 2}
 RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "inactive")
 """What of the released code's recipe takes time; its sampling does not, and would draw other texts."""
 
+PEER_TASK = "qqp"
+"""What is trained beside others: of GLUE's tasks the one whose batches are padded as GLUE's are on the whole (texts of
+31 word pieces, 69 wide)."""
+
 
 class Benchmark:
-    """One run of it. `quick` takes the tiny backbone and few rounds: it shows that all works, and no more."""
+    """One run of it."""
 
-    def __init__(self, quick: bool = False, progress: Callable[[str], None] = lambda line: None):
-        self.quick, self.progress, self.began = quick, progress, time.perf_counter()
+    def __init__(
+        self,
+        folder: Path,
+        quick: bool = False,
+        adapters_python: Path | None = None,
+        against: Path | None = None,
+        progress: Callable[[str], None] = lambda line: None,
+    ):
+        """
+        Args:
+            folder: for weights and batches that are needed meanwhile.
+            quick: takes the tiny backbone and few rounds: it shows that all works, and no more.
+            adapters_python: an interpreter that has the package `adapters`.
+            against: a folder with an earlier palslib.
+        """
+        self.folder, self.quick, self.progress, self.began = folder, quick, progress, time.perf_counter()
+        self.adapters_python, self.against = adapters_python, against
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.precisions = ["float32"] + ["bf16"] * (precision_of(RunConfig()) == "bf16")
         real = not quick and data_folder() is not None and (data_folder() / "glue").is_dir()
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
-        self.backbones = ["tiny"] if quick else [BERT, "minilm"]
+        self.backbones, self.warm = ["tiny"] if quick else [BERT, "minilm"], 1 if quick else 2
         self.rates = {p: matrix_rate(self.device, p, 2 if quick else 30) for p in self.precisions}
 
-    def run(self, backbone: str, method: str, precision: str, released: bool = False) -> Run:
-        """A run of training that is about to begin; `released` as the released code does it: the same texts padded to
-        128, attention in single steps that keep the weights, torch's dropout, each tensor clipped and updated alone."""
-        size = {"size": 12} if self.quick and method != "shared" else {}
-        theirs, rows = get_recipe("released" if released else "paper"), 8 if self.quick else 32
-        about = {"method": method, "tasks": self.tasks, "data": self.data, "precision": precision}
-        about["recipe_options"] = {name: getattr(theirs, name) for name in RELEASED}
-        with tempfile.TemporaryDirectory() as folder:
-            place = self.random_bert(folder) if backbone == BERT else backbone
-            config = RunConfig(backbone=place, steps=10_000, batch_size=rows, progress=False, **about, **size)
-            run = Run(config, Path(folder))
-        if released:
-            run.model.backbone.set_attn_implementation("eager")
-            for part in run.model.modules():
-                if isinstance(part, Dropout):
-                    part.__class__ = nn.Dropout
-        return run
+    def rounds(self, backbone: str, precision: str) -> int:
+        """Steps that count."""
+        return ROUNDS[backbone] * (1 + (precision == "bf16"))
+
+    def config(self, backbone: str, method: str, precision: str, **more) -> dict:
+        """The settings of a run, which an earlier palslib understands too."""
+        size = {"size": 12} if self.quick and method == "pals-204" else {}
+        about = {"method": method, "backbone": self.saved(backbone), "precision": precision, "progress": False} | size
+        about |= {"tasks": self.tasks, "data": self.data, "batch_size": 8 if self.quick else 32, "steps": 10_000}
+        return about | more
+
+    def saved(self, backbone: str) -> str:
+        """The folder of a backbone; of a BERT-base of random weights, with the word pieces that all have."""
+        from transformers import AutoModel, BertConfig
+
+        folder = self.folder / backbone
+        if not folder.exists():
+            encoder = AutoModel.from_config(BertConfig()) if backbone == BERT else load_encoder(backbone)
+            encoder.save_pretrained(folder)
+            load_tokenizer("minilm").save_pretrained(folder)
+        return str(folder)
+
+    def run(self, *what: str, kind: type[Run] = Run, **more) -> Run:
+        """A run of training that is about to begin, see `config`."""
+        return kind(RunConfig(**self.config(*what, **more)), self.folder)
 
     @staticmethod
-    def random_bert(folder: str) -> str:
-        """Puts a BERT-base of random weights into a folder, with BERT's word pieces; returns the folder."""
-        from transformers import AutoModel, BertConfig
-        from transformers.utils import logging
+    def padded_batches(run: Run, steps: int) -> list[dict]:
+        """The batches of a run's first steps, padded to the longest of their rows."""
+        batches = []
+        for step in range(steps):
+            batch = run.train_data[run.plan.tasks[step]].batch(run.plan.examples(step))
+            rows = batch["rows"]
+            of = {"input_ids": rows.input_ids, "token_type_ids": rows.token_type_ids}
+            of["attention_mask"] = torch.ones_like(rows.input_ids)
+            batches.append({name: rows.padded(x) for name, x in of.items()} | {"labels": batch["labels"]})
+        return batches
 
-        logging.disable_progress_bar()
-        AutoModel.from_config(BertConfig()).save_pretrained(folder)
-        load_tokenizer("minilm").save_pretrained(folder)
-        return folder
+    def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
+        """Another way of training on the batches of a run."""
+        path, config = self.folder / "batches.pt", run.config
+        torch.save(self.padded_batches(run, self.warm + rounds), path)
+        given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
+        given |= {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
+        return Other(kind, python, **given)
 
-    def floor(self, backbone: str, method, precision: str, widths, rows, passes: int = 3) -> float:
-        """Seconds of a mean step on batches of these widths and rows, were it matrix products alone; a training step is
-        three forward passes."""
-        shape = load_config(backbone) if backbone == "tiny" else backbone
-        work = [count_operations(method, shape, int(width)).total(1) for width in widths]
-        return float(2 * passes * np.mean(np.multiply(work, rows)) / self.rates[precision]["median"])
+    def floor(self, shape, method, precision: str, batches, passes: int = 3) -> float:
+        """Seconds of a mean step, were it matrix products alone, on batches of rows of these lengths (B,); a training
+        step is three forward passes."""
+        work = {n: count_operations(method, shape, n).total(1) for n in set(np.concatenate(batches).tolist())}
+        total = sum(work[n] for of in batches for n in of.tolist())
+        return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
-    def compare(self, runs: dict[str, Run], backbone: str, rounds: int) -> list[dict]:
-        """Steps of several runs on the same batches, beside those of the first."""
-        warm = 1 if self.quick else 2
-        times = in_turn({name: run.train_step for name, run in runs.items()}, rounds, self.device, warm)
+    def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
+        """Steps of several ways on the same batches, beside those of the first; the last is a run of ours."""
+        ours, steps = list(ways.values())[-1], range(self.warm, self.warm + rounds)
+        texts = [ours.train_data[ours.plan.tasks[step]].lengths[ours.plan.examples(step)] for step in steps]
+        calls = {name: way if isinstance(way, Other) else way.train_step for name, way in ways.items()}
+        times = in_turn(calls, rounds, self.device, self.warm)
+        if len({way.tokens for way in ways.values()}) > 1:
+            raise RuntimeError(f"{', '.join(ways)} have not had the same texts")
         first, rows = next(iter(times.values())), []
-        for name, run in runs.items():
-            size, steps = run.config.batch_size, range(warm, warm + rounds)
-            lengths = [run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)] for step in steps]
-            least = run.config.max_length if run.recipe.padding == "max_length" else 0
-            widths = [max(least, int(of.max())) for of in lengths]
-            row = {"backbone": backbone, "precision": run.precision, "what": name, "size": run.method.size}
-            row |= {"mean length": float(np.mean(lengths)), "mean width": float(np.mean(widths))}
+        for name, way in ways.items():
+            run, computed = (
+                (ours, [np.full_like(of, of.max()) for of in texts]) if isinstance(way, Other) else (way, texts)
+            )
+            if run.recipe.padding == "max_length":
+                computed = [np.full_like(of, run.config.max_length) for of in texts]
+            trained = way.trained if isinstance(way, Other) else count_trained(run.model)
+            size = run.config.batch_size
+            row = {"backbone": backbone, "precision": run.precision, "what": name, "method": run.config.method}
+            row |= {"size": getattr(run.method, "size", None), "trained": trained}
+            row |= {"mean length": float(np.mean(np.stack(computed)))}
             row |= {"seconds": spread(times[name]), "texts a second": size * rounds / sum(times[name])}
-            row |= {"floor": self.floor(backbone, run.method, run.precision, widths, size)}
+            passes = 3 - (run.method.freeze == "backbone")  # a frozen backbone's matrices have no gradients
+            row |= {"floor": self.floor(run.model.config, run.method, run.precision, computed, passes)}
             row |= {"ratio": spread(np.divide(times[name], first)), "speed-up": sum(first) / sum(times[name])}
+            row |= {"versions": way.versions} if isinstance(way, Other) else {}
             rows.append(row | {"ratio floor": row["floor"] / (rows[0] if rows else row)["floor"]})
         return rows
 
@@ -122,17 +172,51 @@ class Benchmark:
             for precision in self.precisions:
                 self.progress(f"training step, {backbone}, {precision}")
                 runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
-                rows += self.compare(runs, backbone, ROUNDS[backbone] * (1 + (precision == "bf16")))
+                rows += self.compare(runs, backbone, self.rounds(backbone, precision))
         return rows
 
     def released(self) -> list[dict]:
-        """(b) Training with PALs as the released code does it, and as it is done here."""
-        rows = []
+        """(b) Training with PALs as the released code does it, the same texts padded to 128, and as it is done here."""
+        theirs, rows = get_recipe("released"), []
+        options = {name: getattr(theirs, name) for name in RELEASED}
         for backbone in self.backbones:
             self.progress(f"the released code's way, {backbone}")
-            runs = {"released": self.run(backbone, "pals-204", "float32", released=True)}
+            runs = {"released": self.run(backbone, "pals-204", "float32", kind=ReleasedRun, recipe_options=options)}
             runs |= {precision: self.run(backbone, "pals-204", precision) for precision in self.precisions}
             rows += self.compare(runs, backbone, max(2, ROUNDS[backbone] // 2))
+        return rows
+
+    def peers(self) -> list[dict]:
+        """(f) One task, all of BERT trained, as a user of Transformers alone does it; adapters at two places of each
+        layer of a frozen BERT, as one of `adapters` does it."""
+        pairs: dict[str, tuple] = {"transformers": ("shared", {}, sys.executable)}
+        if self.adapters_python:
+            pairs["adapters"] = "houlsby-64", {"method_options": {"adapters_per_layer": 2}}, self.adapters_python
+        else:
+            self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
+        task, rows = "rte" if self.quick else PEER_TASK, []
+        for backbone in self.backbones:
+            for precision in self.precisions:
+                for kind, (method, more, python) in pairs.items():
+                    self.progress(f"beside {kind}, {backbone}, {precision}")
+                    ours, rounds = (
+                        self.run(backbone, method, precision, tasks=(task,), **more),
+                        self.rounds(backbone, precision),
+                    )
+                    with self.peer(kind, ours, rounds, python) as other:
+                        rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
+        return rows
+
+    def before(self) -> list[dict]:
+        """(g) A step as it is in an earlier palslib."""
+        rows = []
+        for what in itertools.product(self.backbones, ("shared", "pals-204"), self.precisions):
+            self.progress(f"beside an earlier palslib, {', '.join(what)}")
+            given = {"config": self.config(*what), "folder": str(self.folder)}
+            with Other("before", tree=self.against, **given) as other:
+                rows += self.compare(
+                    {"before": other, "palslib": self.run(*what)}, what[0], self.rounds(what[0], what[2])
+                )
         return rows
 
     def evaluation(self) -> list[dict]:
@@ -145,13 +229,10 @@ class Benchmark:
         ways = {p: lambda p=p: evaluate(run.model, data, None, run.accelerator, p) for p in self.precisions}
         times = in_turn(ways, 2 if self.quick else 3, self.device)
         splits = [split for of in data.values() for split in of.values()]
-        lengths = [np.sort(split.lengths)[::-1] for split in splits]
-        batches = [of[i : i + EVALUATION_BATCH] for of in lengths for i in range(0, len(of), EVALUATION_BATCH)]
-        widths, sizes, texts = [of[0] for of in batches], [len(of) for of in batches], sum(map(len, splits))
-        rows = []
+        lengths, texts, rows = np.concatenate([split.lengths for split in splits]), sum(map(len, splits)), []
         for precision, spent in times.items():
-            floor = len(batches) * self.floor(backbone, run.method, precision, widths, sizes, passes=1)
-            row = {"backbone": backbone, "precision": precision, "texts": texts, "batch": EVALUATION_BATCH}
+            floor = self.floor(run.model.config, run.method, precision, [lengths], passes=1)
+            row = {"backbone": backbone, "precision": precision, "texts": texts}
             row |= {"seconds": spread(spent), "floor": floor, "texts a second": spread(np.divide(texts, spent))}
             rows.append(row)
         return rows
@@ -196,7 +277,7 @@ class Benchmark:
             rows.append(row | {"bytes": sum(t.numel() * t.element_size() for t in tensors)})
         steps = {n: lambda n=n: step(*models[n], f"task{n - 1}") for n in numbers}
         times = in_turn(steps, 2 if self.quick else 10, self.device, warm=2)
-        floor = self.floor(backbone, method, precision, [ids.shape[1]], batch)
+        floor = self.floor(backbone, method, precision, [np.full(*ids.shape)])
         for row in rows:
             spent = times[row["tasks"]]
             row |= {"seconds": spread(spent), "ratio": spread(np.divide(spent, times[1])), "floor": floor}
@@ -209,8 +290,8 @@ class Benchmark:
 
     def record(self) -> dict:
         """All parts, one after the other, with the machine and its rates."""
-        parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up)
-        measured = {part.__name__: part() for part in parts}
+        parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers)
+        measured = {part.__name__: part() for part in (*parts, *([self.before] if self.against else []))}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}
         record |= {"timer": "device events" if gpu else "clock", "threads": torch.get_num_threads()}
@@ -218,12 +299,18 @@ class Benchmark:
         return record | {"seconds": time.perf_counter() - self.began, "environment": environment()}
 
 
-def benchmark(record: Path | None = None, draw: Path | None = None, quick: bool = False) -> None:
-    """Measures, prints and records, and draws the figure `benchmark`; or draws a record that there is."""
+def benchmark(record: Path | None = None, draw: Path | None = None, **options) -> None:
+    """Measures, prints and records, and draws the figure `benchmark`; or draws a record that there is.
+
+    Args:
+        options: `quick`, `adapters_python` and `against` of `Benchmark`.
+    """
     if draw:
         found = json.loads(draw.read_text(encoding="utf-8"))
     else:
-        found = Benchmark(quick, lambda line: print(f"... {line}", file=sys.stderr, flush=True)).record()
+        with tempfile.TemporaryDirectory() as folder:
+            say = partial(print, "...", file=sys.stderr, flush=True)
+            found = Benchmark(Path(folder), progress=say, **options).record()
         write_record(record or runs_folder() / "benchmark" / f"{machine(found)}.json", found)
     print(*lines(found), sep="\n")
     use_style()

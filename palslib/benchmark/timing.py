@@ -1,4 +1,4 @@
-"""What `benchmark.py` measures with: turns, device events, quartiles, the rate of matrix products, memory."""
+"""What `measure.py` measures with: turns, device events, quartiles, the rate of matrix products, memory."""
 
 import gc
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from palslib.benchmark.others import Other
 from palslib.training.accelerator import give_back_freed_memory
 
 STARTS = {
@@ -44,11 +45,14 @@ def seconds(function: Callable, device: torch.device) -> float:
 
 
 def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device, warm: int = 1) -> dict[str, list]:
-    """The seconds of so many calls of each function, one of each a round; `warm` rounds before do not count."""
+    """The seconds of so many calls of each function, one of each a round; `warm` rounds before do not count.
+
+    An `Other` knows by itself how long it took.
+    """
     times = {name: [] for name in functions}
     for i in range(warm + rounds):
         for name, function in functions.items():
-            spent = seconds(function, device)
+            spent = function() if isinstance(function, Other) else seconds(function, device)
             if i >= warm:
                 times[name].append(spent)
     return times

@@ -47,6 +47,11 @@ def lines(record: dict) -> list[str]:
         add("d", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
     for row in parts["start_up"]:
         add("e", row["what"], row)
+    for letter, part in (("f", "peers"), ("g", "before")):
+        rows = parts.get(part, [])  # in pairs: another, and palslib beside it
+        for row, other in zip(rows, (other for other in rows[::2] for _ in range(2)), strict=True):
+            more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
+            add(letter, f"{row['what']} {row['method']}", row, more)
     return text
 
 

@@ -3,16 +3,24 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from palslib.__main__ import main
-from palslib.benchmark.measure import Benchmark
+from palslib.benchmark.measure import RELEASED, Benchmark
+from palslib.benchmark.others import Other, classifier, count_trained
+from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import in_turn, spread
+from palslib.bert import attention, dropout, layer
+from palslib.common import PROJECT
 from palslib.figures.benchmark import lines, machine
-from palslib.methods.counting import BACKBONES
+from palslib.methods.counting import BACKBONES, count_parameters
 from palslib.methods.operations import count_operations
+from palslib.methods.table import get_method
+from palslib.plan.recipes import get_recipe
 from palslib.records import load_records
+from palslib.training.loop import Run
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +61,14 @@ def test_parts(done):
         (method, precision) for precision in precisions for method in ("shared", "pals-204")
     ]
     assert [r["what"] for r in parts["released"]] == ["released", *precisions]
-    assert {r["mean width"] for r in parts["released"] if r["what"] == "released"} == {128.0}
-    assert len({r["mean length"] for r in parts["released"]}) == 1  # the same texts
-    assert all(r["mean width"] < 128 for r in parts["released"] if r["what"] != "released")
-    for row in (parts["step"][0], parts["released"][0]):
+    assert [r["mean length"] == 128 for r in parts["released"]] == [True, *(False for _ in precisions)]
+    peers = parts["peers"]
+    assert [(r["what"], r["precision"]) for r in peers] == [
+        (what, precision) for precision in precisions for what in ("transformers", "palslib")
+    ]
+    assert len({r["trained"] for r in peers}) == 1 and peers[0]["versions"]["transformers"]
+    assert peers[0]["mean length"] > peers[1]["mean length"]  # the same texts, padded to the longest and not
+    for row in (parts["step"][0], parts["released"][0], peers[0]):
         assert row["ratio"]["median"] == row["speed-up"] == row["ratio floor"] == 1
     assert all(row["ratio floor"] > 1 for row in parts["step"] if row["what"] == "pals-204")
     assert [r["precision"] for r in parts["evaluation"]] == precisions
@@ -119,10 +131,75 @@ def test_machine(device, threads, name):
     assert machine({"device": device, "threads": threads}) == name
 
 
-def test_floor():
-    """Three forward passes of 32 texts of 40 tokens at 2 · 10^9 operations a second, two for each multiply-add."""
-    benchmark = Benchmark(quick=True)
+def test_floor(tmp_path):
+    """Three forward passes of 20 texts of 40 tokens and 12 of 10, at 2 · 10^9 operations a second, two for each
+    multiply-add."""
+    benchmark, shape = Benchmark(tmp_path, quick=True), next(iter(BACKBONES))
     benchmark.rates["float32"]["median"] = 2e9
-    shape = next(iter(BACKBONES))
-    expected = 3 * 32 * count_operations("shared", shape, 40).total(1) / 1e9
-    assert benchmark.floor(shape, "shared", "float32", [40, 40], 32) == pytest.approx(expected)
+    long, short = (count_operations("shared", shape, tokens).total(1) for tokens in (40, 10))
+    batch = np.array([40] * 20 + [10] * 12)
+    assert benchmark.floor(shape, "shared", "float32", [batch, batch]) == pytest.approx(
+        3 * (20 * long + 12 * short) / 1e9
+    )
+
+
+def test_the_released_way_computes_the_same(tmp_path):
+    """Without dropout, and with one optimiser, three steps of it have the losses of ours."""
+    benchmark, losses = Benchmark(tmp_path, quick=True), []
+    for kind, padding in ((ReleasedRun, "max_length"), (Run, "longest")):
+        run = benchmark.run("tiny", "pals-204", "float32", kind=kind, recipe_options={"padding": padding}, warmup=0.0)
+        run.model.eval()
+        for _ in range(3):
+            run.train_step()
+        run.read_losses()
+        losses.append(run.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_released_way_is_not_ours(tmp_path, monkeypatch):
+    """No attention and no dropout of ours is in its steps, and after them all is as it was."""
+    theirs = get_recipe("released")
+    options = {name: getattr(theirs, name) for name in RELEASED}
+    run = Benchmark(tmp_path, quick=True).run("tiny", "pals-204", "float32", kind=ReleasedRun, recipe_options=options)
+    with monkeypatch.context() as patch:
+        for module in (attention, dropout):
+            patch.setattr(module, "kept", lambda *given: pytest.fail("dropout of ours"))
+        patch.setattr(attention, "_spread", lambda *given: pytest.fail("attention of ours"))
+        run.train_step()
+    assert layer.attend is attention.attend and layer.drop is dropout.drop
+
+
+def test_transformers_compute_the_same(tmp_path):
+    """On a batch that the peer gets, with our head, its classifier has our loss; and as many parameters are trained."""
+    benchmark = Benchmark(tmp_path, quick=True)
+    run = benchmark.run("tiny", "shared", "float32", tasks=("rte",))
+    batch = benchmark.padded_batches(run, 1)[0]
+    theirs = classifier(run.config.backbone).eval()
+    theirs.classifier.load_state_dict(run.model.heads["rte"].state_dict())
+    run.model.eval()
+    assert theirs(**batch).loss.item() == pytest.approx(run.model("rte", **batch).loss.item(), rel=1e-5)
+    assert count_trained(theirs) == count_trained(run.model)
+
+
+def test_adapters_are_as_many():
+    """What is trained beside the package `adapters`: 2 · 6 · (2 · 64 · 384 + 384 + 64) in MiniLM, and 2 · 385."""
+    method = get_method("houlsby-64", adapters_per_layer=2)
+    added = count_parameters(method, "minilm", num_tasks=1, exact=True).added
+    assert added + 2 * 385 == 595_970
+
+
+def test_before(tmp_path):
+    """An earlier palslib, here this one, has the same texts; what is no palslib says so."""
+    benchmark = Benchmark(tmp_path, quick=True, against=PROJECT)
+    benchmark.precisions = ["float32"]
+    rows = benchmark.before()
+    assert [(r["what"], r["method"]) for r in rows] == [
+        (what, method) for method in ("shared", "pals-204") for what in ("before", "palslib")
+    ]
+    assert [r["versions"].keys() for r in rows if r["what"] == "before"] == [{"palslib"}] * 2
+    assert all(r["trained"] == s["trained"] for r, s in zip(rows[::2], rows[1::2], strict=True))
+
+
+def test_another_that_fails():
+    with pytest.raises(ChildProcessError, match="adapters, has failed"):
+        Other("adapters", "/bin/false")

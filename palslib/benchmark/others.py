@@ -1,0 +1,147 @@
+"""What palslib is measured beside: training steps in processes of their own, which take turns with ours.
+
+    transformers   AutoModelForSequenceClassification as its users train it: all of it, on batches padded to the longest
+    adapters       the same with the package `adapters`: Houlsby adapters on a frozen BERT
+    before         the palslib in another folder, an earlier version of it
+
+This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports nothing of palslib:
+it gets its settings as one JSON object and says what it is, and then answers each line with one more step's seconds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+
+class Other:
+    """Another way of training in a process of its own; called, it takes one step and returns its seconds."""
+
+    def __init__(self, kind: str, python: str | Path = sys.executable, tree: Path | None = None, **given):
+        """
+        Args:
+            kind: `transformers`, `adapters` or `before`.
+            python: the interpreter that has its packages.
+            tree: where its palslib lies (`before`).
+            given: its settings, see `padded` and `before`.
+        """
+        threads = str(torch.get_num_threads())
+        more = {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+        around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+        around |= {"PYTHONPATH": os.path.abspath(tree)} if tree else {}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.kind = kind
+        self.process = subprocess.Popen([python, __file__, kind, json.dumps(given)], env=around, **pipes)
+        self.tokens, about = 0, self._answer()
+        self.trained: int = about["trained"]
+        self.versions: dict[str, str] = about["versions"]
+
+    def _answer(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            self.__exit__()
+            raise ChildProcessError(f"what was to be measured beside, {self.kind}, has failed: see above")
+        return json.loads(line)
+
+    def __call__(self) -> float:
+        print(file=self.process.stdin, flush=True)
+        answer = self._answer()
+        self.tokens += answer["tokens"]
+        return answer["seconds"]
+
+    def __enter__(self) -> "Other":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.process.stdin.close()  # ends it
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def count_trained(model) -> int:
+    """Parameters that training changes."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def classifier(backbone: str, kind: str = "transformers", bottleneck: int = 64):
+    """A classifier of two classes on the BERT in a folder, with Houlsby adapters if the kind is `adapters`."""
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = AutoModelForSequenceClassification.from_pretrained(backbone, num_labels=2)
+    if kind == "adapters":
+        import adapters
+
+        adapters.init(model)
+        factor = model.config.hidden_size / bottleneck
+        model.add_adapter("task", adapters.DoubleSeqBnConfig(reduction_factor=factor, non_linearity="gelu"))
+        model.train_adapter("task")
+    return model.train()
+
+
+def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, decay: float, clip: float) -> tuple:
+    """What takes the next step on a file of padded batches and returns its word pieces, and how much it trains."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, data = classifier(backbone, kind).to(device), iter(torch.load(batches))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
+
+    def step() -> int:
+        batch = {name: tensor.to(device) for name, tensor in next(data).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        return int(batch["attention_mask"].sum())
+
+    packages = ["torch", "transformers"] + ["adapters"] * (kind == "adapters")
+    return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
+
+
+def before(config: dict, folder: str) -> tuple:
+    """The same of a run of an earlier palslib with this config."""
+    import palslib
+    from palslib import RunConfig
+
+    try:
+        from palslib.training.loop import Run
+    except ModuleNotFoundError:  # the first version was one file for each of today's rooms
+        from palslib.training import Run
+
+    run = Run(RunConfig(**config), Path(folder))
+
+    def step() -> int:
+        tokens = run.tokens
+        run.train_step()
+        return run.tokens - tokens
+
+    place = Path(palslib.__file__).parent
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=place, capture_output=True, text=True).stdout.strip()
+    return step, {"trained": count_trained(run.model), "versions": {"palslib": commit or "no commit"}}
+
+
+def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.stdout) -> None:
+    """Says what it is, and then for each line the seconds and word pieces of one more step."""
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    print(json.dumps(about), file=answers, flush=True)
+    for _ in lines:
+        synchronize()
+        began = time.perf_counter()
+        tokens = step()
+        synchronize()
+        print(json.dumps({"seconds": time.perf_counter() - began, "tokens": tokens}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    kind, given = sys.argv[1], json.loads(sys.argv[2])
+    answer(*(before(**given) if kind == "before" else padded(kind, **given)), answers=answers)

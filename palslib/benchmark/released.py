@@ -1,0 +1,46 @@
+"""A training step's forward pass as the released code has it (AsaCooperStickland/Bert-n-Pals).
+
+Attention in single steps of autograd, which keep their scores and weights, and torch's own dropout. It pads to 128 and
+clips and updates each tensor alone, too; for that there are recipes (`plan/recipes.py`, ledger D10, D14).
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from torch.nn import functional
+
+from palslib.bert import encoders, layer
+from palslib.bert.rows import Rows
+from palslib.methods import functions
+from palslib.model import multi_task
+from palslib.training.loop import Run
+
+
+def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, implementation=None, look=None):
+    """`bert.attention.attend` over rows that are all padded to one width: (B·S, H·w) to (B·S, H·w)."""
+    (group,) = rows.groups
+    q, k, v = (x.view(group.size, group.width, heads, -1).transpose(1, 2) for x in (q, k, v))  # (B, H, S, w)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (B, H, S, S)
+    weights = functional.dropout((scores + group.mask[:, :, :1]).softmax(-1), dropout)
+    return (weights @ v).transpose(1, 2).reshape(group.size * group.width, -1)
+
+
+@contextmanager
+def as_released() -> Iterator[None]:
+    """Within the block models attend and drop as the released code does; their rows have to be padded."""
+    with ExitStack() as stack:
+        for module in (layer, functions):
+            stack.enter_context(patch.object(module, "attend", attend))
+        for module in (layer, encoders, multi_task):
+            stack.enter_context(patch.object(module, "drop", functional.dropout))
+        yield
+
+
+class ReleasedRun(Run):
+    """A run of training whose steps are so."""
+
+    def train_step(self) -> None:
+        with as_released():
+            super().train_step()
