@@ -1,0 +1,284 @@
+"""Which encoders are supported: equal to their own forward over padded batches; all others are refused by name."""
+
+import copy
+
+import pytest
+import torch
+from shapes import HEADS, INNER, LAYERS, VOCABULARY, D, batch, equal_states, randomise, tiny_encoder, tiny_method
+from torch import nn
+from transformers import AutoConfig, AutoModel, BertConfig, BertForSequenceClassification, BertModel, ClapTextModel
+from transformers.models.bert.modeling_bert import BertIntermediate
+
+from palslib.bert.encoders import SUPPORTED, check_encoder, hidden_states, max_positions
+from palslib.bert.minbert import MinBert
+from palslib.bert.rows import Rows
+from palslib.model.multi_task import MultiTaskModel
+
+SMALL = {
+    "hidden_size": D,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": INNER,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.2,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "bos_token_id": 0,
+}
+
+
+def encoder_of(kind: str, **options):
+    """An encoder of a model type, biases and norms away from their start."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL | options)).eval()
+    randomise(encoder, std=0.1)
+    return encoder
+
+
+def padded(kind: str, side: str) -> dict[str, torch.Tensor]:
+    """Nine rows of 1 to 9 word pieces and one more column; or three of 7. In a text there is a padding piece."""
+    inputs = batch("roberta", rows=9, width=9, pad=1)
+    if side == "left":
+        inputs = {name: value.flip(1) for name, value in inputs.items()}
+    if side == "none":
+        inputs = {name: value[:3, :7] for name, value in inputs.items()}
+    assert inputs["attention_mask"].all() == (side == "none")
+    inputs["input_ids"][0, 4] = 1  # which counts for no position in RoBERTa
+    return inputs
+
+
+@pytest.mark.parametrize("side", ["right", "left", "none"])
+@pytest.mark.parametrize("types", [1, 2])
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_equals_its_own_forward(kind, types, side):
+    """All of the last hidden states, to 1e-5 in float32: BERT's positions are columns, RoBERTa's count word pieces."""
+    encoder, inputs = encoder_of(kind, type_vocab_size=types), padded(kind, side)
+    if types == 1:
+        del inputs["token_type_ids"]
+    check_encoder(encoder)
+    rows, there = Rows.from_padded(**inputs), inputs["attention_mask"].bool()
+    with torch.no_grad():
+        theirs = encoder(**inputs).last_hidden_state
+        ours = rows.padded(hidden_states(encoder, rows))
+    for own, row, real in zip(ours, theirs, there, strict=True):
+        torch.testing.assert_close(own[: real.sum()], row[real], atol=1e-5, rtol=1e-5)
+
+
+def test_ernie_with_task_types():
+    """Where no task is told it is the first, as in its own forward."""
+    encoder = encoder_of("ernie", use_task_id=True, task_type_vocab_size=3)
+    check_encoder(encoder)
+    assert encoder.embeddings.task_type_embeddings.weight.std() > 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_any_precision(dtype, attention):
+    check_encoder(tiny_encoder(attention=attention).to(dtype))
+
+
+@pytest.mark.parametrize("make", [lambda: tiny_encoder(), lambda: MinBert.of(tiny_encoder())])
+def test_two_positions(make):
+    """Fewer than the check's own rows are long."""
+    encoder = make()
+    encoder.config.max_position_embeddings = 2
+    weight = encoder.embeddings.position_embeddings.weight[:2].detach()
+    encoder.embeddings.position_embeddings = nn.Embedding.from_pretrained(weight)
+    check_encoder(encoder)
+
+
+# --- refused by name
+
+OTHERS = {
+    "roformer": {"embedding_size": D},
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "layoutlm": {},
+    "bert-generation": {},
+    "big_bird": {"attention_type": "original_full"},
+    "clap_text_model": {},
+    "distilbert": {"dim": D, "n_layers": 2, "n_heads": 4, "hidden_dim": INNER},
+    "gpt2": {"n_embd": D, "n_layer": 2, "n_head": 4},
+    "vit": {"image_size": 32},
+    "megatron-bert": {},
+    "roberta-prelayernorm": {},
+    "mpnet": {},
+    "deberta": {},
+    "rembert": {},
+    "luke": {"entity_vocab_size": 10},
+    "convbert": {},
+    "albert": {"embedding_size": D},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_types(kind):
+    """The type and the supported ones are told, and the encoder is as it was."""
+    sizes = {} if kind in ("distilbert", "gpt2") else SMALL
+    options = {"vocab_size": VOCABULARY, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    make = ClapTextModel if kind == "clap_text_model" else AutoModel.from_config
+    encoder = make(AutoConfig.for_model(kind, **options | sizes | OTHERS[kind]))
+    name = type(encoder).__name__
+    with pytest.raises(ValueError, match=rf"^{name} \(model type '{kind}'\) is not supported; .* bert, ernie, electra"):
+        MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
+
+
+def test_no_encoder_at_all():
+    with pytest.raises(ValueError, match=r"^Linear \(model type None\) is not supported"):
+        MultiTaskModel.from_backbone(nn.Linear(2, 2), tiny_method("pals-204"), ["rte"])
+
+
+def test_decoder():
+    """A BERT that reads from left to right is not the paper's."""
+    with pytest.raises(ValueError, match="BertModel is a decoder"):
+        check_encoder(encoder_of("bert", is_decoder=True))
+
+
+def test_a_head_around_it():
+    model = BertForSequenceClassification(tiny_encoder().config)
+    with pytest.raises(ValueError, match=r"^BertForSequenceClassification has a head around its encoder; .*model.bert"):
+        check_encoder(model)
+    check_encoder(model.bert)
+
+
+class Scaled(BertIntermediate):
+    """An impostor's part: ten times what it should be."""
+
+    def forward(self, a):
+        return 10 * super().forward(a)
+
+
+class Reversed(BertModel):
+    """Computes something else around the layers, which no part of them tells."""
+
+    def forward(self, input_ids, **others):
+        return super().forward(input_ids.flip(1), **others)
+
+
+class Plain(nn.Module):
+    """Has the children's names, and none of theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.config, self.embeddings, self.encoder = BertConfig(**SMALL), nn.Module(), nn.Module()
+        self.embeddings.word_embeddings, self.encoder.layer = nn.Embedding(VOCABULARY, D), nn.ModuleList([nn.Module()])
+
+
+def with_another_layer(change):
+    encoder = tiny_encoder()
+    change(encoder.encoder.layer[1])
+    return encoder
+
+
+def not_a_number():
+    encoder = tiny_encoder()
+    encoder.encoder.layer[2].output.dense.weight.data[0, 0] = torch.nan
+    return encoder
+
+
+IMPOSTORS = {
+    "embeddings": lambda: Reversed(tiny_encoder().config).eval(),
+    "a layer's forward": lambda: with_another_layer(lambda layer: setattr(layer, "forward", lambda h, *_, **__: h + 1)),
+    "no number": not_a_number,
+}
+"""What our own path computes is not what they do."""
+
+
+@pytest.mark.parametrize("name", IMPOSTORS)
+def test_an_impostor(name):
+    """It calls itself a BERT, has its parts, and computes something else."""
+    encoder = IMPOSTORS[name]()
+    with pytest.raises(ValueError, match=r"^\w+ calls itself 'bert' but computes something else: .* by up to"):
+        check_encoder(encoder)
+
+
+@pytest.mark.parametrize(
+    "make", [Plain, lambda: with_another_layer(lambda layer: delattr(layer.attention.output, "dense"))]
+)
+def test_built_otherwise(make):
+    """A part that is not there, a call that is not known: no Python error of ours."""
+    with pytest.raises(ValueError, match=r"calls itself 'bert' but is not built like one: "):
+        check_encoder(make())
+
+
+def test_own_parts_that_are_called():
+    """A part that is another class is no impostor as long as our path calls it as theirs does."""
+    encoder = with_another_layer(lambda layer: setattr(layer.intermediate, "__class__", Scaled))
+    check_encoder(encoder)
+    assert not torch.equal(encoder(**batch())[0], tiny_encoder()(**batch())[0])
+
+
+# --- lengths
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 40), ("electra", 40), ("roberta", 38), ("camembert", 38)])
+def test_positions(kind, most):
+    """RoBERTa's table of 40 begins after its padding piece's number, 1: positions 2 to 39. 512 of 514, as released."""
+    encoder = encoder_of(kind)
+    assert max_positions(encoder.config) == most
+    ids = torch.full((1, most), 7)
+    with torch.no_grad():
+        ours, theirs = hidden_states(encoder, Rows.from_padded(ids)), encoder(input_ids=ids)[0][0]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match=rf"a row has {most + 1} word pieces, but .* has positions for {most}"):
+        hidden_states(encoder, Rows.from_padded(torch.full((2, most + 1), 7)))
+
+
+def test_padding_that_leaves_no_position():
+    """A row of 3 after 38 columns of padding stands at BERT's 38 to 40, of which it has 39; RoBERTa counts three."""
+    inputs = {name: torch.zeros(2, 41, dtype=torch.long) for name in ("input_ids", "attention_mask")}
+    inputs["input_ids"][:, -3:], inputs["attention_mask"][:, -3:] = 7, 1
+    with pytest.raises(ValueError, match=r"a row has 41 word pieces and padding before them, but .* positions for 40"):
+        hidden_states(encoder_of("bert"), Rows.from_padded(**inputs))
+    assert hidden_states(encoder_of("roberta"), Rows.from_padded(**inputs)).shape == (6, D)
+
+
+# --- the encoder is the caller's
+
+
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_untouched(kind):
+    """Its state, its parts' classes and modes, gradients, and what it computes, in train mode too; nothing is drawn."""
+    encoder = encoder_of(kind, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5).train()
+    encoder.encoder.layer[0].eval()
+    before, inputs = copy.deepcopy(encoder), padded(kind, "right")
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
+    assert torch.equal(torch.get_rng_state(), state) and model.backbone is encoder
+    assert equal_states(encoder, before) and encoder.config.to_dict() == before.config.to_dict()
+    for part, was in zip(encoder.modules(), before.modules(), strict=True):
+        assert type(part) is type(was) and part.training == was.training
+        assert part.__dict__.keys() == was.__dict__.keys() and not part._forward_pre_hooks and not part._forward_hooks
+    assert all(p.grad is None and p.requires_grad for p in encoder.parameters())
+    model("rte", **inputs)
+    outputs = []
+    for one in (encoder, before):
+        torch.manual_seed(2)
+        outputs.append(one(**inputs).last_hidden_state)
+    assert torch.equal(*outputs)
+
+
+def test_two_models_on_one_encoder():
+    """Each adapts it for itself."""
+    encoder = tiny_encoder()
+    one, two = (MultiTaskModel.from_backbone(encoder, tiny_method(name), ["rte"]) for name in ("pals-204", "lhuc"))
+    with torch.no_grad():
+        before = one("rte", **batch()).logits
+        randomise(two.adaptations)
+        assert torch.equal(one("rte", **batch()).logits, before)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_logits_do_not_depend_on_company_or_order(kind):
+    """Nine rows at once, backwards, by twos and one by one."""
+    model = MultiTaskModel.from_backbone(encoder_of(kind), tiny_method("pals-204"), ["rte"])
+    randomise(model.adaptations)
+    inputs = padded(kind, "right")
+    with torch.no_grad():
+        whole = model("rte", **inputs).logits
+        for parts in (torch.arange(8, -1, -1)[None], torch.tensor([[3, 8], [0, 5]]), torch.arange(9)[:, None]):
+            for part in parts:
+                some = model("rte", **{name: value[part] for name, value in inputs.items()}).logits
+                torch.testing.assert_close(some, whole[part], atol=1e-6, rtol=1e-6)
