@@ -1,7 +1,7 @@
 """Explorers for JupyterLab: what a method adds, what it costs, and what a schedule draws, live.
 
 Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
-What trains a model or looks into a trained one is in `explore_training.py` and `explore_attention.py`.
+What trains a model or looks into a trained one is in `training.py` and `attention.py` beside it.
 """
 
 import re
@@ -16,8 +16,10 @@ from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer
 from palslib.figures.style import TASK_LABELS, budget_bar, plan_panels
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
-from palslib.methods.counting import BACKBONES, PAPER_BUDGET, ParameterCount, count_parameters, fit_budget
-from palslib.methods.table import METHODS, Method, get_method
+from palslib.methods.backbone import BACKBONES
+from palslib.methods.counting import PAPER_BUDGET, ParameterCount, count_parameters, fit_budget
+from palslib.methods.method import Method
+from palslib.methods.table import METHODS, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 
 STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
@@ -30,14 +32,20 @@ _SHARING = {
 }
 
 
-def explore_architecture(method: str = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
-    """Choose a method: the layer with what it adds, where, and with which sizes (`drawing.draw_layer`)."""
-    controls = {"method": dropdown("method", list(METHODS), method)}
+def _methods(method: str | Method) -> tuple[dict[str, Method], str]:
+    """Those that can be chosen by name, one of the reader's own among them, and the name of the first."""
+    return METHODS | ({} if isinstance(method, str) else {method.name: method}), get_method(method).name
+
+
+def explore_architecture(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+    """Choose a method: the layer with what it adds, where, and with which sizes (`draw_layer`)."""
+    methods, first = _methods(method)
+    controls = {"method": dropdown("method", list(methods), first)}
     controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
     image, text = Picture(5.4, 3.3), widgets.HTML()
 
     def update():
-        count = count_parameters(controls["method"].value, controls["backbone"].value)
+        count = count_parameters(methods[controls["method"].value], controls["backbone"].value)
         rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
         each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
         image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
@@ -84,14 +92,16 @@ def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
         largest = fit_budget(method, backbone, tasks)
     except ValueError:
         return budget, " (no s fits it)"
-    heads = f" with {largest.heads} heads" if largest.heads != method.heads else ""
+    own = getattr(largest, "heads", None)
+    heads = f" with {own} heads" if own != getattr(method, "heads", None) else ""
     return budget, f" (largest s: <b>{largest.size}</b>{heads})"
 
 
-def explore_parameters(method: str = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
     """Sliders for s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
+    methods, first = _methods(method)
     c = {
-        "method": dropdown("method", list(METHODS), method),
+        "method": dropdown("method", list(methods), first),
         "backbone": dropdown("backbone", list(BACKBONES), backbone),
         "size": slider("s", 204, 1, LARGEST_SIZE),
         "tasks": slider("tasks", 8, 1, 32),
@@ -104,16 +114,15 @@ def explore_parameters(method: str = "pals-204", backbone: str = "bert-base-unca
 
     def reset(change=None):
         """The method's own options, with those that it does not take greyed out; s goes in steps of the heads."""
-        m = get_method(c["method"].value)
-        step = m.heads or 1
+        m = methods[c["method"].value]
+        step = getattr(m, "heads", 1)
         with explorer.held():
             c["size"].min, c["size"].step, c["size"].max = step, step, LARGEST_SIZE // step * step
-            c["size"].value, c["layers"].value, c["sharing"].value = m.size or step, m.layers, m.sharing
-        for name in ("size", "layers", "sharing"):
-            c[name].disabled = not m.takes(name)
+            for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
+                c[name].value, c[name].disabled = getattr(m, name, usual), not m.takes(name)
 
     def update():
-        m = get_method(c["method"].value)
+        m = methods[c["method"].value]
         m = m.with_options(**{n: c[n].value for n in ("size", "layers", "sharing") if m.takes(n)})
         count = count_parameters(m, c["backbone"].value, c["tasks"].value)
         budget, allows = _budget(m, c["backbone"].value, c["tasks"].value)

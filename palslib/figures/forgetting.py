@@ -4,15 +4,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-import torch
 from matplotlib.axes import Axes
 
 from palslib.figures.style import TASK_LABELS
-from palslib.training.episodic_memory import project
 
 
 def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
-    """R (`transfer.accuracy_matrix`) tidy: columns `after`, `task` and `score`."""
+    """R (`analysis.forgetting.accuracy_matrix`) tidy: columns `after`, `task` and `score`."""
     return R.rename_axis(columns="task").stack().rename("score").reset_index()
 
 
@@ -36,30 +34,30 @@ def accuracy_heatmap(frame: pd.DataFrame, ax: Axes | None = None, low: float = 0
     return ax
 
 
-def projection_picture(g, G, margin: float = 0.0, ax: Axes | None = None) -> Axes:
+def projection_picture(g, G, projected, ax: Axes | None = None) -> Axes:
     """A gradient, memories' gradients, and the projection, all in the plane.
 
     Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
 
     Args:
-        g: (2,). G: (t, 2). margin: as `gem.project` takes it.
+        g: (2,). G: (t, 2). projected: (2,), as `training.episodic_memory.project(g, G, margin)` gives it.
     """
     ax = ax or plt.gca()
-    g, G = torch.as_tensor(g, dtype=torch.float64), torch.as_tensor(G, dtype=torch.float64)
-    projected = project(g, G, margin)
-    reach = 1.25 * float(torch.cat([g[None], G, projected[None]]).abs().max())
+    g, G, projected = (np.asarray(x, dtype=np.float64) for x in (g, G, projected))
+    reach = 1.25 * np.abs(np.stack([g, *G, projected])).max()
     for m in G:
-        along = torch.stack([-m[1], m[0]]) / m.norm() * 3 * reach  # the border, at right angles to m
-        corners = torch.stack([along, -along, -along - 6 * reach * m / m.norm(), along - 6 * reach * m / m.norm()])
-        ax.fill(*corners.T.numpy(), color="0.5", alpha=0.18, linewidth=0)
-        ax.plot(*torch.stack([along, -along]).T.numpy(), color="0.5", linewidth=0.8)
+        unit = m / np.linalg.norm(m)
+        along = 3 * reach * np.array([-unit[1], unit[0]])  # the border, at right angles to m
+        corners = np.stack([along, -along, -along - 6 * reach * unit, along - 6 * reach * unit])
+        ax.fill(*corners.T, color="0.5", alpha=0.18, linewidth=0)
+        ax.plot(*np.stack([along, -along]).T, color="0.5", linewidth=0.8)
     vectors = [(m, "0.35", f"memory {j + 1}") for j, m in enumerate(G)]
     colours = sns.color_palette("colorblind")
     for vector, colour, name in [*vectors, (g, colours[3], "g"), (projected, colours[0], "g̃")]:
-        ax.annotate("", vector.numpy(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
-        tip = vector + 0.12 * reach * vector / vector.norm().clamp(min=1e-9)
-        ax.annotate(name, tip.numpy(), color=colour, ha="center", va="center")
-    ax.plot(*torch.stack([g, projected]).T.numpy(), ":", color="0.3", linewidth=1.2)
+        ax.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
+        tip = vector + 0.12 * reach * vector / max(np.linalg.norm(vector), 1e-9)
+        ax.annotate(name, tip, color=colour, ha="center", va="center")
+    ax.plot(*np.stack([g, projected]).T, ":", color="0.3", linewidth=1.2)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.grid(visible=False)
     return ax

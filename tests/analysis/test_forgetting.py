@@ -1,4 +1,4 @@
-"""The matrix R and its three numbers by hand, from made-up records; their heat map, and the projection's picture."""
+"""The matrix R and its three numbers by hand, from made-up records, and their heat map."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 
 from palslib.analysis.forgetting import accuracy_matrix, average_accuracy, backward_transfer, baseline, forward_transfer
 from palslib.analysis.forgetting import transfer_measures as measures
-from palslib.figures.forgetting import accuracy_frame, accuracy_heatmap, projection_picture
+from palslib.figures.forgetting import accuracy_frame, accuracy_heatmap
 
 TASKS = ["rte", "stsb", "mrpc"]
 SCORES = {0: [50, -10, 40], 4: [80, 0, 45], 7: [70, 60, 55], 10: [65, 50, 75]}  # of ten steps: 4, 3 and 3 a task
@@ -89,20 +89,4 @@ def test_heat_map():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert ax.collections[0].get_clim() == (-10, 100)
-    plt.close(ax.figure)
-
-
-@pytest.mark.parametrize("margin", [0.0, 0.5])
-def test_projection_picture(margin):
-    """g = (1, -2) and memory (0, 1): g̃ = (1, 0); with margin 1/2 the same, since v = 2 is above it."""
-    ax = projection_picture([1, -2], [[0, 1]], margin, plt.figure().add_subplot())
-    tips = {text.get_text(): text.xy for text in ax.texts if text.get_text()}
-    assert list(tips) == ["memory 1", "g", "g̃"]
-    beyond = 0.12 * 2.5  # the names, in the direction of the arrows
-    expected = [[0, 1 + beyond], [1 + beyond / 5**0.5, -2 - 2 * beyond / 5**0.5], [1 + beyond, 0]]
-    np.testing.assert_allclose([tips["memory 1"], tips["g"], tips["g̃"]], expected, atol=1e-8)
-    ((low, high), (bottom, top)) = ax.get_xlim(), ax.get_ylim()
-    assert low == bottom == -2.5 and high == top == 2.5
-    shaded = ax.patches[0].get_path()
-    assert shaded.contains_point((0.3, -0.5)) and not shaded.contains_point((0.3, 0.5))  # what the memory forbids
     plt.close(ax.figure)

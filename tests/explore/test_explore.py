@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from dataclasses import dataclass
 from html import unescape
 
 import pytest
@@ -25,7 +26,21 @@ from palslib.explore.methods import (
 from palslib.explore.training import explore_training, main_scores
 from palslib.figures.heads import head_grid, printable
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
-from palslib.methods.counting import BACKBONES
+from palslib.methods.backbone import BACKBONES
+from palslib.methods.method import Box, Method, Part, Term
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifts(Method):
+    """s numbers a unit, in the last layer."""
+
+    size: int = 1
+
+    def terms(self, backbone):
+        yield Term("shifts", "sd", self.size * backbone.hidden_size)
+
+    def parts(self, backbone):
+        yield Part("inner", (Box("shift"),))
 
 
 def widgets_in(box) -> list:
@@ -120,6 +135,15 @@ def test_every_method_is_drawn_on_every_backbone():
     for backbone in BACKBONES:
         explorer.controls["backbone"].value = backbone
         assert message(explorer) == "" and backbone in words(explorer)
+
+
+def test_a_method_of_ones_own_is_drawn_and_counted():
+    """Two numbers for each of d = 48 units: 96; for eight tasks 768."""
+    own = Shifts("shifts", size=2)
+    for explorer in (explore_architecture(own, "tiny"), explore_parameters(own, "tiny")):
+        assert message(explorer) == "" and explorer.controls["method"].value == "shifts"
+        assert cells(explorer, "shifts")[1:3] == ["sd", "96"]
+        assert "768 added for 8 tasks" in words(explorer)
 
 
 # --- parameters
@@ -450,12 +474,12 @@ def test_tokens_are_written_as_the_font_can():
 
 
 def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
-    sides = [attention_maps(model, task, tokenizer, "a b", "c", 12, padded=True) for task in ("rte", "cola")]
+    sides = [attention_maps(model, task, tokenizer, "a b", "c", 12) for task in ("rte", "cola")]
     figure = Figure()
     draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
     for ax, maps in zip(figure.axes, sides, strict=False):
-        assert (ax.images[0].get_array() == maps.pal[1, 2, :6, :6]).all()  # [CLS] a b [SEP] c [SEP], no padding
-        assert ax.images[0].get_clim() == (0, max(one.pal[1, 2, :6, :6].max() for one in sides))
+        assert (ax.images[0].get_array() == maps.pal[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
+        assert ax.images[0].get_clim() == (0, max(one.pal[1, 2].max() for one in sides))
     words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
 
