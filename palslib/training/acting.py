@@ -61,8 +61,8 @@ def measure(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], precisio
                 hidden[layer] = value.float().norm(dim=-1)
             elif point == "task function":
                 measured["size"].setdefault(layer, []).append(value.float().norm(dim=-1) / hidden[layer])
-            else:
-                measured["entropy"].setdefault(layer, []).append(relative_entropies(value.float()).flatten())
+            elif (entropies := relative_entropies(value.float())).numel():
+                measured["entropy"].setdefault(layer, []).append(entropies.flatten())
             return value
 
         data = some_rows(next(iter(splits.values())), ROWS)

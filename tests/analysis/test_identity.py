@@ -5,8 +5,13 @@ import torch
 from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
 
 from palslib.analysis.identity import compare_with_backbone, disturb, final_states, measured
+from palslib.bert.rows import Rows
 from palslib.methods.counting import count_parameters
+from palslib.methods.projected import PAL
 from palslib.methods.table import METHODS
+from palslib.model.multi_task import MultiTaskModel
+
+ROWS = Rows.from_padded(**batch())
 
 
 def test_every_method():
@@ -29,12 +34,48 @@ def test_measured_is_the_closed_form(name):
     assert measured(model) == dict.fromkeys(model.tasks, count.per_task) | {"tasks": count.shared_by_tasks}
 
 
-def test_the_backbone_keeps_its_weights():
+def test_a_method_of_ones_own():
+    """At BERT-base it has as many parameters as it says itself: 2 · 768 · 24 + 12 · 3 · 24²."""
+    own = PAL("my-pals", size=24, heads=3)
+    table = compare_with_backbone([own], tiny_encoder(), batch())
+    assert table["per task, BERT-base"].tolist() == [2 * 768 * 24 + 12 * 3 * 24**2] and table["starts as BERT"].all()
+
+
+@pytest.mark.parametrize("shape", ["bert", "electra"])
+def test_the_encoder_is_as_it_was(shape):
+    """After every method in turn, also one that froze it: keys and weights, each part's mode and class, its forward,
+    bit for bit, and what of it is trained. Dropout, of an encoder in training, does not enter."""
+    encoder = tiny_encoder(shape, dropout=0.1)
+    inputs = batch(shape)
+    outputs = torch.no_grad()(lambda: encoder(**inputs).last_hidden_state)
+    forward = outputs()
+    encoder.train()
+    encoder.embeddings.eval()
+    encoder.encoder.layer[0].requires_grad_(False)
+
+    def state():
+        parts = [(name, type(part), part.training, vars(part).keys()) for name, part in encoder.named_modules()]
+        return parts, [(name, p.data_ptr(), p.requires_grad) for name, p in encoder.named_parameters()]
+
+    before, values = state(), {name: value.clone() for name, value in encoder.state_dict().items()}
+    table = compare_with_backbone(map(tiny_method, METHODS), encoder, inputs)
+    assert table["starts as BERT"].sum() == len(STARTS_AS_BACKBONE)
+    assert state() == before and encoder.state_dict().keys() == values.keys()
+    assert all(torch.equal(value, values[name]) for name, value in encoder.state_dict().items())
+    encoder.eval()
+    assert torch.equal(outputs(), forward)
+
+
+def test_what_models_share_is_trained_by_each():
+    """Two models on one encoder: one noise for both, and each task's own parameters apart."""
     encoder = tiny_encoder()
-    before = {name: value.clone() for name, value in encoder.state_dict().items() if "pooler" not in name}
-    compare_with_backbone([tiny_method("pals-204"), tiny_method("houlsby-64-not-shared")], encoder, batch())
-    after = encoder.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    one, other = (MultiTaskModel(encoder, tiny_method(name), ["rte"]) for name in ("pals-204", "lhuc"))
+    before = final_states(other, "rte", ROWS)
+    disturb(one, "rte")
+    assert torch.equal(final_states(other, "rte", ROWS), before)
+    with torch.no_grad():
+        encoder.embeddings.word_embeddings.weight.mul_(2)
+    assert not torch.allclose(final_states(other, "rte", ROWS), before)
 
 
 def test_noise_reaches_one_task_and_depends_on_the_seed():
@@ -42,12 +83,12 @@ def test_noise_reaches_one_task_and_depends_on_the_seed():
     disturb(model, "rte", seed=1)
     disturb(other, "rte", seed=1)
     disturb(third, "rte", seed=2)
-    states = [final_states(m, "rte", batch()) for m in (model, other, third)]
+    states = [final_states(m, "rte", ROWS) for m in (model, other, third)]
     assert torch.equal(states[0], states[1]) and not torch.allclose(states[0], states[2])
-    assert torch.equal(final_states(model, "stsb", batch()), final_states(model, None, batch()))
+    assert torch.equal(final_states(model, "stsb", ROWS), final_states(model, None, ROWS))
 
 
 @pytest.mark.parametrize("name", ["attention-on-top-204", "feature-extraction"])
 def test_what_goes_on_top_is_part_of_the_final_states(name):
     model = tiny_model(name)
-    assert not torch.allclose(final_states(model, "rte", batch()), final_states(model, None, batch()))
+    assert not torch.allclose(final_states(model, "rte", ROWS), final_states(model, None, ROWS))

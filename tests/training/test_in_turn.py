@@ -1,0 +1,145 @@
+"""Tasks one after another on a backbone that stays as it is."""
+
+import numpy as np
+import pytest
+import torch
+
+from palslib.bert.backbones import load_tokenizer
+from palslib.data.tokens import some_rows, tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.records import load_records
+from palslib.training.evaluation import evaluate, predict
+from palslib.training.in_turn import ADDITIONAL, REPORT, best_weights, train_in_turn
+
+TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
+
+
+def state_of(model, task):
+    return {k: v for k, v in model.state_dict().items() if f".{task}." in k}
+
+
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory):
+    """CoLA, then RTE, then STS-B, of the form with own norms: their records, and the folder."""
+    folder = tmp_path_factory.mktemp("in-turn")
+    return train_in_turn(["cola", "rte", "stsb"], folder, "houlsby-64-not-shared", learning_rate=1e-2, **TINY), folder
+
+
+def test_a_further_task_changes_no_bit_of_an_earlier_one(in_turn):
+    """Outputs on CoLA's dev rows after each of the three runs; the second run did train something."""
+    _, folder = in_turn
+    after = [MultiTaskModel.from_pretrained(best_weights(folder / run)) for run in ("1-cola", "2-rte", "3-stsb")]
+    assert [list(model.tasks) for model in after] == [["cola"], ["cola", "rte"], ["cola", "rte", "stsb"]]
+    data = some_rows(tokenise_task("cola", load_tokenizer("tiny"), "synthetic", "validation"), 20)
+    outputs = [predict(model, "cola", data) for model in after]
+    assert all(np.array_equal(outputs[0], other) for other in outputs[1:])
+    assert len({model.fingerprint() for model in after}) == 1  # all that tasks share
+    fresh = MultiTaskModel.from_backbone("tiny", after[0].method, ["cola", "rte", "stsb"])
+    for task in fresh.tasks:
+        start, end = state_of(fresh, task), state_of(after[2], task)
+        assert start.keys() == end.keys() and not any(torch.equal(start[name], end[name]) for name in start)
+
+
+def test_the_settings_are_the_reports(in_turn):
+    """2 epochs of 2 steps, evaluated after each; Adam with a rate that rises for 10 % of the steps, then falls to 0."""
+    records, folder = in_turn
+    for record, task in zip(records, ["cola", "rte", "stsb"], strict=True):
+        config = record["config"]
+        assert (config["tasks"], config["steps"], config["evaluate_every"]) == ([task], 4, 2)
+        assert [point["step"] for point in record["history"]] == [2, 4]
+        assert (config["size"], config["weight_decay"], config["warmup"]) == ("paper", 0.0, 0.1)
+        assert record["method"]["size"] == 64 and record["recipe"]["decay"] == "linear"
+    assert REPORT["learning_rate"] == 3e-4 and ADDITIONAL == {"learning_rate": 1e-4, "epochs": 50}
+    assert len(load_records(folder)) == 3
+
+
+def test_what_stays_is_the_best_epoch(in_turn):
+    """The kept model scores on RTE what the record says of its best epoch."""
+    records, folder = in_turn
+    model = MultiTaskModel.from_pretrained(best_weights(folder / "2-rte"))
+    data = tokenise_task("rte", load_tokenizer("tiny"), "synthetic", "validation")
+    found = evaluate(model, {"rte": {"validation": data}})["rte"]["accuracy"]
+    assert found == records[1]["results"]["best"]["dev_average"]
+
+
+def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
+    """Stopped in the second task's third step; called again, it ends with the weights of the run in one go."""
+    about = TINY | {"learning_rate": 1e-2}
+    tasks, method = ["cola", "rte"], "houlsby-64-not-shared"
+    stop = train_in_turn(
+        tasks, tmp_path, method, on_step=lambda run: (run.config.tasks, run.step) != (("rte",), 3), **about
+    )
+    assert [record["status"] for record in stop] == ["finished", "stopped"]
+    assert (tmp_path / "2-rte" / "checkpoint").is_dir()
+    first = (tmp_path / "1-cola" / "record.json").read_bytes()
+    assert len(train_in_turn(tasks, tmp_path, method, **about)) == 2
+    assert (tmp_path / "1-cola" / "record.json").read_bytes() == first  # not trained anew
+    again, whole = (MultiTaskModel.from_pretrained(best_weights(f / "2-rte")) for f in (tmp_path, in_turn[1]))
+    assert all(torch.equal(value, whole.state_dict()[name]) for name, value in again.state_dict().items())
+
+
+def test_an_epoch_is_once_through_the_data(tmp_path):
+    """40 lines, 80 % of them for training: of `n` rows in batches of 16, ceil(n / 16) steps."""
+    text = "text,label\n" + "".join(f"a line {i},{'no' if i % 2 else 'yes'}\n" for i in range(40))
+    (tmp_path / "mood.csv").write_text(text)
+    about = TINY | {"epoch_steps": None, "epochs": 1, "batch_size": 16}
+    (record,) = train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **about)
+    rows = record["data"]["train"]["mood"]
+    assert 16 < rows < 40 and record["config"]["steps"] == -(-rows // 16) == record["config"]["evaluate_every"]
+
+
+def test_a_file_with_another_delimiter_is_refused_with_what_it_has(tmp_path):
+    (tmp_path / "mood.csv").write_text("text;label\nfine;yes\n")
+    with pytest.raises(
+        ValueError, match=r"mood.csv: no column 'text'.*it has: \['text;label'\] \(is its separator ','"
+    ):
+        train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **TINY)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_task_is_trained_once(in_turn, tmp_path):
+    _, folder = in_turn
+    with pytest.raises(ValueError, match=r"tasks must be at least one, each once, not \['rte', 'rte'\]"):
+        train_in_turn(["rte", "rte"], tmp_path, **TINY)
+    start = best_weights(folder / "2-rte")
+    with pytest.raises(ValueError, match=r"task 'cola' is already in the model \(tasks: cola, rte, sst2\)"):
+        train_in_turn(["sst2", "cola"], tmp_path, "houlsby-64-not-shared", start=start, **TINY)
+    assert not list(tmp_path.iterdir())  # refused before the first of them was trained
+
+
+def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
+    """Else it would be overridden without a word, or what the next task starts from would not be kept."""
+    for options in ({"steps": 5}, {"evaluate_every": 1}, {"checkpoint_every": 1}, {"keep": "none"}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))}: follows from epochs and epoch_steps"):
+            train_in_turn(["rte"], tmp_path, **TINY, **options)
+    with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for once through the data, not 0"):
+        train_in_turn(["rte"], tmp_path, **TINY | {"epoch_steps": 0})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("pals-204", {}),
+        ("houlsby-64", {"method_options": {"freeze": "backbone but norms"}}),
+        ("pals-shared-across-tasks-204", {"method_options": {"freeze": "backbone"}}),
+    ],
+)
+def test_a_method_that_trains_what_tasks_share_is_refused(method, options, tmp_path):
+    with pytest.raises(ValueError, match=rf"'{method}.*' trains parameters that all tasks read .*freeze='backbone'"):
+        train_in_turn(["rte"], tmp_path, method, **{"size": 12} | TINY | options)
+
+
+def test_an_unknown_option_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="unknown parameter 'learning_rat': did you mean 'learning_rate'"):
+        train_in_turn(["rte"], tmp_path, learning_rat=1, **TINY)
+
+
+def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
+    """A run that starts from another one's weights, also of feature extraction, which trains a mix and a head."""
+    _, folder = in_turn
+    start = best_weights(folder / "1-cola")
+    (record,) = train_in_turn(["sst2"], tmp_path / "a", "houlsby-64-not-shared", start=start, **TINY)
+    assert record["config"]["tasks"] == ["sst2"]
+    assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
+    assert len(train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **TINY)) == 2
