@@ -58,7 +58,7 @@ def load_encoder(backbone: str, seed: int = 0):
     """The encoder with its pre-trained weights in float32 (`tiny`: random ones from `seed`), in eval mode.
 
     Raises OSError with what to try where the weights cannot be had, ValueError where MiniLM's are not the known ones,
-    or where our own BERT is to load what is none.
+    where they are damaged or do not fit their configuration, or where our own BERT is to load what is none.
     """
     import torch
     from transformers import AutoModel
@@ -99,7 +99,7 @@ def _pretrained(backbone: str):
     except (OSError, *damage) as error:
         if isinstance(error, OSError) and error.errno is None:  # there is none; else it cannot be read
             raise OSError(_advice(backbone, "the weights")) from error
-        raise ValueError(f"the weights of {backbone} are damaged: {error or 'a file is empty'}") from error
+        raise ValueError(f"the weights of {backbone} are damaged: {str(error) or 'a file is empty'}") from error
     missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
         encoder.pooler = None

@@ -2,24 +2,15 @@
 
 import pytest
 import torch
-from shapes import LAYERS, D, batch, equal_states, tiny_encoder, tiny_method
-from transformers import (
-    AutoModel,
-    BertConfig,
-    DebertaConfig,
-    DistilBertConfig,
-    GPT2Config,
-    LukeConfig,
-    MegatronBertConfig,
-    MPNetConfig,
-    RemBertConfig,
-    RobertaPreLayerNormConfig,
-    ViTConfig,
-)
+from safetensors.torch import save_file
+from shapes import equal_states, randomise, tiny_encoder, tiny_method
+from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM, RobertaModel
 
 import palslib.bert.backbones as backbones
+from palslib.bert.minbert import MinBert
+from palslib.bert.rows import Rows
 from palslib.methods.counting import Backbone
-from palslib.model.multi_task import AdaptedLayer, MultiTaskModel, adapt_layers
+from palslib.model.multi_task import MultiTaskModel
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +37,19 @@ def test_minilm_tokenizer():
 
 
 def test_minilm_under_pals_starts_as_it_is(minilm):
-    """Every hidden state of a real backbone, and its pooler's output, bit for bit."""
+    """Every hidden state of a real backbone, and its logits, to rounding; to the bit as without PALs."""
     plain = AutoModel.from_pretrained(backbones.minilm_folder(), dtype=torch.float32).eval()
     text = ["A cat sat on the mat.", "Projected attention layers start at zero, so nothing has changed yet."]
     inputs = backbones.load_tokenizer("minilm")(text, return_tensors="pt", padding=True)
-    model = MultiTaskModel.from_backbone(minilm, "pals-204", ["rte"], size=120)
+    model, rows = MultiTaskModel.from_backbone(minilm, "pals-204", ["rte"], size=120), Rows.from_padded(**inputs)
     with torch.no_grad():
-        expected = plain(**inputs, output_hidden_states=True)
-        encoded = model.encode("rte", **inputs, output_hidden_states=True)
-        assert all(torch.equal(a, b) for a, b in zip(encoded.hidden_states, expected.hidden_states, strict=True))
-        assert torch.equal(model.pooler(encoded.last_hidden_state), expected.pooler_output)
-        assert torch.equal(model("rte", **inputs).logits, model.heads["rte"](expected.pooler_output))
+        expected, there = plain(**inputs, output_hidden_states=True), inputs["attention_mask"].bool()
+        states, unadapted = model.encode("rte", rows), model.encode(None, rows)
+        for ours, theirs in zip(states, expected.hidden_states, strict=True):
+            torch.testing.assert_close(rows.padded(ours)[there], theirs[there], atol=1e-5, rtol=1e-5)
+        assert all(map(torch.equal, states, unadapted))
+        logits = model.heads["rte"](expected.pooler_output)
+        torch.testing.assert_close(model("rte", **inputs).logits, logits, atol=1e-5, rtol=1e-5)
 
 
 def test_minilm_checksum(monkeypatch):
@@ -96,6 +89,122 @@ def test_a_folder(tmp_path):
     assert model.backbone_name == str(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def pretrained() -> BertForPreTraining:
+    """An encoder with the two heads of BERT's pre-training."""
+    model = BertForPreTraining(tiny_encoder().config).eval()
+    randomise(model, std=0.1)
+    return model
+
+
+def written(folder, config, state, file="model.safetensors"):
+    """A checkpoint as somebody else may have written it."""
+    config.save_pretrained(folder)
+    state = {k: v.clone() for k, v in state.items()}
+    save_file(state, folder / file) if file.endswith("safetensors") else torch.save(state, folder / file)
+    return str(folder)
+
+
+@pytest.mark.parametrize("ours", ["", "minbert:"])
+@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old names"])
+def test_forms_of_a_checkpoint(ours, form, pretrained, tmp_path):
+    """With heads, in parts, pickled, with gamma and beta for a norm's weight and bias: the same encoder."""
+    pretrained.save_pretrained(tmp_path, max_shard_size="10KB" if form == "sharded" else "1GB")
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (form == "sharded")
+    state = pretrained.state_dict()
+    if form in ("bin", "old names"):
+        (tmp_path / "model.safetensors").unlink()
+    if form == "old names":
+        state = {k.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v for k, v in state.items()}
+        state["bert.embeddings.position_ids"] = torch.arange(40)[None]
+    if form in ("bin", "old names"):
+        written(tmp_path, pretrained.config, state, "pytorch_model.bin")
+    encoder = backbones.load_encoder(f"{ours}{tmp_path}")
+    assert isinstance(encoder, MinBert) == bool(ours) and not encoder.training
+    assert equal_states(encoder, pretrained.bert)
+
+
+@pytest.mark.parametrize("ours", ["", "minbert:"])
+def test_a_checkpoint_without_pooler(ours, pretrained, tmp_path):
+    """Transformers would draw one from whatever random state there is; here it is drawn from the seed and trained, even
+    where the backbone is not, and comes back when the model is saved."""
+    state = {k: v for k, v in pretrained.bert.state_dict().items() if not k.startswith("pooler.")}
+    name = ours + written(tmp_path / "backbone", pretrained.config, state)
+    models = [MultiTaskModel.from_backbone(name, "feature-extraction", ["rte"], seed) for seed in (0, 0, 1)]
+    assert models[0].backbone.pooler is None and models[0].pooler.dense.weight.requires_grad
+    assert equal_states(models[0], models[1]) and not equal_states(models[0].pooler, models[2].pooler)
+    models[0].save_pretrained(tmp_path / "model")
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), models[0])
+
+
+@pytest.mark.parametrize("ours", ["", "minbert:"])
+def test_what_does_not_fit_is_listed(ours, pretrained, tmp_path):
+    """Eight of each kind at most, then their number: 12 layers are asked for, with 16 tensors each, and 3 are there."""
+    state, config = pretrained.bert.state_dict(), type(pretrained.config)(**pretrained.config.to_dict())
+    state["pooler.dense.weight"] = torch.zeros(24, 25)
+    state["encoder.extra"] = torch.zeros(1)
+    config.num_hidden_layers = 12
+    with pytest.raises(ValueError) as error:
+        backbones.load_encoder(ours + written(tmp_path, config, state))
+    first, *lines = str(error.value).splitlines()
+    assert first == f"{tmp_path} is no checkpoint of this BertModel: it does not fit its configuration"
+    assert lines[0].startswith("144 missing: encoder.layer.10.attention.output.LayerNorm.bias; ")
+    assert lines[0].endswith(", and 136 more") and lines[0].count(";") == 7
+    assert lines[1:] == [
+        "1 unexpected: encoder.extra",
+        "1 of another shape: pooler.dense.weight (24, 25), not (24, 24)",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["one layer more", "half a pooler", "another architecture's"])
+def test_weights_that_are_left_over_or_missing(wrong, pretrained, tmp_path):
+    """A layer that would be left out in silence, a pooler that would be half random, an encoder that would be all."""
+    state, config = pretrained.state_dict(), type(pretrained.config)(**pretrained.config.to_dict())
+    if wrong == "one layer more":
+        config.num_hidden_layers, message = 2, r"\d+ unexpected: .*encoder\.layer\.2\.attention"
+    elif wrong == "half a pooler":
+        del state["bert.pooler.dense.bias"]
+        message = r"1 missing: pooler\.dense\.bias"
+    else:
+        state = RobertaForMaskedLM(tiny_encoder("roberta").config).state_dict()
+        message = r"(?s)missing: embeddings.*unexpected: .*roberta\.embeddings"
+    with pytest.raises(ValueError, match=message):
+        backbones.load_encoder(written(tmp_path, config, {k: v for k, v in state.items() if "decoder" not in k}))
+
+
+def test_a_roberta_without_pooler(tmp_path):
+    """As released: with the head of a masked language model, and a buffer that is no weight."""
+    model = RobertaForMaskedLM(tiny_encoder("roberta").config)
+    state = {k: v for k, v in model.state_dict().items() if "decoder" not in k}
+    state["roberta.embeddings.position_ids"] = torch.arange(40)[None]
+    encoder = backbones.load_encoder(written(tmp_path, model.config, state))
+    assert isinstance(encoder, RobertaModel) and encoder.pooler is None
+    assert equal_states(encoder, model.roberta)
+    with pytest.raises(ValueError, match="is of another architecture, 'roberta'; minBERT loads 'bert'"):
+        backbones.load_encoder(f"minbert:{tmp_path}")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
+def test_damaged_file(file, damage, pretrained, tmp_path):
+    """The backbone is named, whatever is wrong with its file."""
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict(), file)
+    content = (tmp_path / file).read_bytes()
+    damaged = {"cut": content[: len(content) // 2], "noise": b"noise" * 100, "empty": b""}[damage]
+    (tmp_path / file).write_bytes(damaged)
+    with pytest.raises(ValueError, match=f"^the weights of {tmp_path} are damaged: .+"):
+        backbones.load_encoder(str(tmp_path))
+
+
+@pytest.mark.parametrize("ours", ["", "minbert:"])
+def test_a_configuration_alone(ours, pretrained, tmp_path):
+    pretrained.config.save_pretrained(tmp_path)
+    with pytest.raises(
+        OSError, match=r"could not load the weights of backbone .*backbone='minilm', which needs no hub"
+    ):
+        backbones.load_encoder(f"{ours}{tmp_path}")
+
+
 @pytest.mark.parametrize("load", [backbones.load_config, backbones.load_encoder, backbones.load_tokenizer])
 def test_unknown_name_offline(load):
     """What to try is told: `minilm`, a folder, or a download."""
@@ -103,59 +212,3 @@ def test_unknown_name_offline(load):
         load("no-such/backbone")
     for words in ("no-such/backbone", "backbone='minilm'", "config.json", "hf download", "HF_HUB_OFFLINE"):
         assert words in str(error.value)
-
-
-SMALL = {
-    "hidden_size": D,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-    "vocab_size": 99,
-    "max_position_embeddings": 40,
-}
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        DistilBertConfig(dim=D, n_layers=2, n_heads=4, hidden_dim=37, vocab_size=99),
-        GPT2Config(n_embd=D, n_layer=2, n_head=4, vocab_size=99),
-        ViTConfig(hidden_size=D, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, image_size=32),
-        # The same child names as BERT's, but layer norms in other places:
-        MegatronBertConfig(**SMALL),
-        RobertaPreLayerNormConfig(**SMALL),
-        MPNetConfig(**SMALL),
-        # The same layers, but the encoder keeps call arguments to itself: an adaptation would silently do nothing.
-        DebertaConfig(**SMALL),
-        RemBertConfig(**SMALL),
-        LukeConfig(**SMALL, entity_vocab_size=10),
-    ],
-    ids=lambda config: config.model_type,
-)
-def test_encoders_that_are_not_berts(config):
-    """Each is refused by name and left as it was."""
-    encoder = AutoModel.from_config(config)
-    with pytest.raises(ValueError, match=rf"^{type(encoder).__name__} is not BERT-shaped"):
-        MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
-    assert not any(isinstance(module, AdaptedLayer) for module in encoder.modules())
-
-
-def test_decoder_is_refused():
-    """A BERT that reads from left to right is not the paper's."""
-    encoder = AutoModel.from_config(BertConfig(**SMALL, is_decoder=True))
-    with pytest.raises(ValueError, match="BertModel is a decoder"):
-        MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
-
-
-def test_adapting_leaves_the_random_state_and_the_mode():
-    """The check that call arguments reach the layers draws nothing, in train mode with dropout too."""
-    encoder = tiny_encoder(dropout=0.5).train()
-    torch.manual_seed(2)
-    state = torch.get_rng_state()
-    assert adapt_layers(encoder).training
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(p.grad is None for p in encoder.parameters())
-    encoder.eval()
-    with torch.no_grad():
-        inputs = batch()
-        assert torch.equal(encoder(**inputs).pooler_output, tiny_encoder()(**inputs).pooler_output)
