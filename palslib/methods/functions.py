@@ -1,7 +1,7 @@
 """The task functions TS as modules: what one task adds to BERT, all of it in one module, for all layers.
 
-Stickland & Murray 2019, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). `bert/layer.py` names the places that an
-`Adaptation` can fill; a class here fills one or two of them, and the others stay the identity:
+Stickland & Murray 2019, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). `bert/layer.py` names the
+places that an `Adaptation` can fill; a class here fills one or two of them, and the others stay the identity:
 
     TS(h) = V^D g(V^E h)      g: multi-head attention (PAL), feed-forward network, or nothing (low rank)
 

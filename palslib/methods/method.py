@@ -215,7 +215,7 @@ class Method:
                 known = sorted({name for family in Method.families.values() for name in family.options()})
                 check_name("option", option, known)
                 raise Unfit(
-                    f"method {self.name!r} takes no option {option!r} (its options: {', '.join(self.options())})"
+                    f"method {self.name!r} takes no option {option!r} (its options: {', '.join(self.options()) or 'none'})"
                 )
         return replace(self, **options)
 

@@ -37,11 +37,11 @@ def _task_file(path: Path) -> Path:
     return path
 
 
-def _own(key: str) -> str:
+def _own(key: str, model) -> str:
     """A parameter of a task's own backbone, as it is called now: its pooler lay beside it, and it was `encoder`."""
     if key.startswith("encoder."):
         return "backbone." + key.removeprefix("encoder.")
-    return f"backbone.{key}" if key.startswith("pooler.") else key
+    return f"backbone.{key}" if key.startswith("pooler.") and not model.pooler_is_new else key
 
 
 def _renamed(state: dict, model) -> dict:
@@ -52,7 +52,7 @@ def _renamed(state: dict, model) -> dict:
             key = f"new_{key}" if model.pooler_is_new else f"backbone.{key}"
         elif model.method.copies_backbone and key.startswith("adaptations."):
             first, task, rest = key.split(".", 2)
-            key = f"{first}.{task}.{_own(rest)}"
+            key = f"{first}.{task}.{_own(rest, model)}"
         renamed[key] = tensor
     return renamed
 
@@ -186,6 +186,6 @@ class Saved:
         for part, module in (("adaptation", self.adaptations[task.name]), ("head", self.heads[task.name])):
             state = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")}
             if self.method.copies_backbone and part == "adaptation":
-                state = {_own(k): v for k, v in state.items()}
+                state = {_own(k, self): v for k, v in state.items()}
             module.load_state_dict(state)
         return task.name

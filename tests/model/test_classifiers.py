@@ -108,8 +108,9 @@ def test_texts_apart_are_single_sequences(quora):
     """Row i's texts are sequences i and N + i, each [CLS] text [SEP] of token type 0."""
     rows = np.array([3, 0, 5])
     batch = quora.batch(rows)
-    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
-    assert ids.shape[0] == 6 and batch["labels"].shape == (3,) and not batch["token_type_ids"].any()
+    packed = batch["rows"]
+    ids, mask = packed.padded(packed.input_ids), packed.padded(torch.ones_like(packed.input_ids)).bool()
+    assert ids.shape[0] == 6 and batch["labels"].shape == (3,) and not packed.token_type_ids.any()
     tokenizer = load_tokenizer("tiny")
     frame = load_task("quora", split="validation")
     texts = [*frame["sentence1"].iloc[rows], *frame["sentence2"].iloc[rows]]
@@ -123,8 +124,10 @@ def test_some_rows_of_texts_apart(quora):
     few = some_rows(quora, 2)
     last = len(quora) - 1
     assert len(few) == 2
-    for name, tensor in few.batch(np.array([0, 1])).items():
-        torch.testing.assert_close(tensor, quora.batch(np.array([0, last]))[name])
+    some, all_of_them = few.batch(np.array([0, 1])), quora.batch(np.array([0, last]))
+    assert torch.equal(some["rows"].input_ids, all_of_them["rows"].input_ids)
+    assert some["rows"].lengths == all_of_them["rows"].lengths
+    assert torch.equal(some["labels"], all_of_them["labels"])
 
 
 @pytest.mark.parametrize("method", ["pals-204", "shared", "attention-on-top-204", "pals-276-top", "fine-tuned"])

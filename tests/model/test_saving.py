@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from dataclasses import replace
 
 import pytest
@@ -243,8 +244,8 @@ def test_crash_while_saving(where, tmp_path, monkeypatch):
         raise Crash
 
     with monkeypatch.context() as patch:
-        name = {"description": "write_text"}.get(where, "save_file")
-        patch.setattr(palslib.model.saving, name, half if "half" in where else raises)
+        place, name = (Path, "write_text") if where == "description" else (palslib.model.saving, "save_file")
+        patch.setattr(place, name, half if "half" in where else raises)
         with pytest.raises(Crash):
             second.save_pretrained(tmp_path / "model")
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), first)

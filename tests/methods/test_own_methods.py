@@ -1,0 +1,178 @@
+"""Methods from outside the package: LoRA and (IA)³, each a class of a few lines here, are methods like the others.
+
+Hu et al. 2021 (https://arxiv.org/abs/2106.09685); Liu et al. 2022 (https://arxiv.org/abs/2205.05638).
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from shapes import batch, randomise, states, tiny_encoder
+from torch import nn
+
+from palslib import MultiTaskModel, count_operations, count_parameters, fit_budget
+from palslib.figures.diagrams import draw_layer
+from palslib.methods.functions import Adaptation, Projection
+from palslib.methods.method import Box, Method, Part, Term
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA(Method):
+    """q + B A h and v + B A h."""
+
+    size: int = 8
+    layers: str = "all"
+
+    def terms(self, backbone):
+        d, r, L = backbone.hidden_size, self.size, backbone.num_layers
+        yield Term("A and B on query and value", f"{2 * L} · 2dr", 2 * L * 2 * d * r, extras=2 * L * (d + r))
+
+    def operations(self, backbone, tokens):
+        return backbone.num_layers * 2 * tokens * 2 * backbone.hidden_size * self.size
+
+    def parts(self, backbone):
+        return [Part("attention", (Box(f"$BA$ on $q$, $v$\nrank {self.size}"),))]
+
+    def build(self, encoder, pooler, shared=None):
+        return LowRankUpdates(self, encoder, pooler)
+
+
+class LowRankUpdates(Adaptation):
+    def __init__(self, method, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        d = encoder.config.hidden_size
+        self.on_query = nn.ModuleList(Projection(d, method.size) for _ in self.layers)
+        self.on_value = nn.ModuleList(Projection(d, method.size) for _ in self.layers)
+
+    def query(self, layer, q, h):
+        return q + self.on_query[layer](h)
+
+    def value(self, layer, v, h):
+        return v + self.on_value[layer](h)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IA3(Method):
+    """Keys, values and the inner activation, each times a vector."""
+
+    layers: str = "all"
+    freeze: str = "backbone"
+
+    def terms(self, backbone):
+        d, d_ff, L = backbone.hidden_size, backbone.intermediate_size, backbone.num_layers
+        yield Term("scales", "L (2d + d_ff)", L * (2 * d + d_ff))
+
+    def parts(self, backbone):
+        yield Part("attention", (Box("scale $k$, $v$"),))
+        yield Part("inner", (Box("scale"),))
+
+    def build(self, encoder, pooler, shared=None):
+        return Rescaled(self, encoder, pooler)
+
+
+class Rescaled(Adaptation):
+    def __init__(self, method, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        sizes = {
+            "k": encoder.config.hidden_size,
+            "v": encoder.config.hidden_size,
+            "f": encoder.config.intermediate_size,
+        }
+        self.scales = nn.ParameterDict(
+            {f"{p}{i}": nn.Parameter(torch.ones(n)) for i in self.layers for p, n in sizes.items()}
+        )
+
+    def key(self, layer, k, h):
+        return k * self.scales[f"k{layer}"]
+
+    def value(self, layer, v, h):
+        return v * self.scales[f"v{layer}"]
+
+    def inner(self, layer, x, a):
+        return x * self.scales[f"f{layer}"]
+
+
+OWN = [LoRA("lora", size=4), IA3("ia3")]
+own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
+
+
+@own
+def test_counted_as_built(method):
+    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 6 (24 + 4) = 168 biases; (IA)³: 3 · 85."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
+    counted = count_parameters(method, model.config, 2, exact=True)
+    assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
+    assert counted.per_task == {"lora": 1_152 + 168, "ia3": 255}[method.name]
+    assert count_parameters(method).ratio > 1
+    assert count_operations(method).per_task >= count_operations("lhuc").per_task
+
+
+@own
+def test_starts_as_bert_and_does_what_it_says(method):
+    """At the start bit for bit as the plain path; after noise as the equation, by hand in the first layer."""
+    encoder, inputs = tiny_encoder(), batch()
+    model = MultiTaskModel.from_backbone(encoder, method, ["rte"])
+    assert torch.equal(states(model, "rte", inputs)[-1], states(model, None, inputs)[-1])
+    one, layer = model.adaptations["rte"], encoder.encoder.layer[0]
+    randomise(one)
+    found = states(model, "rte", inputs)[1]
+    with torch.no_grad():  # the layer's own weights, changed as the method says
+        if method.name == "lora":
+            for linear, low in (
+                (layer.attention.self.query, one.on_query[0]),
+                (layer.attention.self.value, one.on_value[0]),
+            ):
+                linear.weight += low.decoder.weight @ low.encoder.weight
+                linear.bias += low.decoder.weight @ low.encoder.bias + low.decoder.bias
+        else:
+            for linear, name in ((layer.attention.self.key, "k0"), (layer.attention.self.value, "v0")):
+                linear.weight *= one.scales[name][:, None]
+                linear.bias *= one.scales[name]
+            layer.output.dense.weight *= one.scales["f0"]
+    torch.testing.assert_close(found, states(model, None, inputs)[1], atol=1e-5, rtol=1e-5)
+
+
+@own
+def test_trained_saved_loaded(method, tmp_path):
+    """The loss falls; a model and a task read back give the same logits."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"]).train()
+    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.03 if method.freeze != "nothing" else 0.003)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        losses.append(model("rte", **batch(), labels=torch.tensor([0, 1, 0])).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.75 * losses[0]
+    model.save_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        logits = model.eval()("rte", **batch()).logits
+        other = MultiTaskModel.from_pretrained(tmp_path / "model")
+        assert type(other.method) is type(method)
+        assert torch.equal(other("rte", **batch()).logits, logits)
+        other.remove_task("rte")
+        other.load_task(model.save_task("rte", tmp_path))
+        assert torch.equal(other("rte", **batch()).logits, logits)
+
+
+@own
+def test_drawn_and_fitted(method):
+    """Its boxes are in the picture; the one with a size gets the largest that the paper's budget allows."""
+    texts = [text.get_text() for text in draw_layer(method).texts]
+    assert all(box.text in texts for part in method.parts(count_parameters(method).backbone) for box in part.boxes)
+    if method.has_size:
+        fitted = fit_budget(method)
+        assert count_parameters(fitted).ratio <= 1.1371 < count_parameters(fitted, size=fitted.size + 1).ratio
+    else:
+        with pytest.raises(ValueError, match="no size s"):
+            fit_budget(method)
+
+
+def test_a_family_that_is_not_defined_is_named(tmp_path):
+    """A model of a method of one's own is loaded where the method is defined, and else says so."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), OWN[0], ["rte"])
+    model.save_pretrained(tmp_path / "model")
+    about = (tmp_path / "model" / "palslib.json").read_text().replace('"LoRA"', '"LoRB"')
+    (tmp_path / "model" / "palslib.json").write_text(about)
+    with pytest.raises(ValueError, match=r"unknown family of methods 'LoRB': did you mean 'LoRA'\?"):
+        MultiTaskModel.from_pretrained(tmp_path / "model")
