@@ -91,6 +91,26 @@ def speed_bars(rows: list[dict], ax: Axes) -> Axes:
     return ax
 
 
+def bars_beside(rows: list[dict], ax: Axes, title: str) -> Axes:
+    """(f), (g) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    ways = list(dict.fromkeys(f"{other['what']} ({ours['method']})" for other, ours in pairs))
+    groups = list(dict.fromkeys(_label(ours) for _, ours in pairs))
+    for way, (other, ours) in ((f"{pair[0]['what']} ({pair[1]['method']})", pair) for pair in pairs):
+        place = groups.index(_label(ours)) + (ways.index(way) - (len(ways) - 1) / 2) * 0.8 / len(ways)
+        bar = ax.bar(place, ours["speed-up"], 0.75 / len(ways), color=f"C{ways.index(way)}", label=way)
+        rates = f"{other['texts a second']:.0f} → {ours['texts a second']:.0f}/s"
+        ax.bar_label(bar, [f"{ours['speed-up']:.1f}×\n{rates}"], fontsize="x-small")
+    ax.axhline(1, color="black", linewidth=1)
+    ax.set_xticks(range(len(groups)), groups)
+    ax.set(title=title, ylabel="ratio of texts a second")
+    ax.margins(y=0.45)  # room for the labels and the legend
+    ax.grid(axis="x", visible=False)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    ax.legend(handles.values(), handles, fontsize="small", loc="upper left", ncols=2)
+    return ax
+
+
 def task_lines(rows: list[dict], axes) -> list[Axes]:
     """(d) Seconds of a step, and memory, over the number of tasks in the model."""
     tasks = [row["tasks"] for row in rows]
@@ -126,8 +146,14 @@ def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str) -
 
 def benchmark_figure(record: dict) -> Figure:
     """All parts of a record; black lines are floors, dashed lines goals."""
-    figure, axes = plt.subplots(3, 2, figsize=(PAGE_WIDTH, 7.6))
     parts = record["parts"]
+    titles = {"peers": "f  One task, over others' packages", "before": "g  A step, over an earlier palslib"}
+    more = [part for part in titles if parts.get(part)]
+    figure, axes = plt.subplots(3 + len(more), 2, figsize=(PAGE_WIDTH, 7.6 + 2.5 * len(more)))
+    for part, (left, right) in zip(more, axes[3:], strict=True):  # each as wide as the page
+        left.set_subplotspec(left.get_gridspec()[3 + more.index(part), :])
+        right.remove()
+        bars_beside(parts[part], left, titles[part])
     step_ratios(parts["step"], axes[0, 0])
     speed_bars(parts["released"], axes[0, 1])
     rows = parts["evaluation"]
