@@ -83,47 +83,60 @@ def test_key_depends_on_texts_labels_limit_task_and_tokenizer(tokenizer, tmp_pat
 
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
 def test_equals_the_tokenizers_own_batches(tokenizer, name):
-    """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1; every cell of the batch is compared."""
+    """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1; every cell of the padded batch is compared."""
     task, frame = TASKS[name], load_task(name, split="validation")
     data = tokenise_task(name, tokenizer, split="validation", max_length=16)
-    rows = np.array([5, 0, 5, 17, 3])
-    texts = [frame[column].iloc[rows].tolist() for column in task.texts]
+    chosen = np.array([5, 0, 5, 17, 3])
+    texts = [frame[column].iloc[chosen].tolist() for column in task.texts]
     own = tokenizer(*texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
-    batch = data.batch(rows)
-    for key in ("input_ids", "attention_mask", "token_type_ids"):
-        assert torch.equal(batch[key], own[key]), key
+    batch = data.batch(chosen)
+    rows = batch["rows"]
+    assert tokenizer.pad_token_id == 0  # as `padded` has it
+    for key in ("input_ids", "token_type_ids"):
+        assert torch.equal(rows.padded(getattr(rows, key)), own[key]), key
+    assert torch.equal(rows.padded(torch.ones_like(rows.input_ids)), own["attention_mask"])
     divisor = 5 if name == "stsb" else 1
-    assert batch["labels"].tolist() == pytest.approx((frame["label"].iloc[rows] / divisor).tolist())
+    assert batch["labels"].tolist() == pytest.approx((frame["label"].iloc[chosen] / divisor).tolist())
     assert batch["labels"].dtype == (torch.float32 if name == "stsb" else torch.int64)
 
 
-def test_padding(tokenizer):
+def test_encoded_apart(tokenizer):
+    """Of three pairs six rows, first texts then second texts, each [CLS] text [SEP] of type 0; one label a pair."""
+    frame, data = load_task("sts", split="train"), tokenise_task("sts", tokenizer)
+    chosen = np.array([4, 0, 2])
+    texts = [frame[column].iloc[i] for column in data.task.texts for i in chosen]
+    batch = data.batch(chosen)
+    rows = batch["rows"]
+    own = tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
+    assert torch.equal(rows.padded(rows.input_ids), own["input_ids"]) and not rows.token_type_ids.any()
+    assert sum(rows.lengths) == data.lengths[chosen].sum()  # a pair's length is both its texts'
+    assert batch["labels"].shape == (3,)
+
+
+def test_padded_all_the_same(tokenizer):
+    """To a width, as the released code does, but never cut."""
     data = tokenise_task("cola", tokenizer, split="validation")
-    rows = np.argsort(data.lengths)[:3]
-    longest = int(data.lengths[rows].max())
-    assert data.batch(rows)["input_ids"].shape == (3, longest)
-    assert longest % 8  # else the next line says nothing
-    assert data.batch(rows, multiple=8)["input_ids"].shape == (3, -(-longest // 8) * 8)
-    assert data.batch(rows, width=40)["input_ids"].shape == (3, 40)
-    assert data.batch(rows, width=2)["input_ids"].shape == (3, longest)  # never cuts
-    batch = data.batch(rows, width=40)
-    assert batch["attention_mask"].sum(1).tolist() == data.lengths[rows].tolist()
-    assert (batch["input_ids"][batch["attention_mask"] == 0] == tokenizer.pad_token_id).all()
-    assert (batch["token_type_ids"][batch["attention_mask"] == 0] == 0).all()
+    chosen = np.argsort(data.lengths)[:3]
+    plain = data.batch(chosen)["rows"]
+    for asked, width in ((40, 40), (2, plain.width)):
+        rows = data.batch(chosen, width=asked)["rows"]
+        assert rows.input_ids.shape == (3 * width,) and rows.lengths == plain.lengths
+        assert (rows.input_ids == tokenizer.pad_token_id).sum() == 3 * width - sum(rows.lengths)
+        assert torch.equal(rows.padded(rows.input_ids), plain.padded(plain.input_ids))
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 119), min_size=1, max_size=9), st.sampled_from([1, 8]))
-def test_a_batch_holds_its_rows(rows, multiple):
+@given(st.lists(st.integers(0, 119), min_size=1, max_size=19))
+def test_a_batch_holds_its_rows(chosen):
     data = _validation()
-    batch = data.batch(np.array(rows), multiple=multiple)
-    assert batch["input_ids"].shape[1] % multiple == 0
-    for i, row in enumerate(rows):
-        kept = batch["attention_mask"][i].bool()
-        own = slice(data.offsets[row], data.offsets[row + 1])
-        assert batch["input_ids"][i][kept].tolist() == data.input_ids[own].tolist()
-        assert batch["token_type_ids"][i][kept].tolist() == data.token_type_ids[own].tolist()
-        assert batch["labels"][i] == data.labels[row]
+    batch = data.batch(np.array(chosen))
+    rows = batch["rows"]
+    ends = [start + n for start, n in zip(rows.starts.tolist(), rows.lengths, strict=True)]
+    for place, start, end in zip(rows.order.tolist(), rows.starts.tolist(), ends, strict=True):
+        own = slice(*data.offsets[chosen[place] : chosen[place] + 2])
+        assert rows.input_ids[start:end].tolist() == data.input_ids[own].tolist()
+        assert rows.token_type_ids[start:end].tolist() == data.token_type_ids[own].tolist()
+    assert batch["labels"].tolist() == data.labels[chosen].tolist()
 
 
 @cache
