@@ -71,7 +71,7 @@ class TaskModules(nn.ModuleDict):
         return iter(self.keys())
 
     def keys(self):
-        return [self._task(form) for form in super().keys()]
+        return [self._task(form) for form in self._modules]
 
     def items(self):
         return list(zip(self.keys(), self.values(), strict=True))

@@ -104,6 +104,24 @@ def test_looking_inside():
         assert torch.equal(model.encode("rte", rows)[-1], ones)
 
 
+def test_looking_at_some_points_of_one_task():
+    """Also where several tasks are computed at once."""
+    model, seen = randomised("attention-on-top-204"), []
+
+    def look(point, layer, value):
+        seen.append((point, layer))
+        return value
+
+    with model.watch(look, "task context", "hidden", task="rte"), torch.no_grad():
+        model("stsb", **batch())
+        model.encode(None, Rows.from_padded(**batch()))
+        assert seen == []
+        model.forward_many({"stsb": [0], "rte": [1, 2]}, **batch())
+        assert seen == [("hidden", i) for i in range(LAYERS)] + [("task context", LAYERS + i) for i in range(6)]
+    with pytest.raises(ValueError, match="unknown point 'contex': did you mean 'context'"), model.watch(look, "contex"):
+        pass
+
+
 # Seeds, tasks in any order, tasks added and removed.
 
 
