@@ -8,7 +8,7 @@ import torch
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import get_recipe, rate_factor
-from palslib.training.optimizer import ReleasedAdam, make_optimizer
+from palslib.training.optimizer import ReleasedAdam, RowGradients, clip_gradients, make_optimizer
 
 GRADIENTS = [[3.0, -4.0], [0.1, 0.2], [-2.0, 0.5], [0.0, 0.0], [10.0, -0.01]]  # norms 5, 0.22, 2.06, 0, 10
 
@@ -184,3 +184,37 @@ def test_weight_decay_of_lhuc(model):
         assert all(p.ndim > 1 or id(p) in scales for p in decayed["params"])
         assert all(p.ndim == 1 for p in rest["params"])
         assert len(decayed["params"]) + len(rest["params"]) == len(list(model.parameters()))
+
+
+# --- gradients of embeddings, of which a batch reads a few rows
+
+
+def test_sparse_gradients_train_as_dense_ones():
+    """A table of 11 rows of which each step reads some: AdamW on the gradient that is filled where it is in use gives
+    what it gives on torch's own dense one, clipped or not, and rows of an earlier step are cleared."""
+    tables = [torch.nn.Parameter(torch.randn(11, 3, generator=torch.Generator().manual_seed(0))) for _ in range(2)]
+    optimizers = [torch.optim.AdamW([table], lr=0.1, weight_decay=0.1) for table in tables]
+    kept, draw = RowGradients(), torch.Generator().manual_seed(1)
+    for step, ids in enumerate(([1, 1, 4], [4, 9], [0, 0, 0, 2], [1])):
+        ids, weight = torch.tensor(ids), torch.randn(len(ids), 3, generator=draw)
+        for table, optimizer, sparse in zip(tables, optimizers, (True, False), strict=True):
+            (torch.nn.functional.embedding(ids, table, sparse=sparse) * weight).sum().backward()
+            if step % 2:
+                clip_gradients([table], 0.1)
+            kept.densify([table])
+            assert not table.grad.is_sparse
+            assert set(table.grad.abs().sum(1).nonzero().flatten().tolist()) == set(ids.tolist())
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.testing.assert_close(*tables, atol=1e-6, rtol=0)
+
+
+def test_the_global_norm_is_over_all_gradients():
+    """3 and 4 make 5, which is clipped to 1; 0.3 and 0.4 make 0.5, which is not. No gradient counts nothing."""
+    for scale, expected in ((1.0, (0.6, 0.8)), (0.1, (0.3, 0.4))):
+        a, b, none = (torch.nn.Parameter(torch.zeros(2, 1)) for _ in range(3))
+        a.grad = torch.sparse_coo_tensor([[1]], torch.tensor([[3.0 * scale]]), (2, 1), check_invariants=True)
+        b.grad = torch.tensor([[0.0], [4.0 * scale]])
+        clip_gradients([a, b, none], 1.0)
+        found = [p.grad.to_dense()[1].item() for p in (a, b)]
+        assert found == pytest.approx(expected, rel=1e-5)
