@@ -104,7 +104,7 @@ class _Attention(torch.autograd.Function):
             keep, dropped = None, weights
             if dropout > 0:
                 keep, by = kept(weights, dropout)
-                keep = keep.to(weights.device).mul_(by)  # a GPU comes here where somebody looks
+                keep = keep.mul_(by)
                 dropped = weights * keep
             context[n] = _join(dropped @ V, group)
             saved += [Q, K, V, weights, keep]
