@@ -134,9 +134,9 @@ class EpisodicMemory:
             return
         self.projected += 1
         for p, new in zip(parameters, projected.split([p.numel() for p in parameters]), strict=True):
-            if p.grad is not None:
+            if p.grad is not None and not p.grad.is_sparse:
                 p.grad.copy_(new.view_as(p))
-            elif new.any():
+            elif p.grad is not None or new.any():
                 p.grad = new.view_as(p).clone()
 
 

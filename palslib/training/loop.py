@@ -1,8 +1,7 @@
 """Training, as the algorithm reads; `python -m palslib train` is the same from a terminal.
 
-For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip -> update ->
-schedule (paper 4.1 and set-up).
-The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
+For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
+update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
 checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
 machine, each with a GPU or on CPUs alone:
 
@@ -70,8 +69,8 @@ class Run(Resumable):
         self.model.head_dropout = config.head_dropout
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
-        sparse = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched" and not config.memory
-        self.model.sparse_embeddings = sparse  # what comes after the backward pass must know of it
+        # Only where nothing but our own clipping and `densify` comes between the backward pass and the update.
+        self.model.sparse_embeddings = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
         self.embeddings = RowGradients()
         self.model.train()
         self.optimizer = make_optimizer(self.model, config, self.recipe)
@@ -150,7 +149,7 @@ class Run(Resumable):
             self.keep_model("best")
 
     def evaluate_without(self) -> dict | None:
-        """All scores with what the tasks add within BERT switched off, and their average; None where that is nothing."""
+        """All scores with what the tasks add within BERT switched off, and their average; None if that is nothing."""
         if not self.method.adapted_layers(self.model.config.num_hidden_layers):
             return None
         began = time.perf_counter()
