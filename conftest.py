@@ -42,7 +42,7 @@ def pytest_collectstart(collector):
 
 
 def pytest_collection_modifyitems(items):
-    """Unit tests first, then the notebooks; skips `real_data` tests where there is none."""
+    """Unit tests first, then the notebooks; skips `real_data` tests where there is none, and slow ones unless asked."""
     items.sort(key=lambda item: item.path.name == "test_notebooks.py")
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval waits 5 s for a cell's output, too short on a busy machine
@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("real_data") or "real_data" in getattr(item, "fixturenames", ()):
             reason = "needs real data: PALSLIB_DATA is not set"
             item.add_marker(pytest.mark.skipif(data_folder() is None, reason=reason))
+        if item.get_closest_marker("slow") and not os.environ.get("PALSLIB_SLOW"):
+            item.add_marker(pytest.mark.skip(reason="slow: PALSLIB_SLOW=1 runs it"))
 
 
 @pytest.fixture

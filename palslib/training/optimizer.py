@@ -4,10 +4,11 @@ AdamW's update with or without bias correction, gradients clipped each by itself
 tensor's own updates or not. `training.py` uses torch's fused AdamW wherever no quirk is asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 
+from palslib.methods.functions import ProjectedAttention
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import Recipe, rate_factor
 
@@ -25,15 +26,18 @@ class ReleasedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         bias_correction: bool = False,
         clip_each: float | None = 1.0,
+        thirds: Collection[int] = (),
     ):
         """
         Args:
             rate_factor: the schedule as a function of a tensor's own number of updates, from 0 (ledger D12); None where
                 the loop sets `lr` itself.
             clip_each: the norm that each tensor's gradient is clipped to by itself (ledger D10); None clips nothing.
+            thirds: ids of parameters that hold query, key and value in one, which the released code clips apart.
         """
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.rate_factor, self.bias_correction, self.clip_each = rate_factor, bias_correction, clip_each
+        self.thirds = frozenset(thirds)
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -45,7 +49,8 @@ class ReleasedAdam(torch.optim.Optimizer):
                     continue
                 grad = p.grad
                 if self.clip_each is not None:
-                    grad = grad * (self.clip_each / (grad.norm() + 1e-6)).clamp(max=1.0)
+                    parts = grad.chunk(3) if id(p) in self.thirds else [grad]
+                    grad = torch.cat([g * (self.clip_each / (g.norm() + 1e-6)).clamp(max=1.0) for g in parts])
                 state = self.state[p]
                 if not state:
                     state.update(updates=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
@@ -114,4 +119,5 @@ def make_optimizer(model, config: RunConfig, recipe: Recipe) -> torch.optim.Opti
         eps=recipe.epsilon,
         bias_correction=recipe.bias_correction,
         clip_each=config.clip if recipe.clip == "each tensor" else None,
+        thirds={id(p) for m in model.modules() if isinstance(m, ProjectedAttention) for p in m.qkv.parameters()},
     )

@@ -1,4 +1,4 @@
-"""The README: its tree lists every file, its numbers are the records', and what it quotes exists."""
+"""The README: its tree lists every room, its numbers are the records', and what it quotes exists."""
 
 import json
 import re
@@ -18,20 +18,23 @@ from palslib.records import load_records, read_records, summarise
 README = (PROJECT / "README.md").read_text()
 
 
-def tracked(folder: str, ending: str) -> list[str]:
-    """Names of a folder's files."""
-    return sorted(path.name for path in (PROJECT / folder).glob(f"*{ending}"))
-
-
-@pytest.mark.parametrize(("folder", "ending"), [("notebooks", ".ipynb"), ("palslib", ".py"), ("tests", ".py")])
-def test_the_tree_has_a_line_for_every_file(folder, ending):
-    """No file is missing from the tree, and none that is gone is left in it."""
+def test_the_tree_has_a_line_for_every_room():
+    """Every folder and file of palslib is in the tree, and none that is gone; so is every folder of the project."""
     tree = README.split("## What is where")[1].split("```")[1]
-    part = tree[tree.index(f"{folder}/") :].split("\n", 1)[1]
-    listed = [line.split()[0] for line in part.splitlines() if line.startswith("  ")]
-    first_end = next((i for i, line in enumerate(part.splitlines()) if not line.startswith("  ")), len(listed))
-    here = [name for name in listed[:first_end] if name.endswith(ending)]
-    assert sorted(here) == [name for name in tracked(folder, ending) if name != "__init__.py"]
+    rooms = {line.split()[0] for line in tree.splitlines() if re.match(r"  \w+(/|\.py )", line)}
+    files = {name for line in tree.splitlines() for name in re.findall(r"^  (\S+\.py, .*\.py)", line)}
+    listed = rooms | {name for line in files for name in line.split(", ")}
+    listed |= {name for line in tree.splitlines() if line.startswith("  notebook.py") for name in re.findall(r"\w+\.py", line)}
+    here = {path.name for path in (PROJECT / "palslib").iterdir() if path.suffix == ".py"} - {"__init__.py"}
+    here |= {f"{path.parent.name}/" for path in (PROJECT / "palslib").glob("*/__init__.py")}
+    assert {name.rstrip(",") for name in listed} == here
+    top = {path.split("/")[0] + "/" for path in _tracked() if "/" in path and not path.startswith(".")}
+    assert {line.split()[0] for line in tree.splitlines() if re.match(r"\w+/", line)} == top
+
+
+def _tracked() -> list[str]:
+    done = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
+    return done.stdout.splitlines() or [f"{folder}/x" for folder in ("notebooks", "palslib", "tests", "figures")]
 
 
 def test_the_results_are_those_of_the_records():

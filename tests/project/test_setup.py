@@ -134,7 +134,7 @@ def test_the_second_call_installs_nothing_again(folder):
     assert make(folder, "test")[0] == 0
     again = (folder / "calls").read_text().removeprefix(calls)
     assert "-m pip" not in again
-    assert [line for line in again.splitlines() if "pytest" in line] == ["-m pytest", "-m pytest --nbval notebooks"]
+    assert [line for line in again.splitlines() if "pytest" in line] == ["-m pytest -n 2 --dist loadfile", "-m pytest -n 2 --dist loadfile --nbval notebooks"]
 
 
 def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
@@ -149,9 +149,9 @@ def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
     assert "-c constraints.txt -e .[cluster]" in again and again.endswith("-m palslib sweep my.json --slurm time=60\n")
 
 
-@pytest.mark.parametrize("fails", ["-m pytest", "-m pytest --nbval notebooks"])
+@pytest.mark.parametrize("fails", ["", " --nbval notebooks"])
 def test_make_test_says_what_failed(folder, fails):
-    script(folder / ".venv/bin/python", f'[ "$*" != "{fails}" ]')
+    script(folder / ".venv/bin/python", f'[ "$*" != "-m pytest -n 2 --dist loadfile{fails}" ]')
     status, said = make(folder, "test")
     assert status == 2
-    assert said.count("  passed  ") == said.count("  FAILED  ") == 1 and f"  FAILED  {fails[3:]}:" in said
+    assert said.count("  passed  ") == said.count("  FAILED  ") == 1 and f"  FAILED  pytest{fails}:" in said

@@ -599,3 +599,19 @@ def test_progress_has_the_loss_by_task(tmp_path, capsys):
 def test_no_progress(tmp_path, capsys):
     train(config(tmp_path))
     assert capsys.readouterr().err == ""
+
+
+def test_files_named_like_attributes_of_a_module_train(tmp_path):
+    """`train.csv` and `a.b.csv` are tasks like any other: trained, evaluated, kept and read back."""
+    lines = [f"{'good' if i % 2 else 'bad'} day number {i},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    for name in ("train", "a.b", "type"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]))
+    config = RunConfig(
+        backbone="tiny", size=12, tasks=("train", "a.b", "type"), data=str(tmp_path), schedule="round-robin", steps=6,
+        batch_size=4, keep="last", progress=False, folder=str(tmp_path / "run"),
+    )  # fmt: skip
+    record = train(config)
+    assert set(record["results"]["last"]["scores"]) == {"train", "a.b", "type"}
+    model = MultiTaskModel.from_pretrained(tmp_path / "run" / "last")
+    assert list(model.adaptations) == list(model.tasks) == ["train", "a.b", "type"]
+    assert {key.split(".")[1] for key in model.heads.state_dict(prefix="heads.")} == {"train%", "a%2Eb", "type%"}

@@ -218,3 +218,17 @@ def test_the_global_norm_is_over_all_gradients():
         clip_gradients([a, b, none], 1.0)
         found = [p.grad.to_dense()[1].item() for p in (a, b)]
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_query_key_and_value_are_clipped_apart():
+    """A PAL's q, k, v lie in one matrix here and in three in the released code: thirds with gradients of norm 10, 1 and
+    0.1 are clipped to 1, 1 and 0.1 (ledger D10)."""
+    model = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte"], size=12, heads=3)
+    config = RunConfig(backbone="tiny", size=12, learning_rate=1e-3, weight_decay=0.0)
+    optimizer = make_optimizer(model, config, get_recipe("paper", clip="each tensor"))
+    qkv = model.adaptations["rte"].functions["0"].qkv.weight
+    assert id(qkv) in optimizer.thirds and id(model.heads["rte"].weight) not in optimizer.thirds
+    qkv.grad = torch.cat([torch.full((12, 12), norm / 12) for norm in (10.0, 1.0, 0.1)])
+    optimizer.step()
+    kept = optimizer.state[qkv]["m"] / 0.1  # of the first step: (1 - 0.9) times the clipped gradient
+    assert [third.norm().item() for third in kept.chunk(3)] == pytest.approx([1.0, 1.0, 0.1], rel=1e-4)
