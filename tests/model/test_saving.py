@@ -2,8 +2,8 @@
 
 import json
 import os
-from pathlib import Path
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -339,3 +339,46 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
     with pytest.raises(ValueError, match="a run that starts from it has to be of the same"):
         other = tiny_method("houlsby-64")
         MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
+
+
+@pytest.mark.parametrize("shape", ["bert", "electra"])
+@pytest.mark.parametrize("name", METHODS)
+def test_what_the_first_version_wrote_is_read(name, shape, tmp_path):
+    """There the pooler lay beside the backbone, a task's own BERT was its `encoder`, and every family's options stood in
+    the description; the fingerprint of a task's file is the same."""
+
+    def first(key):
+        for new, old in (
+            ("backbone.pooler.", "pooler."),
+            ("new_pooler.", "pooler."),
+            ("rte.backbone.", "rte.encoder."),
+        ):
+            key = key.replace(new, old)
+        return key.replace("stsb.backbone.", "stsb.encoder.").replace("adaptation.backbone.", "adaptation.encoder.")
+
+    model = trained(name, shape)
+    model.save_pretrained(tmp_path / "model")
+    task = model.save_task("rte", tmp_path)
+    with safe_open(task, "pt") as file:
+        tensors, about = {first(k): file.get_tensor(k) for k in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file(tensors, task, metadata=about)
+    path = tmp_path / "model" / "model.safetensors"
+    save_file({first(key): tensor for key, tensor in load_file(path).items()}, path)
+    path = tmp_path / "model" / "palslib.json"
+    description = json.loads(path.read_text())
+    others = {
+        "size": None,
+        "inner": [],
+        "heads": None,
+        "sharing": "layers",
+        "on_top": None,
+        "span": 1,
+        "own_norms": False,
+    }
+    description["method"] = others | description["method"]
+    path.write_text(json.dumps(description))
+    loaded = MultiTaskModel.from_pretrained(tmp_path / "model")
+    assert equal_states(loaded, model)
+    loaded.remove_task("rte")
+    assert loaded.load_task(task) == "rte"
+    assert torch.equal(logits_of(loaded, shape), logits_of(model, shape))
