@@ -214,9 +214,8 @@ class Method:
             if not self.takes(option):
                 known = sorted({name for family in Method.families.values() for name in family.options()})
                 check_name("option", option, known)
-                raise Unfit(
-                    f"method {self.name!r} takes no option {option!r} (its options: {', '.join(self.options()) or 'none'})"
-                )
+                taken = ", ".join(self.options()) or "none"
+                raise Unfit(f"method {self.name!r} takes no option {option!r} (its options: {taken})")
         return replace(self, **options)
 
     def to_dict(self) -> dict:

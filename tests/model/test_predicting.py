@@ -77,7 +77,7 @@ def test_operations_of_bert_base_by_hand():
 @every_method
 @pytest.mark.parametrize("shape", ["bert", "electra"])
 def test_operations_are_those_that_are_run(name, shape):
-    """torch counts two operations for a product and its addition; the heads' 24 · (2 + 2 + 3) are not in the formula."""
+    """torch counts two operations for a product and its addition; the heads' 24 · (2 + 2 + 3) are in no formula."""
     model = randomised(name, shape, tasks=("rte", "sst2", "mnli"))
     inputs = batch(shape, rows=2, width=7) | {"attention_mask": torch.ones(2, 7, dtype=torch.long)}
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
