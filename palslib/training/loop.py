@@ -1,9 +1,9 @@
 """Training, as the algorithm reads; `python -m palslib train` is the same from a terminal.
 
 For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
-update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a killed run that starts again at its last
-checkpoint ends with the weights it would have had, and one process or several train the same model. Several on one
-machine, each with a GPU or on CPUs alone:
+update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a
+killed run that starts again at its last checkpoint ends with the weights it would have had, and one process or several
+train the same model. Several on one machine, each with a GPU or on CPUs alone:
 
     accelerate launch --multi_gpu --num_processes 2 -m palslib train CONFIG.json
     torchrun --standalone --nproc_per_node 2 -m palslib train CONFIG.json

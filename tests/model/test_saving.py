@@ -344,17 +344,15 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
 @pytest.mark.parametrize("shape", ["bert", "electra"])
 @pytest.mark.parametrize("name", METHODS)
 def test_what_the_first_version_wrote_is_read(name, shape, tmp_path):
-    """There the pooler lay beside the backbone, a task's own BERT was its `encoder`, and every family's options stood in
-    the description; the fingerprint of a task's file is the same."""
+    """There the pooler lay beside the backbone, a task's own BERT was its `encoder`, and every family's options stood
+    in the description; the fingerprint of a task's file is the same."""
+    renamed = {"backbone.pooler.": "pooler.", "new_pooler.": "pooler."}
+    renamed |= {f"{part}.backbone.": f"{part}.encoder." for part in ("rte", "stsb", "adaptation")}
 
     def first(key):
-        for new, old in (
-            ("backbone.pooler.", "pooler."),
-            ("new_pooler.", "pooler."),
-            ("rte.backbone.", "rte.encoder."),
-        ):
+        for new, old in renamed.items():
             key = key.replace(new, old)
-        return key.replace("stsb.backbone.", "stsb.encoder.").replace("adaptation.backbone.", "adaptation.encoder.")
+        return key
 
     model = trained(name, shape)
     model.save_pretrained(tmp_path / "model")
@@ -366,15 +364,7 @@ def test_what_the_first_version_wrote_is_read(name, shape, tmp_path):
     save_file({first(key): tensor for key, tensor in load_file(path).items()}, path)
     path = tmp_path / "model" / "palslib.json"
     description = json.loads(path.read_text())
-    others = {
-        "size": None,
-        "inner": [],
-        "heads": None,
-        "sharing": "layers",
-        "on_top": None,
-        "span": 1,
-        "own_norms": False,
-    }
+    others = {"size": None, "inner": [], "heads": None, "sharing": "layers", "span": 1, "own_norms": False}
     description["method"] = others | description["method"]
     path.write_text(json.dumps(description))
     loaded = MultiTaskModel.from_pretrained(tmp_path / "model")

@@ -21,13 +21,12 @@ README = (PROJECT / "README.md").read_text()
 def test_the_tree_has_a_line_for_every_room():
     """Every folder and file of palslib is in the tree, and none that is gone; so is every folder of the project."""
     tree = README.split("## What is where")[1].split("```")[1]
-    rooms = {line.split()[0] for line in tree.splitlines() if re.match(r"  \w+(/|\.py )", line)}
-    files = {name for line in tree.splitlines() for name in re.findall(r"^  (\S+\.py, .*\.py)", line)}
-    listed = rooms | {name for line in files for name in line.split(", ")}
-    listed |= {name for line in tree.splitlines() if line.startswith("  notebook.py") for name in re.findall(r"\w+\.py", line)}
+    lines = [line for line in tree.splitlines() if re.match(r"  \w", line)]  # `  a.py, b.py    what they are`
+    listed = {name for line in lines for name in re.findall(r"\w+(?:/|\.py)", re.split(r"\s{2,}", line.strip())[0])}
+    listed |= {name for line in lines for name in re.findall(r"^  (\w+(?:/|\.py)) ", line)}
     here = {path.name for path in (PROJECT / "palslib").iterdir() if path.suffix == ".py"} - {"__init__.py"}
     here |= {f"{path.parent.name}/" for path in (PROJECT / "palslib").glob("*/__init__.py")}
-    assert {name.rstrip(",") for name in listed} == here
+    assert listed == here
     top = {path.split("/")[0] + "/" for path in _tracked() if "/" in path and not path.startswith(".")}
     assert {line.split()[0] for line in tree.splitlines() if re.match(r"\w+/", line)} == top
 
