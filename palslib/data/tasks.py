@@ -1,4 +1,4 @@
-"""The tasks: each a row of `TASKS`, read from one of four kinds of source into one shape of table.
+"""The tasks: each a `Task`, a row of `TASKS` or `SUITES`, read from four kinds of source into one shape of table.
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
@@ -102,7 +102,8 @@ TASKS: dict[str, Task] = _table(
     Task("qnli", ("question", "sentence"), _ENTAILMENT),
     Task("rte", ("sentence1", "sentence2"), _ENTAILMENT),
 )
-"""The eight tasks of the paper, by name."""
+"""The eight tasks of the paper, by name. Ledger and figures count on these eight: a further task goes into `SUITES`, or
+is a `Task` of your own."""
 
 _SST5 = Task(
     "sst5",

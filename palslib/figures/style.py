@@ -56,8 +56,12 @@ def learning_curves(frame: pd.DataFrame, ax: Axes | None = None, hue: str = "tas
         frame: columns `step`, `score` (percent) and `hue`; as `records.history_frame` gives it, one metric a task.
     """
     ax = ax or plt.gca()
-    colours = {**TASK_COLOURS, "average": "black"} if hue == "task" else None
-    order = [k for k in (colours or {}) if k in set(frame[hue])] or None
+    colours, order = None, None
+    if hue == "task":
+        others = [task for task in frame[hue].unique() if task not in (*TASK_COLOURS, "average")]  # one's own
+        colours = TASK_COLOURS | dict(zip(others, sns.color_palette("husl", len(others)), strict=True))
+        colours |= {"average": "black"}
+        order = [task for task in colours if task in set(frame[hue])]
     sns.lineplot(
         frame, x="step", y="score", hue=hue, hue_order=order, palette=colours, marker="o", errorbar="se", ax=ax
     )
