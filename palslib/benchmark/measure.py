@@ -56,6 +56,12 @@ PEER_TASK = "qqp"
 """What is trained beside others: of GLUE's tasks the one whose batches are padded as GLUE's are on the whole (texts of
 31 word pieces, 69 wide)."""
 
+PEERS = {
+    "transformers": {"method": "shared"},
+    "adapters": {"method": "houlsby-64", "size": "paper", "method_options": {"adapters_per_layer": 2}},
+}
+"""What of ours trains the same parameters."""
+
 
 class Benchmark:
     """One run of it."""
@@ -189,20 +195,16 @@ class Benchmark:
     def peers(self) -> list[dict]:
         """(f) One task, all of BERT trained, as a user of Transformers alone does it; adapters at two places of each
         layer of a frozen BERT, as one of `adapters` does it."""
-        pairs: dict[str, tuple] = {"transformers": ("shared", {}, sys.executable)}
-        if self.adapters_python:
-            pairs["adapters"] = "houlsby-64", {"method_options": {"adapters_per_layer": 2}}, self.adapters_python
-        else:
+        kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
+        if not self.adapters_python:
             self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
         task, rows = "rte" if self.quick else PEER_TASK, []
         for backbone in self.backbones:
             for precision in self.precisions:
-                for kind, (method, more, python) in pairs.items():
+                for kind, python in kinds.items():
                     self.progress(f"beside {kind}, {backbone}, {precision}")
-                    ours, rounds = (
-                        self.run(backbone, method, precision, tasks=(task,), **more),
-                        self.rounds(backbone, precision),
-                    )
+                    rounds = self.rounds(backbone, precision)
+                    ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
                     with self.peer(kind, ours, rounds, python) as other:
                         rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
         return rows
