@@ -78,37 +78,47 @@ def _split(x: torch.Tensor, group: Group, heads: int) -> torch.Tensor:
     return x.view(group.size, group.width, heads, -1).transpose(1, 2)
 
 
-def _join(x: torch.Tensor, group: Group) -> torch.Tensor:
-    """(B_g, H, S_g, w) to (n, H·w)."""
-    return _gather(x.transpose(1, 2).reshape(group.size * group.width, -1), group)
+def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch.Tensor:
+    """(N, H·w) to the group's (B_g, H, S_g, w) in another type; after a row's end stands any piece, for the mask."""
+    of_group = x[group.first : group.last] if group.back is None else x.index_select(0, group.back)
+    split = _split(of_group, group, heads)
+    return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)
+
+
+def _put(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
+    """(B_g, H, S_g, w) into the group's part of (N, H·w), of whatever type that is."""
+    joined = x.transpose(1, 2).to(out.dtype, memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
+    out[group.first : group.last] = _gather(joined, group)
 
 
 class _Attention(torch.autograd.Function):
-    """All groups' attention in single steps, with its gradient by hand.
+    """All groups' attention in single steps, with its gradient by hand, in float32 whatever the maps around it are in.
 
     torch's own has no fused kernel for a CPU in training, and keeps and clears more between the steps than they need.
-    Softmax is in float32 at least, whatever the products are in.
+    With W the weights, W' those that dropout kept, O = W' V' and V' = V / (1 - p), and C the gradient of O:
+
+        dS = W' ⊙ (C V'ᵀ) - W ⊙ rowsum(C ⊙ O)        dQ = dS K / √w,  dK = dSᵀ Q / √w,  dV = W'ᵀ C / (1 - p)
     """
 
     @staticmethod
     def forward(ctx, q, k, v, rows: Rows, heads: int, dropout: float, look):
-        context, saved = torch.empty_like(q), []
-        scale, exact = (q.shape[-1] // heads) ** -0.5, torch.promote_types(q.dtype, torch.float32)
-        for group in rows.groups:
-            n = slice(group.first, group.last)
-            Q, K, V = (_split(_spread(x[n], group), group, heads).contiguous() for x in (q, k, v))
-            scores = (Q @ K.transpose(-1, -2)).to(exact).mul_(scale)  # (B_g, H, S_g, S_g)
-            weights = (scores if group.mask is None else scores.add_(group.mask)).softmax(-1).to(q.dtype)
-            if look is not None:
-                look(weights)
-            keep, dropped = None, weights
-            if dropout > 0:
-                keep, by = kept(weights, dropout)
-                keep = keep.mul_(by)
-                dropped = weights * keep
-            context[n] = _join(dropped @ V, group)
-            saved += [Q, K, V, weights, keep]
-        ctx.rows, ctx.heads, ctx.scale = rows, heads, scale
+        context, saved, by = torch.empty_like(q), [], 1.0
+        scale, kind = (q.shape[-1] // heads) ** -0.5, torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            for group in rows.groups:
+                Q, K, V = (_grid(x, group, heads, kind) for x in (q, k, v))
+                scores = Q.mul_(scale) @ K.transpose(-1, -2)  # (B_g, H, S_g, S_g)
+                weights = (scores if group.mask is None else scores.add_(group.mask)).softmax(-1)
+                if look is not None:
+                    look(weights)
+                dropped = weights
+                if dropout > 0:
+                    ones, by = kept(weights, dropout)
+                    dropped, V = ones.mul_(weights), V.mul_(by)
+                output = dropped @ V  # (B_g, H, S_g, w)
+                _put(context, output, group)
+                saved += [Q, K, V, weights, dropped, output]
+        ctx.rows, ctx.heads, ctx.scale, ctx.by, ctx.kind = rows, heads, scale, by, kind
         ctx.save_for_backward(*saved)
         return context
 
@@ -117,16 +127,15 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad):
         dq, dk, dv = (torch.empty_like(grad) for _ in range(3))
         saved = ctx.saved_tensors  # once: recomputed activations can be had a single time
-        for i, group in enumerate(ctx.rows.groups):
-            Q, K, V, weights, keep = saved[5 * i : 5 * i + 5]
-            n = slice(group.first, group.last)
-            C = _split(_spread(grad[n].to(Q.dtype), group), group, ctx.heads).contiguous()  # (B_g, H, S_g, w)
-            dropped = weights if keep is None else weights * keep
-            dv[n] = _join(dropped.transpose(-1, -2) @ C, group)
-            dW = C @ V.transpose(-1, -2)  # (B_g, H, S_g, S_g)
-            if keep is not None:
-                dW *= keep
-            dS = torch._softmax_backward_data(dW, weights, -1, dW.dtype).mul_(ctx.scale)
-            dq[n] = _join(dS @ K, group)
-            dk[n] = _join(dS.transpose(-1, -2) @ Q, group)
+        with torch.autocast(grad.device.type, enabled=False):
+            for i, group in enumerate(ctx.rows.groups):
+                Q, K, V, weights, dropped, output = saved[6 * i : 6 * i + 6]
+                n = slice(group.first, group.last)
+                C = _split(_spread(grad[n], group), group, ctx.heads).to(ctx.kind)  # zeros after a row's end
+                C = C.contiguous()  # (B_g, H, S_g, w)
+                _put(dv, (dropped.transpose(-1, -2) @ C).mul_(ctx.by), group)
+                dS = (C @ V.transpose(-1, -2)).mul_(dropped)  # (B_g, H, S_g, S_g)
+                dS.addcmul_(weights, (C * output).sum(-1, keepdim=True), value=-1)
+                _put(dq, (dS @ K).mul_(ctx.scale), group)
+                _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q has the scale already
         return dq, dk, dv, None, None, None, None

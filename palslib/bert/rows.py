@@ -32,6 +32,8 @@ class Group:
     """Word pieces of the longest of them, S_g."""
     places: torch.Tensor | None
     """(last - first,) where each piece lies in the grid (B_g · S_g); None where all rows fill it."""
+    back: torch.Tensor | None
+    """(B_g · S_g,) which of the N pieces each place of the grid holds; after a row's end it is any. None as above."""
     mask: torch.Tensor | None
     """(B_g, 1, S_g, S_g), 0 where there is a piece to look at and -inf where there is none; None where all rows fill
     the grid. All queries' masks are the same, but a sum of short lines takes as long as a softmax."""
@@ -94,12 +96,14 @@ class Rows:
             of_group = lengths[top : top + most]
             first, width, size = int(starts[top]), int(of_group[0]), len(of_group)
             last = first + int(of_group.sum())
-            places = mask = None
+            places = back = mask = None
             if last - first < size * width:
                 places = ((row[first:last] - top) * width + place[first:last]).to(device)
                 there = torch.arange(width) < of_group[:, None]
                 mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
-            groups.append(Group(first, last, size, width, places, mask))
+                back = torch.full((size * width,), first, device=device)
+                back[places] = torch.arange(first, last, device=device)
+            groups.append(Group(first, last, size, width, places, back, mask))
         ids, types = (x.to(device)[source.to(device)] for x in (input_ids, token_type_ids))
         place, reach = place.to(device), int(lengths[0])
         if positions is not None:
@@ -153,7 +157,7 @@ class Rows:
             token_type_ids=spread(self.token_type_ids, 0),
             positions=spread(self.positions, 0),
             starts=torch.arange(size, device=device) * width,
-            groups=(Group(0, size * width, size, width, None, mask),),
+            groups=(Group(0, size * width, size, width, None, None, mask),),
         )
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
