@@ -261,7 +261,7 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
         Args:
             decay_scales: LHUC's vectors are decayed all the same (ledger D15).
-            adaptation_rate: the learning rate of what the method adds, as a multiple of BERT's (ledger D17); each
+            adaptation_rate: the learning rate of what the method adds, as a multiple of BERT's; each
                 group's `multiple` says whose rate it has.
         """
         added = {id(p) for part in (self.adaptations, self.shared) if part is not None for p in part.parameters()}

@@ -52,8 +52,8 @@ class RunConfig:
     learning_rate: Annotated[Number, Field(ge=0)] = 1e-4
     """At its peak. The paper's 2e-5 suits BERT-base; MiniLM's narrower layers take 1e-4."""
     adaptation_rate: Annotated[Number, Field(gt=0)] = 1.0
-    """Learning rate of what the tasks add to BERT's layers, as a multiple of BERT's. Ours, not in the paper (ledger
-    D17): Adam moves a parameter by rate x steps at most, and more keeps the paper's travel in a shorter run."""
+    """Learning rate of what the tasks add to BERT's layers, as a multiple of BERT's. Ours, not in the
+    paper: Adam moves a parameter by rate x steps at most, and more keeps the paper's travel in a shorter run."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.01
     """AdamW's, off biases, norms and LHUC."""
     warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
