@@ -97,7 +97,7 @@ def test_plain_maps_equal_those_of_hugging_face(model, tokenizer):
     with torch.inference_mode():
         theirs = plain(**inputs, output_attentions=True).attentions
     ours = attention_maps(model, None, tokenizer, TEXT, PAIR)
-    np.testing.assert_allclose(ours.bert, torch.cat(theirs).numpy(), atol=1e-6)
+    np.testing.assert_allclose(ours.bert, torch.cat(theirs).numpy(), atol=1e-5)
     assert ours.task is None and ours.name == "plain" and set(ours.weights) == {"bert"}
 
 

@@ -314,7 +314,7 @@ def check_agreement(kind, sizes, method):
         model = MultiTaskModel(encoder(kind, sizes), method, ("cola", "rte"))
     backbone = Backbone.of(model.config)
     count = count_parameters(method, backbone, 2, exact=True)
-    assert held(model.backbone) + held(model.pooler) == backbone.parameters
+    assert held(model.backbone) + held(model.new_pooler) == backbone.parameters
     assert held(model.adaptations["rte"]) == held(model.adaptations["cola"]) == count.per_task
     assert held(model.shared) == count.shared_by_tasks
     everything = held(model) - held(model.heads)  # the backbone's replaced parts are still there
