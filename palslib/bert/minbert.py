@@ -1,6 +1,6 @@
 """BERT from scratch, to be read from top to bottom: the same weights and outputs as Hugging Face's `BertModel`.
 
-Devlin et al. 2019, in the order of section 2 of *BERT and PALs* (Stickland & Murray 2019,
+Devlin et al. 2019, in the order of section 3.1 of *BERT and PALs* (Stickland & Murray 2019,
 https://arxiv.org/abs/1902.02671). Letters: `B` batch, `S` tokens, `d` hidden size, `d_ff` inner size, `H` heads:
 
     MH(h)   =  W^o [head_1, ..., head_H],   head_i = softmax(q_i k_iᵀ / √(d/H)) v_i
