@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from palslib import notebook
-from palslib.methods.functions import LHUC, LowRank
+from palslib.methods.functions import LowRankLayers, Scales
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def shown(monkeypatch) -> list:
 
 
 def test_source_keeps_its_indentation(shown):
-    notebook.show_source(LHUC, LowRank.parallel)
+    notebook.show_source(Scales, LowRankLayers.parallel)
     whole, method = (thing.data for thing in shown)
-    assert whole == f"```python\n{inspect.getsource(LHUC).strip()}\n```"
-    assert method.startswith("```python\ndef parallel(self, layer, h, mask):\n    return ")
+    assert whole == f"```python\n{inspect.getsource(Scales).strip()}\n```"
+    assert method.startswith("```python\ndef parallel(self, layer, h, rows):\n    return ")
 
 
 def test_a_table_is_the_same_text_every_time(shown):
