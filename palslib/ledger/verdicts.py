@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import pandas as pd
 
+from palslib.common import RECORDS
 from palslib.data.tasks import Task
 from palslib.ledger.claims import claim_verdict
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
@@ -181,9 +182,11 @@ def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
     """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note.
 
     Args:
-        records: of runs, as `read_records` gives them; by default the committed ones.
+        records: of runs, as `read_records` gives them; by default the committed ones, but for the pilot's, which has
+            chosen the settings of the others (figures/records/PLAN.md).
     """
-    records = read_records() if records is None else records
+    if records is None:
+        records = read_records(path for path in sorted(RECORDS.rglob("*.json")) if path.parent.name != "pilot")
     rows = []
     for row in load_ledger().values():
         found = verdict(row, records)
