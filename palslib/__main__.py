@@ -98,6 +98,7 @@ class Adapters:
 
 
 def adapters(words: list[str]) -> Callable[[], int]:
+    """The run of `Adapters`, from its words; called, it returns the exit status."""
     given = dict(vars(_parse(Adapters, "adapters", words)))
     path, options = given.pop("record"), given.pop("options")
     if twice := set(given) & set(options):
@@ -135,6 +136,7 @@ class Sweep:
 
 
 def sweep(words: list[str]) -> Callable[[], int]:
+    """The run of `Sweep`, likewise."""
     given = _parse(Sweep, "sweep", words)
     from palslib.grid.engines import LocalSlots, Slurm, Terms
     from palslib.grid.sweep import Grid, summary, sweep
@@ -170,6 +172,7 @@ class Benchmark:
 
 
 def benchmark(words: list[str]) -> Callable[[], int]:
+    """The run of `Benchmark`, likewise."""
     given = _parse(Benchmark, "benchmark", words)
 
     def run() -> int:
@@ -194,6 +197,7 @@ class Reproduce:
 
 
 def reproduce(words: list[str]) -> Callable[[], int]:
+    """The run of `Reproduce`, likewise."""
     given = _parse(Reproduce, "reproduce", words)
     from palslib.reproduce import check, reproduce
 
@@ -223,6 +227,7 @@ class Heads:
 
 
 def heads(words: list[str]) -> Callable[[], int]:
+    """The run of `Heads`, likewise."""
     given = dict(vars(_parse(Heads, "heads", words)))
     out = given.pop("out")
 
