@@ -1,8 +1,8 @@
 """One command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
 
 Every setting is a flag, with its default and its meaning in `--help`: both are read from the dataclasses that declare
-them, for `train` and `pretrain` `plan.config.RunConfig`, for the others the classes here. A bad call ends with status 2,
-what failed while it ran with 1, each with one line. Of several processes only the first one prints.
+them, for `train` and `pretrain` `plan.config.RunConfig`, for the others the classes here. A bad call ends with status
+2, what failed while it ran with 1, each with one line. Of several processes only the first one prints.
 """
 
 import json
