@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import math
 import operator
 import os
 import shutil
@@ -72,6 +73,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         else:
             os.replace(temporary, path)
         _flush(path.parent)  # the new name, too
+    except OSError as error:
+        if error.filename is None:  # that of a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         _remove(temporary)
 
@@ -120,12 +125,58 @@ def seed_from(*words: str | int, bits: int = 63) -> int:
     return int.from_bytes(digest[:16], "little") % 2**bits
 
 
-def read_object(path: str | Path, parts: str = "parameters") -> dict:
-    """A JSON file that must hold an object of `parts`. Raises ValueError naming the file for anything else."""
+def read_json(path: str | Path, what: str = "JSON") -> object:
+    """What a JSON file holds.
+
+    Raises ValueError naming the file where that is no UTF-8 or no JSON (NaN and infinity are not), nested deeper than
+    any of ours, or an object that has a key twice; OSError where it cannot be read.
+    """
+    path = Path(path)
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
-    if not isinstance(values, dict):
+        hooks = {"parse_constant": _number, "parse_float": _number, "object_pairs_hook": _object}
+        level = [values := json.loads(path.read_text(encoding="utf-8"), **hooks)]
+        for _ in range(_DEPTH):
+            level = [inner for value in level for inner in _inside(value)]
+    except ValueError as error:
+        raise ValueError(f"{path}: not {what}: {error}") from error
+    except RecursionError:
+        level = [path]
+    if level:
+        raise ValueError(f"{path}: not {what} of ours: nested more than {_DEPTH} deep")
+    return values
+
+
+_DEPTH = 64
+"""Of our files: a record has 7 levels."""
+
+
+def _inside(value: object) -> Iterable:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict:
+    values = {}
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"the key {name!r} comes twice")
+        values[name] = value
+    return values
+
+
+def read_object(path: str | Path, parts: str = "parameters") -> dict:
+    """A JSON file that must hold an object of `parts`; else ValueError, or `read_json`'s errors, naming the file."""
+    if not isinstance(values := read_json(path), dict):
         raise ValueError(f"{path}: not an object of {parts} but a {type(values).__name__}")
     return values
+
+
+def shown(value: object, most: int = 200) -> str:
+    """A value as a message has it: its `repr`, of what is long the beginning."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"

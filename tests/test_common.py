@@ -1,11 +1,14 @@
 """What every room uses: files written whole or not at all, seeds from words."""
 
+import errno
 import os
+import resource
+import signal
 
 import numpy as np
 import pytest
 
-from palslib.common import atomic_write, seed_from, write_text
+from palslib.common import atomic_write, read_json, read_object, seed_from, shown, write_text
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -78,3 +81,49 @@ def test_seeds():
     assert len(seeds) == 8 and max(seeds) < 2**63
     with pytest.raises(TypeError):
         seed_from(0.5)
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    """The system's error does not; here a file may have 10 bytes."""
+    unlimited, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, unlimited[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*a\.txt'") as caught:
+            write_text(tmp_path / "a.txt", "longer than that")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.errno == errno.EFBIG and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not JSON: Expecting value"),
+        (b'{"a": "\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff"),
+        ("{}".encode("utf-16"), "not JSON: 'utf-8' codec"),
+        (b'{"a": NaN}', "not JSON: NaN is not a finite number"),
+        (b'{"a": 1e999}', "not JSON: 1e999 is not a finite number"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON: Exceeds the limit"),
+        (b'{"a": 1, "a": 2}', "not JSON: the key 'a' comes twice"),
+        (b"[" * 100_000 + b"]" * 100_000, "not JSON of ours: nested more than 64 deep"),
+        (b"[" * 70 + b"]" * 70, "not JSON of ours: nested more than 64 deep"),
+        (b"[1]", "not an object of parameters but a list"),
+    ],
+)
+def test_what_is_no_json_is_named(content, message, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        read_object(path)
+    assert str(caught.value).startswith(f"{path}: {message}") and len(str(caught.value)) < 500
+
+
+def test_json_comes_as_it_is(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": [[1, 2.5, null, true]], "b": "\u00e4"}')
+    assert read_json(path) == {"a": [[1, 2.5, None, True]], "b": "ä"}
+
+
+def test_a_long_value_is_shown_in_part():
+    assert shown("ab") == "'ab'" and shown([1] * 500, 9) == "[1, 1, 1,... (1,500 characters)"
