@@ -34,7 +34,7 @@ def attend(
     """
     if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-    whole = len(q) == sum(rows.lengths)  # no padding all the same, which such a function would take for pieces
+    whole = len(q) == sum(rows.lengths)  # no padding, which such a function would take for pieces
     if look is None and whole and (implementation or "sdpa") not in OURS:  # whose weights never exist
         return _by_name(implementation, q, k, v, rows, heads, dropout)
     if q.device.type == "cpu" or look is not None:
@@ -45,7 +45,7 @@ def attend(
         mask = None if group.mask is None else group.mask.to(q.dtype)
         context = functional.scaled_dot_product_attention(*of_group, mask, dropout)
         contexts.append(_gather(context.transpose(1, 2).reshape(group.size * group.width, -1), group))
-    return torch.cat(contexts)
+    return torch.cat([*contexts, q.new_zeros(len(q) - rows.groups[-1].last, q.shape[-1])])
 
 
 def _by_name(name: str, q, k, v, rows: Rows, heads: int, dropout: float) -> torch.Tensor:
@@ -85,6 +85,13 @@ def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch
     return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)
 
 
+def _empty_like(x: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """(N, d) to be written by `_put`, zeros behind the last group (`Rows.filled`)."""
+    out = torch.empty_like(x)
+    out[rows.groups[-1].last :] = 0
+    return out
+
+
 def _put(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
     """(B_g, H, S_g, w) into the group's part of (N, H·w), of whatever type that is."""
     joined = x.transpose(1, 2).to(out.dtype, memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
@@ -102,7 +109,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, rows: Rows, heads: int, dropout: float, look):
-        context, saved, by = torch.empty_like(q), [], 1.0
+        context, saved, by = _empty_like(q, rows), [], 1.0
         scale, kind = (q.shape[-1] // heads) ** -0.5, torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
             for group in rows.groups:
@@ -125,7 +132,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        dq, dk, dv = (torch.empty_like(grad) for _ in range(3))
+        dq, dk, dv = (_empty_like(grad, ctx.rows) for _ in range(3))
         saved = ctx.saved_tensors  # once: recomputed activations can be had a single time
         with torch.autocast(grad.device.type, enabled=False):
             for i, group in enumerate(ctx.rows.groups):

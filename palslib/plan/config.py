@@ -16,7 +16,7 @@ from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, settings
 
-_LATER = ("adaptation_rate", "inspect")
+_LATER = ("adaptation_rate", "inspect", "weights")
 """Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
 
 
@@ -33,6 +33,8 @@ class RunConfig:
     """Other options of the method, by name (`{"heads": 6}`)."""
     backbone: str = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
+    weights: Literal["pretrained", "random"] = "pretrained"
+    """The backbone's own, or of its architecture alone, drawn at random from `seed`: training from scratch."""
     tasks: Names = tuple(TASKS)
     """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
     data: str = "synthetic"

@@ -12,10 +12,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
-# A batch without padding has another number of word pieces each time, so that oneDNN's kernels, one a shape, are of use
-# for a step or two. By default it keeps 1,024 of them, a gigabyte, which makes nothing faster.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-
 
 def make_accelerator() -> Accelerator:
     """The accelerator of a run: on as many processes as were started, with gloo on CPUs.

@@ -70,7 +70,7 @@ def _model_before(config: RunConfig, start) -> MultiTaskModel:
     method, tasks = config.resolved_method(), [get_task(task, config.data) for task in config.tasks]
     if start:
         return MultiTaskModel.continued(start, method, config.backbone, tasks)
-    return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed)
+    return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
 def best_weights(folder: str | Path) -> Path:

@@ -65,7 +65,7 @@ class Run(Resumable):
         if config.start:
             self.model = MultiTaskModel.continued(config.start, self.method, config.backbone, tasks)
         else:
-            self.model = MultiTaskModel.from_backbone(config.backbone, self.method, tasks, config.seed)
+            self.model = MultiTaskModel.from_backbone(config.backbone, self.method, tasks, config.seed, config.weights)
         self.model.head_dropout = config.head_dropout
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()

@@ -210,3 +210,15 @@ def test_unknown_name_offline(load):
         load("no-such/backbone")
     for words in ("no-such/backbone", "backbone='minilm'", "config.json", "hf download", "HF_HUB_OFFLINE"):
         assert words in str(error.value)
+
+
+def test_random_weights_have_the_architecture_and_depend_on_the_seed_alone():
+    """Training from scratch: MiniLM's shapes, none of its numbers; its embeddings N(0, 0.02)."""
+    drawn, again, other = (backbones.load_encoder("minilm", seed, "random") for seed in (0, 0, 1))
+    published = backbones.load_encoder("minilm")
+    shapes = [{k: v.shape for k, v in e.state_dict().items()} for e in (drawn, published)]
+    assert shapes[0] == shapes[1] and not drawn.training
+    words = [e.embeddings.word_embeddings.weight for e in (drawn, again, other, published)]
+    assert torch.equal(words[0], words[1])
+    assert not torch.equal(words[0], words[2]) and not torch.equal(words[0], words[3])
+    assert words[0][1:].std().item() == pytest.approx(0.02, rel=0.01)

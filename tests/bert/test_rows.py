@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import batch, tiny_encoder
+from shapes import batch, randomised, tiny_encoder
 
 from palslib.bert.encoders import hidden_states
 from palslib.bert.rows import ALIKE, Rows
@@ -205,3 +205,39 @@ def test_values_do_not_depend_on_company_or_order(order, number):
     whole, found = (given_rows(r, x) for r, x in ((rows, h), (of_some, some)))
     for i, row in zip(chosen, found, strict=True):
         torch.testing.assert_close(torch.tensor(row), torch.tensor(whole[i]), atol=2e-6, rtol=0)
+
+
+def test_filled_rows_have_the_same_logits_and_gradients():
+    """73 word pieces become 80, one of eight round numbers from 64 to 128; 5 stay 5, 800 become 832, 1,024 stay."""
+    model = randomised("pals-204").double()
+    lengths = (20, 3, 9, 14, 1, 8, 11, 5, 2)
+    ids = torch.arange(sum(lengths)) % 90 + 3
+    rows = Rows.pack(ids, ids % 2, lengths)
+    filled = rows.filled(0)
+    assert (len(rows.input_ids), len(filled.input_ids), filled.lengths) == (73, 80, rows.lengths)
+    one = {n: Rows.pack(*[torch.ones(n).long()] * 2, [n]).filled() for n in (5, 800, 1024)}
+    assert [len(of.input_ids) for of in one.values()] == [5, 832, 1024]
+    found = []
+    for of in (rows, filled):
+        model.zero_grad()
+        logits = model(task="rte", rows=of).logits
+        logits.square().sum().backward()
+        found.append([logits, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(plain, padded, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["bert", "roberta"])
+def test_bf16_on_a_cpu_fills_its_rows_where_nobody_looks(shape):
+    """33 word pieces become 36, of eight round numbers from 32 to 64."""
+    model, seen = randomised("pals-204", shape).eval(), []
+    model.backbone.embeddings.LayerNorm.register_forward_hook(lambda module, given, out: seen.append(len(out)))
+    ids = torch.arange(33)[None] % 90 + 3
+    with torch.no_grad():
+        plain = model(task="rte", input_ids=ids).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            close = model(task="rte", input_ids=ids).logits
+            with model.watch(lambda point, layer, value: value):
+                model(task="rte", input_ids=ids)
+    assert seen == [33, 36, 33]
+    torch.testing.assert_close(plain, close, rtol=0.1, atol=0.1)
