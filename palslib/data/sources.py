@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from palslib.common import check_name, data_folder, unknown
+from palslib.common import check_name, data_folder, shown, unknown
 
 SUFFIXES = {".csv": ",", ".tsv": "\t"}
 """Endings of delimited files, with the separator that goes without saying."""
@@ -69,6 +70,7 @@ def find_file(data: str | Path, pattern: str) -> Path | None:
 def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dict]:
     """One split of one configuration as a table, and the features that the repository declares."""
     import datasets
+    import yaml  # which datasets reads a README.md by
 
     datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
     source = locate(data)
@@ -80,17 +82,31 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
         raise no_source(source)
     try:
         loaded = datasets.load_dataset(source, name, split=split)
-    except (ConnectionError, OSError) as error:
-        if Path(source).is_dir():
-            raise
-        raise ConnectionError(
-            f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
-            "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
-            "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
-        ) from error
-    except ValueError as error:  # unknown configuration or split
-        raise ValueError(f"{source}: {error}") from error
-    return loaded.to_pandas(), loaded.features
+        return loaded.to_pandas(), loaded.features
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error
+    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if not Path(source).is_dir() and isinstance(error, OSError):  # ConnectionError is one
+            raise ConnectionError(
+                f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
+                "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
+                "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
+            ) from error
+        raise ValueError(f"{source} {name}/{split}: {_why(error, Path(source), name)}") from error
+
+
+def _why(error: BaseException, folder: Path, name: str) -> str:
+    """What is behind an error of datasets: a Parquet file that cannot be read, of this name's first, or a cause."""
+    import pyarrow.parquet
+
+    for path in sorted(folder.rglob("*.parquet"), key=lambda path: (name not in path.parts, path)):
+        try:
+            pyarrow.parquet.read_table(path)
+        except (pa.ArrowException, OSError) as damage:
+            return f"{path.relative_to(folder)} cannot be read: {damage}"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
@@ -112,6 +128,8 @@ def read_delimited(path: Path, separator: str) -> pd.DataFrame:
             content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path.name}, line {line}: not UTF-8 at byte {error.start + 1} of the line") from error
+        if b"\0" in content:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
+            raise ValueError(f"{path.name}, line {line}: a NUL byte, which no text in UTF-8 has")
     rows, lines, last = [], [], 0
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=separator, strict=True)
@@ -159,32 +177,50 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
         raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(list(frame), task.separator)}")
 
 
+def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str, count: str) -> None:
+    """Raises ValueError, with its place and value, for the first bad cell of a column."""
+    if (bad := np.array(bad, dtype=bool)).any():
+        place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
+        value = frame[column].tolist()[bad.argmax()]
+        raise ValueError(f"{where}, {count} {place}, column {column!r}: {shown(value)} {why}")
+
+
+def check_texts(frame: pd.DataFrame, task, where: str, count: str = "row") -> None:
+    """Raises ValueError where a text column of a `tasks.Task` is missing or has a cell that is no text."""
+    for column in task.texts:
+        check_column(frame, column, task, where)
+    for column in task.texts:
+        bad = [not isinstance(x, str) or "\0" in x for x in frame[column]]
+        _refuse(bad, frame, column, "is not a text", where, count)
+
+
 def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.DataFrame:
     """The task's columns with every cell checked; `count` is what the frame's index counts."""
-    for column in (*task.texts, task.label):
-        check_column(frame, column, task, where)
+    check_texts(frame, task, where, count)
+    check_column(frame, task.label, task, where)
 
-    def refuse(bad: np.ndarray, column: str, why: str) -> None:
-        if bad.any():
-            place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
-            value = frame[column].tolist()[bad.argmax()]
-            raise ValueError(f"{where}, {count} {place}, column {column!r}: {value!r} {why}")
+    def refuse(bad: Sequence[bool], why: str) -> None:
+        _refuse(bad, frame, task.label, why, where, count)
 
-    for column in task.texts:
-        refuse(np.array([not isinstance(x, str) for x in frame[column]], dtype=bool), column, "is not a text")
-    numbers = pd.to_numeric(frame[task.label], errors="coerce").to_numpy("float64", copy=True)
+    cells = frame[task.label].tolist()
+    valid = "is not a finite number"
+    if not task.is_regression:
+        valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
+    # Parquet has more kinds: dates would become numbers, lists are no keys
+    refuse([not isinstance(x, (str, int, float)) for x in cells], valid)
+    labels = pd.Series(cells, dtype=object)
+    numbers = pd.to_numeric(labels, errors="coerce").to_numpy("float64", copy=True)
     if task.is_regression:
-        refuse(~(np.abs(numbers) <= np.finfo("float32").max), task.label, "is not a finite number")
+        refuse(~(np.abs(numbers) <= np.finfo("float32").max), valid)
         if task.head == "cosine":
-            refuse(np.abs(numbers - 2.5) > 2.5, task.label, "is not a score from 0 to 5")
+            refuse(np.abs(numbers - 2.5) > 2.5, "is not a score from 0 to 5")
     else:
-        named = frame[task.label].map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
+        named = labels.map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
         # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").
         if any(name.isdigit() and int(name) != i for i, name in enumerate(task.labels)):
-            numbers[[isinstance(x, str) for x in frame[task.label]]] = np.nan
+            numbers[[isinstance(x, str) for x in cells]] = np.nan
         numbers = np.where(np.isnan(named), numbers, named)
-        valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
-        refuse(~np.isin(numbers, np.arange(len(task.labels))), task.label, valid)
+        refuse(~np.isin(numbers, np.arange(len(task.labels))), valid)
     table = frame[list(task.texts)].copy()
     table["label"] = numbers.astype("float32" if task.is_regression else "int64")
     return table

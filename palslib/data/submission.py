@@ -14,7 +14,7 @@ import pandas as pd
 
 from palslib.common import atomic_write, check_name, write_text
 from palslib.data.glue import SIZES
-from palslib.data.sources import check_column, find_file, locate, read_delimited, read_repository
+from palslib.data.sources import check_column, check_texts, find_file, locate, read_delimited, read_repository
 from palslib.data.synthetic import synthetic_split
 from palslib.data.tasks import TASKS, Task
 
@@ -63,8 +63,8 @@ COURSE_FILES = {
 
 def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: str) -> pd.Series:
     """Class numbers, or scores, by the rows' identities."""
-    for column in (*task.texts, identity):
-        check_column(frame, column, task, where)
+    check_column(frame, identity, task, where)
+    check_texts(frame, task, where)
     texts = frame[task.texts[0]] if len(task.texts) == 1 else zip(*(frame[t] for t in task.texts), strict=True)
     answers = model.predict(list(texts), task.name)
     values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)

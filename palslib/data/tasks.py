@@ -5,13 +5,15 @@ The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark
 like that repository, or a delimited file with named text and label columns.
 """
 
+import glob
 import math
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import check_name, unknown
+from palslib.common import check_name, shown, unknown
 from palslib.data.sources import (
     SUFFIXES,
     check_column,
@@ -28,10 +30,31 @@ from palslib.data.sources import (
 )
 from palslib.data.synthetic import synthetic_split
 
+MOST_LETTERS = 100
+"""Of a task's name, in UTF-8's bytes: it is part of file names, which may have 255."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def check_task_name(name: str) -> str:
+    """Returns a name under which a task can be saved; files and folders are called after it.
+
+    Raises ValueError for what is no text, empty, dots alone or longer than `MOST_LETTERS`, and for a name with a
+    separator of folders or with a character that cannot be seen (the blank can).
+    """
+    valid = f"a task's name has 1 to {MOST_LETTERS} letters that can be seen, no / or \\, and is not made of dots alone"
+    if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
+        raise ValueError(f"{shown(name)} is no name of a task: {valid}")
+    if len(name.encode()) > MOST_LETTERS:
+        raise ValueError(f"{shown(name, 50)} is no name of a task: {valid}")
+    return name
+
 
 @dataclass(frozen=True)
 class Task:
-    """What is read, predicted and measured. A task is data: a new one is a new `Task(...)`, never a new class."""
+    """What is read, predicted and measured. A task is data: a new one is a new `Task(...)`, never a new class.
+
+    Raises ValueError naming task and field for a value that it cannot have.
+    """
 
     name: str
     texts: tuple[str, ...]
@@ -60,11 +83,28 @@ class Task:
     """Its files in a folder of delimited ones; `{split}` stands for the split, which is `dev` for `validation`."""
 
     def __post_init__(self):
+        check_task_name(self.name)
+        for field in fields(self)[1:]:
+            kind = tuple if field.name == "texts" else type(field.default)
+            value = getattr(self, field.name)
+            if kind is tuple and isinstance(value, list):  # as it comes from JSON
+                object.__setattr__(self, field.name, value := tuple(value))
+            self._check(field.name, type(value) is kind or (kind is float and type(value) is int), kind.__name__)
+            self._check(field.name, kind is not tuple or all(isinstance(x, str) for x in value), "tuple of strings")
+        self._check("texts", len(self.texts) <= 2, "name of one column or of two")
+        self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class is once")
+        self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
+        self._check("scale", 0 < self.scale < math.inf, "finite number above 0")
+        self._check("separator", len(self.separator) == 1 and self.separator not in "\r\n\0", "single character")
         check_name(f"head of task {self.name!r}", self.head, ("linear", "concatenation", "cosine"))
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+
+    def _check(self, field: str, holds: bool, valid: str) -> None:
+        if not holds:
+            raise ValueError(f"task {self.name!r}: {field} must be a {valid}, not {shown(getattr(self, field))}")
 
     @property
     def apart(self) -> bool:
@@ -157,10 +197,10 @@ def get_task(task: str | Task, data: str | Path = "") -> Task:
     Raises ValueError for a name that is none, with what is there, and FileNotFoundError where `data` is a path and
     nothing is there.
     """
-    if isinstance(task, Task) or task in _ROWS:
+    if isinstance(task, Task) or check_task_name(task) in _ROWS:
         return task if isinstance(task, Task) else _ROWS[task]
     source = Path(locate(data)) if data else None
-    path = source if source and source.is_file() else find_file(data, f"{task}.[ct]sv") if data else None
+    path = source if source and source.is_file() else find_file(data, f"{glob.escape(task)}.[ct]sv") if data else None
     if path and path.stem == task:
         return task_from_file(path)
     if source and "/" not in str(source) and not source.exists() and str(source) != "synthetic":
@@ -189,6 +229,9 @@ def task_from_file(path: str | Path, text: str = "text", label: str = "label", s
     where = f"{path.name}, column {label!r}"
     if (empty := frame[label].str.strip() == "").any():
         raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
+    if (unseen := frame[label].str.contains(_CONTROL)).any():
+        line, value = frame.index[unseen][0], frame[label][unseen].iloc[0]
+        raise ValueError(f"{path.name}, line {line}, column {label!r}: {shown(value)} has a control character")
     if len(labels := sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = [number for name in labels if (number := _number(name)) is not None]

@@ -5,6 +5,8 @@ import sys
 from dataclasses import FrozenInstanceError, replace
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_task, task_from_file
@@ -66,6 +68,71 @@ def test_synthetic(name):
 def test_synthetic_unknown_split():
     with pytest.raises(ValueError, match=r"unknown split of rte 'validaton': did you mean 'validation'\?"):
         load_task("rte", split="validaton")
+
+
+BAD_NAMES = [
+    "/tmp/x",
+    "../x",
+    "a/b",
+    "a\\b",
+    "..",
+    ".",
+    "",
+    " ",
+    "a\0b",
+    "a\nb",
+    "\x1b[2J",
+    "\ud800",
+    "x" * 101,
+    None,
+    5,
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_of_tasks_are_names_of_files(name, tmp_path):
+    """A task called `/tmp/x` was saved as /tmp/x.safetensors, wherever it was to lie."""
+    with pytest.raises(ValueError, match="is no name of a task: a task's name has 1 to 100 letters that can be seen"):
+        Task(name, ("text",))
+    with pytest.raises(ValueError, match="is no name of a task"):
+        get_task(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "-", "a%2E", "[a]", "x" * 100])
+def test_names_that_a_file_may_have(name, tmp_path):
+    path = written(tmp_path, "text,label\na,no\nb,yes\n", f"{name}.csv")
+    assert Task(name, ("text",)).name == get_task(name, tmp_path).name == get_task(name, path).name == name
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"texts": "sentence"}, "texts must be a tuple, not 'sentence'"),
+        ({"texts": ("a", 2)}, r"texts must be a tuple of strings, not \('a', 2\)"),
+        ({"texts": ("a", "b", "c")}, "texts must be a name of one column or of two"),
+        ({"labels": ("a", "a")}, "labels must be a list in which each class is once"),
+        ({"labels": ("a", "b\0")}, "labels must be a list of names without control characters"),
+        ({"scale": 0.0}, "scale must be a finite number above 0, not 0.0"),
+        ({"scale": float("nan")}, "scale must be a finite number above 0, not nan"),
+        ({"scale": True}, "scale must be a float, not True"),
+        ({"separator": "||"}, "separator must be a single character"),
+        ({"skip_unlabelled": 1}, "skip_unlabelled must be a bool, not 1"),
+        ({"label": None}, "label must be a str, not None"),
+    ],
+)
+def test_what_a_task_cannot_have(values, message):
+    with pytest.raises(ValueError, match=f"^task 'mine': {message}"):
+        Task(**({"name": "mine", "texts": ("text",)} | values))
+
+
+def test_a_class_of_a_file_has_no_control_character(tmp_path):
+    path = written(tmp_path, "text,label\na,no\nb,\xa0yes\nc,no\x07\n")
+    with pytest.raises(ValueError, match=r"data\.csv, line 4, column 'label': 'no\\x07' has a control character"):
+        task_from_file(path)
+
+
+def test_lists_of_a_task_become_tuples():
+    assert Task("mine", ["a"], ["no", "yes"]) == Task("mine", ("a",), ("no", "yes"))
 
 
 # --------------------------------------------------------------------------------------------------- folder of Parquet
@@ -154,6 +221,55 @@ def test_labels_as_texts_in_a_folder(tmp_path, own_cache):
     header = "---\nconfigs:\n- config_name: rte\n  data_files:\n  - {split: train, path: rte/train-*.parquet}\n---\n"
     (folder.parent / "README.md").write_text(header)
     assert load_task("rte", str(folder.parent))["label"].tolist() == [1, 0]
+
+
+LABELS = {
+    "dates": pa.array([0, 1, 0], pa.timestamp("ns")),
+    "durations": pa.array([0, 1, 0], pa.duration("ns")),
+    "bytes": pa.array([b"0", b"1", b"0"]),
+    "lists": pa.array([[0], [1], [0]]),
+    "objects": pa.array([{"a": 0}, {"a": 1}, {"a": 0}]),
+}
+
+
+@pytest.mark.parametrize("task", ["rte", "stsb"])
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_another_kind_in_a_folder(tmp_path, own_cache, kind, task):
+    """Parquet has kinds that pandas would turn into numbers in silence, or stumble over."""
+    (tmp_path / "own" / task).mkdir(parents=True)
+    table = pa.table({"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "label": LABELS[kind]})
+    pq.write_table(table, tmp_path / "own" / task / "train.parquet")
+    header = (
+        f"---\nconfigs:\n- config_name: {task}\n  data_files: [{{split: train, path: {task}/train.parquet}}]\n---\n"
+    )
+    (tmp_path / "own" / "README.md").write_text(header)
+    with pytest.raises(
+        ValueError, match=rf"own {task}/train, row 0 .*column 'label': .* is not a (label|finite number)"
+    ):
+        load_task(task, str(tmp_path / "own"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "a page"])
+def test_a_damaged_parquet_file_is_named(tmp_path, own_cache, damage):
+    folder = mirror(tmp_path / "own")
+    path = tmp_path / "own" / "rte" / "train-00000-of-00001.parquet"
+    content = path.read_bytes()
+    noise = {
+        "cut": content[:-30],
+        "empty": b"",
+        "noise": b"noise" * 99,
+        "a page": content[:4] + bytes(60) + content[64:],
+    }
+    path.write_bytes(noise[damage])
+    with pytest.raises(ValueError, match=r"own rte/train: rte/train-00000-of-00001\.parquet cannot be read: .+"):
+        load_task("rte", folder)
+
+
+def test_a_readme_that_is_none(tmp_path, own_cache):
+    folder = mirror(tmp_path / "own")
+    (tmp_path / "own" / "README.md").write_text("---\nconfigs: [{\n---\n")
+    with pytest.raises(ValueError, match=r"own rte/train: the head of README\.md is no YAML: "):
+        load_task("rte", folder)
 
 
 # ------------------------------------------------------------------------------------------------------ no such source
@@ -315,6 +431,8 @@ BAD = {
         'text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n',
         r"data.csv, line 6, column 'mood': 'happy'",  # line 5 is blank
     ),
+    "NUL": ("text,mood\na,neutral\nb\0,neutral\n", "data.csv, line 3: a NUL byte"),
+    "UTF-16 without a mark": ("text,mood\na,neutral\n".encode("utf-16-le"), "data.csv, line 1: a NUL byte"),
     "windows line ends": ('text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', "data.csv, line 4, column 'mood'"),
 }
 
