@@ -87,12 +87,16 @@ class Benchmark:
         self.precisions = ["float32"] + ["bf16"] * (precision_of(RunConfig()) == "bf16")
         real = not quick and data_folder() is not None and (data_folder() / "glue").is_dir()
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
-        self.backbones, self.warm = ["tiny"] if quick else [BERT, "minilm"], 1 if quick else 2
+        self.backbones = ["tiny"] if quick else [BERT, "minilm"]
         self.rates = {p: matrix_rate(self.device, p, 2 if quick else 30) for p in self.precisions}
 
     def rounds(self, backbone: str, precision: str) -> int:
         """Steps that count."""
         return ROUNDS[backbone] * (1 + (precision == "bf16"))
+
+    def warm(self, precision: str, rounds: int) -> int:
+        """Steps before those that count; in bf16 as many again, for each new shape takes a kernel of its own."""
+        return 1 if self.quick else rounds if precision == "bf16" else 2
 
     def config(self, backbone: str, method: str, precision: str, **more) -> dict:
         """The settings of a run, which an earlier palslib understands too."""
@@ -131,7 +135,7 @@ class Benchmark:
     def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
         """Another way of training on the batches of a run."""
         path, config = self.folder / "batches.pt", run.config
-        torch.save(self.padded_batches(run, self.warm + rounds), path)
+        torch.save(self.padded_batches(run, self.warm(run.precision, rounds) + rounds), path)
         given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
         given |= {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
         return Other(kind, python, **given)
@@ -145,10 +149,12 @@ class Benchmark:
 
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
         """Steps of several ways on the same batches, beside those of the first; the last is a run of ours."""
-        ours, steps = list(ways.values())[-1], range(self.warm, self.warm + rounds)
+        ours = list(ways.values())[-1]
+        warm = self.warm(ours.precision, rounds)
+        steps = range(warm, warm + rounds)
         texts = [ours.train_data[ours.plan.tasks[step]].lengths[ours.plan.examples(step)] for step in steps]
         calls = {name: way if isinstance(way, Other) else way.train_step for name, way in ways.items()}
-        times = in_turn(calls, rounds, self.device, self.warm)
+        times = in_turn(calls, rounds, self.device, warm)
         if len({way.tokens for way in ways.values()}) > 1:
             raise RuntimeError(f"{', '.join(ways)} have not had the same texts")
         first, rows = next(iter(times.values())), []
