@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from palslib.data.tasks import get_task
 from palslib.figures.style import PAGE_WIDTH
-from palslib.ledger.claims import Selection
 from palslib.ledger.derivations import derive
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
+from palslib.ledger.selection import Selection
 from palslib.records import summarise
 
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}

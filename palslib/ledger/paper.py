@@ -162,9 +162,9 @@ class Row:
     derived: float | list | dict | None = None
     """Our numbers, in the order in which `derivation` names them; never in C."""
     needs: tuple[str, ...] = ()
-    """C: the runs that decide, each `"method schedule option=value ..."`."""
+    """C: the runs that decide, each `"method schedule option=value ..."`: others, then those of `compare`."""
     compare: tuple[str, ...] = ()
-    """C: the comparisons that decide, where differences of means do: `"run > run : task"`."""
+    """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
     scale: str = ""
     """C: what a run would take to decide it, where no record can; then runs that exist only show a tendency."""
     field: str = ""
@@ -180,10 +180,15 @@ _TEXTS = ("source", "statement", "derivation")
 _REQUIRED = {
     "A": (*_TEXTS, "derived"),
     "B": (*_TEXTS, "published", "derived"),
-    "C": (*_TEXTS, "needs"),
+    "C": _TEXTS,
     "D": (*_TEXTS, "field"),
 }
-_OPTIONAL = {"A": ("published",), "B": (), "C": ("published", "compare", "scale"), "D": ("published", "derived")}
+_OPTIONAL = {
+    "A": ("published",),
+    "B": (),
+    "C": ("published", "needs", "compare", "scale"),
+    "D": ("published", "derived"),
+}
 
 
 def _are_numbers(value: object) -> bool:
@@ -218,6 +223,8 @@ def _row(row_id: str, table: object) -> Row:
         if key in ("published", "derived") and not _are_numbers(value):
             raise ValueError(f"ledger row {row_id}: {key!r} must hold numbers only, not {value!r}")
     lists = {key: tuple(table.get(key, ())) for key in ("needs", "compare")}
+    compared = [run for text in lists["compare"] for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
+    lists["needs"] = tuple(dict.fromkeys([*lists["needs"], *compared]))
     return Row(id=row_id, kind=kind, **(table | lists))
 
 

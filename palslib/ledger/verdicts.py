@@ -2,10 +2,11 @@
 
     A  holds              derived here and equal to what is printed
     B  does not follow    derived here, and another value comes out
-    C  reproduced, not reproduced, inconclusive    from the records of finished runs, never from one seed alone;
+    C  reproduced, not reproduced, inconclusive    from the records of finished runs, of three seeds at least;
        not run            there are none, or not the ones that the row needs
        not testable at this scale    there are, but what the claim rests on takes longer ones, as the note says
-    D  switchable         by fields of the recipe that differ between `paper` and `released`; or kept in both
+    D  switchable         by fields of the recipe that differ between `paper` and `released`, or by one of our own; or
+                          kept in both
 
 A row that does not come out as it should is said to be so (`does not hold`, `not demonstrated`, `not switchable`).
 """
@@ -13,6 +14,7 @@ A row that does not come out as it should is said to be so (`does not hold`, `no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import pandas as pd
 
@@ -21,8 +23,13 @@ from palslib.data.tasks import Task
 from palslib.ledger.claims import claim_verdict
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
 from palslib.ledger.paper import Row, load_ledger
+from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import read_records
+
+ASIDE = ("pilot", "same-rate")
+"""Folders of records that decide no verdict: the pilot, which has chosen the settings of the others, and what was run
+in another setting beside it (figures/records/PLAN.md)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -32,7 +39,7 @@ VERDICTS = {
     "inconclusive": "C: too few seeds, or too small a difference",
     "not testable at this scale": "C: what it rests on takes longer runs than there are",
     "not run": "C: the runs that would decide do not exist",
-    "switchable": "D: a field of the recipe, or several",
+    "switchable": "D: a field of the recipe or of a run, or several",
     "kept in both": "D: no difference between the recipes",
 }
 """Verdict -> what it means, in the order in which they are counted and drawn."""
@@ -165,6 +172,9 @@ def _switch_verdict(row: Row) -> Verdict:
     note = _NOTES.get(row.id, "")
     if not row.fields:
         return Verdict(row.id, "kept in both", f"divided by {Task('any', ()).scale:g}", note)
+    if row.source == "ours":
+        text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
+        return Verdict(row.id, "switchable", text, note)
     pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
     text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
     differ = all(paper != released for paper, released in pairs.values())
@@ -178,15 +188,18 @@ def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
     return _switch_verdict(row) if row.kind == "D" else _derived_verdict(row)
 
 
+def evidence(folder: Path = RECORDS) -> list[dict]:
+    """The records that verdicts rest on: all of a folder but those in `ASIDE`."""
+    return read_records(path for path in sorted(folder.rglob("*.json")) if path.parent.name not in ASIDE)
+
+
 def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
     """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note.
 
     Args:
-        records: of runs, as `read_records` gives them; by default the committed ones, but for the pilot's, which has
-            chosen the settings of the others (figures/records/PLAN.md).
+        records: of runs, as `read_records` gives them; by default `evidence()`.
     """
-    if records is None:
-        records = read_records(path for path in sorted(RECORDS.rglob("*.json")) if path.parent.name != "pilot")
+    records = evidence() if records is None else records
     rows = []
     for row in load_ledger().values():
         found = verdict(row, records)

@@ -113,7 +113,7 @@ class RunConfig:
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         self.resolved_recipe()
-        method = get_method(self.method, **self.method_options)
+        method = self._unfitted()
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
 
@@ -128,13 +128,21 @@ class RunConfig:
 
     def resolved_method(self) -> Method:
         """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
-        method = get_method(self.method, **self.method_options)
-        given = set(self.method_options)
+        method, given = self._unfitted(), set(self.method_options)
         if method.has_size and isinstance(self.size, int):
-            method, given = method.with_options(size=self.size), given | {"size"}
+            given |= {"size"}
         elif method.has_size and self.resolved_size == "budget":
             method = fit_budget(method, self.backbone, len(self.tasks))
         return self.resolved_recipe().apply(method, given)
+
+    def _unfitted(self) -> Method:
+        """The method with its options and a size that goes with them, before it is fitted to a budget."""
+        method, options = get_method(self.method), dict(self.method_options)
+        if method.has_size and isinstance(self.size, int):
+            options["size"] = self.size
+        elif "heads" in options and self.resolved_size == "budget" and method.has_size:
+            options["size"] = options["heads"]  # 24 divide MiniLM's 120, but not the 204 of BERT-base
+        return method.with_options(**options)
 
     @property
     def key(self) -> str:

@@ -320,3 +320,11 @@ def test_plan_follows_the_config():
         "cola",
         "rte",
     ]
+
+
+def test_heads_that_divide_the_budgets_size_need_not_divide_the_published_one():
+    """24 divide MiniLM's 120 (5 wide) and not BERT-base's 204; of a size that is given they must be divisors."""
+    method = RunConfig(method_options={"heads": 24}).resolved_method()
+    assert (method.size, method.heads) == (120, 24)
+    with pytest.raises(ValueError, match="size 204 of 'pals-204' is not divisible by its 24 heads"):
+        RunConfig(size="paper", method_options={"heads": 24})

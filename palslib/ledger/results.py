@@ -1,0 +1,253 @@
+"""Table 3 and what else the records say of the central question, beside what the paper prints (notebook 11).
+
+All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. Means
+are over seeds, with standard error and number of seeds; what was not run is NaN with 0 seeds.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from statistics import fmean, stdev
+
+import pandas as pd
+
+from palslib.data.tasks import TASKS, get_task
+from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
+from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
+from palslib.ledger.selection import Selection, Setting
+from palslib.methods.table import get_method
+from palslib.plan.recipes import RECIPES, Recipe
+
+SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
+"""As table 3 has them, and the one that the paper names worst."""
+METHODS = {
+    "shared": "shared annealed",
+    "fine-tuned": "fine-tuned annealed",
+    "pals-204": "pals-204 annealed",
+    "pals-no-sharing-84": "pals-no-sharing-84 annealed",
+    "low-rank-100": "low-rank-100 annealed",
+    "pals-276-top": "pals-276-top annealed",
+    "pals-276-bottom": "pals-276-bottom annealed",
+    "ffn-306": "ffn-306 annealed",
+    "attention-on-top-204": "attention-on-top-204 annealed",
+    "ffn-on-top-408": "ffn-on-top-408 annealed",
+    "bert-layer-on-top": "bert-layer-on-top annealed",
+}
+"""Rows of table 3, and those that the paper compares with them -> the runs of each."""
+LABELS = {
+    "shared": "shared",
+    "fine-tuned": "separate models",
+    "pals-204": "PALs",
+    "pals-no-sharing-84": "PALs, no sharing",
+    "low-rank-100": "low rank",
+    "pals-276-top": "PALs, top half",
+    "pals-276-bottom": "PALs, bottom half",
+    "ffn-306": "feed-forward within",
+    "attention-on-top-204": "attention on top",
+    "ffn-on-top-408": "feed-forward on top",
+    "bert-layer-on-top": "BERT layer on top",
+}
+"""Method -> its name on a page."""
+COLUMNS = {
+    "mnli_m": ("mnli", "accuracy"),
+    "mnli_mm": ("mnli", "accuracy_mm"),
+    "qqp_acc": ("qqp", "accuracy"),
+    "qqp_f1": ("qqp", "f1"),
+    "qnli": ("qnli", "accuracy"),
+    "sst2": ("sst2", "accuracy"),
+    "cola": ("cola", "matthews"),
+    "stsb": ("stsb", "pearson"),
+    "mrpc_acc": ("mrpc", "accuracy"),
+    "mrpc_f1": ("mrpc", "f1"),
+    "rte": ("rte", "accuracy"),
+}
+"""Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
+
+
+def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
+    """The finished runs on GLUE's eight tasks in the setting that most of them share; or one with these fields."""
+    mixed = [
+        r
+        for r in records
+        if r["status"] == "finished"
+        and set(r["config"]["tasks"]) == set(TASKS)
+        and r["config"]["schedule"] in SCHEDULES
+        and all(r["config"].get(k) == v for k, v in wanted.items())
+    ]
+    plain = [(_without_quirks(r), r) for r in mixed]
+    shared = Counter(Setting.of(r).shared for r, _ in plain).most_common(1)
+    same = [(r, own) for r, own in plain if Setting.of(r).shared == shared[0][0]]
+    acting = Counter(s for s in (Setting.of(r).acting for r, _ in same) if s is not None).most_common(1)
+    return [own for r, own in same if not acting or Setting.of(r).acting in (None, acting[0][0])]
+
+
+def _without_quirks(record: dict) -> dict:
+    """The record as though it were of the paper's recipe, to see what setting it belongs to."""
+    config = record["config"]
+    options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
+    method = get_method(config["method"]).to_dict() | {k: v for k, v in config["method_options"].items() if k == "init"}
+    return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
+
+
+def _mean(scores: Sequence[float]) -> dict:
+    """Mean, standard error (NaN for one seed) and number of seeds."""
+    error = stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
+    return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
+
+
+def _runs(text: str, records: Sequence[dict]) -> list[dict]:
+    selection = Selection.parse(text)
+    return [r for r in records if selection.matches(r)]
+
+
+def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFrame:
+    """A row for each method and schedule: `paper`, `paper error`, `mean`, `error`, `seeds` of the dev average.
+
+    Args:
+        without: tasks that our average leaves out (the paper's cannot); its scores then are NaN.
+    """
+    rows = []
+    for method, text in METHODS.items():
+        for schedule in SCHEDULES:
+            printed = TABLE_3.get(method, {}).get(schedule)
+            runs = _runs(text.replace("annealed", schedule), records)
+            row = {"method": method, "schedule": schedule, **_mean([_average(r, without) for r in runs])}
+            known = printed is not None and not without
+            row |= {"paper": printed.mean if known else math.nan}
+            row |= {"paper error": (printed.error or math.nan) if known else math.nan}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _average(record: dict, without: Sequence[str] = ()) -> float:
+    scores = record["results"]["last"]["scores"]
+    return fmean(v[get_task(t).metrics[0]] for t, v in scores.items() if t not in without)
+
+
+def against(records: Sequence[dict], base: str = "shared", schedule: str = "annealed") -> pd.DataFrame:
+    """Every method minus `base`, paired by seed: `difference`, `half` (of the 95 % interval), `seeds`; and the paper's,
+    `paper` and `paper half`, as far as its standard errors of three seeds say it (Student's t, 4 degrees)."""
+    rows = []
+    for method, text in METHODS.items():
+        if method == base:
+            continue
+        sides = text.replace("annealed", schedule), METHODS[base].replace("annealed", schedule)
+        outcome = Comparison.parse(" > ".join(sides)).decide(records)
+        row = {"method": method, "seeds": len(outcome.seeds), "verdict": outcome.verdict}
+        row |= dict(
+            zip(("difference", "half"), outcome.interval if outcome.seeds else (math.nan, math.nan), strict=True)
+        )
+        left, right = (TABLE_3.get(m, {}).get(schedule) for m in (method, base))
+        row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
+        if left and right and left.error and right.error:
+            row["paper half"] = 2.776 * math.hypot(left.error, right.error)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def by_task(records: Sequence[dict], methods: Sequence[str] = tuple(TABLE_2)) -> pd.DataFrame:
+    """Table 2's columns: for each method the paper's test score and our dev score (`mean`, `error`, `seeds`)."""
+    rows = []
+    for method in methods:
+        runs = _runs(METHODS[method], records)
+        for column, (task, metric) in COLUMNS.items():
+            scores = [r["results"]["last"]["scores"][task][metric] for r in runs]
+            rows.append(
+                {"method": method, "column": column, "paper": TABLE_2.get(method, {}).get(column), **_mean(scores)}
+            )
+        nine = [r["results"]["last"]["glue_average"] for r in runs]
+        rows.append(
+            {"method": method, "column": "average", "paper": TABLE_2.get(method, {}).get("average"), **_mean(nine)}
+        )
+    return pd.DataFrame(rows)
+
+
+def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
+    """left - right for each task and their average, paired by seed: `difference`, `half`, `seeds`, `verdict`."""
+    rows = []
+    for task in ("average", *TASKS):
+        outcome = Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records)
+        difference, half = outcome.interval if outcome.seeds else (math.nan, math.nan)
+        seeds = len(outcome.seeds)
+        rows.append({"task": task, "difference": difference, "half": half, "seeds": seeds, "verdict": outcome.verdict})
+    return pd.DataFrame(rows)
+
+
+def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
+    """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
+
+    Returns `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN without
+    pairs). Tasks of one run are not independent, so that p is too small, if anything.
+    """
+    from scipy import stats
+
+    differences = []
+    for task in TASKS:
+        differences += Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records).differences
+    if not any(differences):
+        return {"pairs": len(differences), "better": 0, "median": math.nan, "p": math.nan}
+    p = float(stats.wilcoxon(differences).pvalue)
+    better = sum(d > 0 for d in differences)
+    return {"pairs": len(differences), "better": better, "median": float(pd.Series(differences).median()), "p": p}
+
+
+def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
+    """Of each row D that was switched alone towards `released`, and of all of them: what it does to the dev average.
+
+    Columns `row`, `fields`, `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by seed),
+    `half`, `seeds`; a row of the ledger without runs has none.
+    """
+    of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
+    found: dict[tuple, dict[int, float]] = {}
+    for record in records:
+        config, paper = record["config"], RECIPES["paper"]
+        recipe = {f.name: record["recipe"][f.name] for f in fields(Recipe) if f.name in record["recipe"]}
+        changed = tuple(
+            sorted(k for k, v in recipe.items() if v != getattr(paper, k) and (k, v) != ("decay", "constant"))
+        )
+        if set(config["method_options"]) - {"init"}:
+            continue
+        key = (config["method"], config["schedule"], config["size"], changed)
+        found.setdefault(key, {})[config["seed"]] = _average(record)
+    rows = []
+    for (method, schedule, size, changed), scores in found.items():
+        paper = found.get((method, schedule, size, ()), {})
+        if not changed or not (seeds := sorted(scores.keys() & paper.keys())):
+            continue
+        difference, half = mean_and_half([scores[s] - paper[s] for s in seeds])
+        named = sorted({of[name] for name in changed}, key=lambda row: int(row[1:]))
+        row = {"row": named[0] if len(named) == 1 else "all", "fields": ", ".join(changed) if len(named) == 1 else ""}
+        row |= {"method": method, "schedule": schedule, "difference": difference, "half": half, "seeds": len(seeds)}
+        rows.append(row)
+    columns = ["row", "fields", "method", "schedule", "difference", "half", "seeds"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.sort_values(
+        "row", key=lambda s: s.str.removeprefix("D").replace("all", "99").astype(int), kind="stable"
+    )
+
+
+def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds: int = SEEDS) -> pd.DataFrame:
+    """For every comparison of every row C: what is compared, seeds that exist, and the smallest difference that `seeds`
+    pairs can show (power 80 %) where differences between pairs have the standard deviation `spread`."""
+    shown = math.nan if spread is None else smallest_difference(spread, seeds)
+    rows = []
+    for row in (row for row in load_ledger().values() if row.kind == "C"):
+        for text in row.compare or row.needs or ("–",):
+            outcome = Comparison.parse(text).decide(records) if row.compare else None
+            about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds) if outcome else 0}
+            about |= {"verdict": outcome.verdict if outcome else "", "smallest": shown}
+            rows.append(about | {"beyond this scale": row.scale})
+    return pd.DataFrame(rows)
+
+
+def provenance(records: Iterable[dict]) -> pd.DataFrame:
+    """From a number to what it rests on: file, key, commit and whether the tree was clean, of each run."""
+    rows = []
+    for record in records:
+        config, about = record["config"], record["environment"]
+        row = {k: config[k] for k in ("method", "schedule", "seed")}
+        row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
+        row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
+        rows.append(row | {"clean": not about.get("git_dirty"), "hours": record["seconds"]["total"] / 3600})
+    return pd.DataFrame(rows)

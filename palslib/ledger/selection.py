@@ -1,0 +1,112 @@
+"""Which runs a row of the ledger means, and which of them may be compared."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from palslib.data.tasks import TASKS
+from palslib.methods.backbone import BACKBONES
+from palslib.methods.table import get_method
+from palslib.plan.config import RunConfig
+
+_BUDGETED = ("size", "inner", "heads")  # what fitting to a budget changes in a method
+_VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
+_VARIED |= {"memory", "memory_margin", "memory_over"}
+_PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
+_PRACTICAL |= {"inspect", "gradient_checkpointing"}
+FURTHER = "-mlm"
+"""How the name of a backbone ends that `pretraining` has trained further, on the texts of the tasks."""
+_DEFAULTS = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
+
+
+def _value(text: str):
+    try:
+        return json.loads(text)  # numbers, true, false
+    except json.JSONDecodeError:
+        return text
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a row means: `Selection.parse("pals-204 annealed heads=6 data=glue")`."""
+
+    method: str
+    schedule: str
+    """A name of `SCHEDULES`, or `single-task`."""
+    options: dict
+    """Of the method; besides, `size` (a number or `paper`; `budget` if nothing is said), `data` (else `glue`), `gem=on`
+    (with episodic memory), `pretraining=mlm` (of the backbone, further, on the texts of the tasks) and
+    `weights=random` (no pre-training)."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Selection":
+        """From a row's `needs`, or from one term of its `compare`."""
+        method, schedule, *options = text.split()
+        return cls(method, schedule, {k: _value(v) for k, v in (option.split("=") for option in options)})
+
+    @property
+    def alone(self) -> bool:
+        """Whether it means models for one task each."""
+        return self.schedule == "single-task"
+
+    def matches(self, record: dict) -> bool:
+        """Whether a record is of a finished run of this kind, under the paper's recipe and on real data."""
+        config, built = _DEFAULTS | record["config"], record["method"]
+        wanted = dict(self.options)
+        size, data, weights = wanted.pop("size", None), wanted.pop("data", "glue"), wanted.pop("weights", "pretrained")
+        memory, further = wanted.pop("gem", "off") == "on", wanted.pop("pretraining", None) == "mlm"
+        if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
+            return False
+        rate = dict(config["recipe_options"])
+        rate.pop("decay", None)  # the minBERT and GEM reports keep the rate constant
+        if config["recipe"] != "paper" or rate or config["alpha"] is not None:
+            return False
+        if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
+            return False
+        if (config["memory"] > 0, config["backbone"].endswith(FURTHER)) != (memory, further):
+            return False
+        if config["weights"] != weights:
+            return False
+        if self.alone:  # separate models, in one run or many; of other methods those on one task
+            if self.method != "fine-tuned" and len(config["tasks"]) > 1:
+                return False
+        elif config["schedule"] != self.schedule:
+            return False
+        elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
+            return False  # mixing few tasks is another matter than mixing the paper's eight
+        asked = built.get("size") if isinstance(size, int) else config["size"] or "budget"  # unsaid, by this recipe
+        if built.get("size") is not None and asked != (size or "budget"):
+            return False
+        usual = asdict(get_method(self.method))
+        heads = config["method_options"].get("heads", usual.get("heads"))
+        if heads != wanted.pop("heads", usual.get("heads")):  # by itself, for 24 do not divide 204 but do 120
+            return False
+        expected = usual | wanted
+        built = usual | built  # an older record does not know every option
+        free = {*_BUDGETED, "init"}
+        return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in free)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that two runs must share to be compared, as far as one of them has it."""
+
+    shared: str
+    acting: str | None
+    """None for a method that adds nothing, which goes with every setting of those that do."""
+
+    @classmethod
+    def of(cls, record: dict, alone: bool = False) -> "Setting":
+        """Of a record; models for one task each (`alone`) may differ in tasks and rates."""
+        varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
+        config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
+        config["backbone"] = config["backbone"].removesuffix(FURTHER)
+        shared = json.dumps([config, record["precision"]], sort_keys=True)
+        method = get_method(record["config"]["method"])
+        if method.copies_backbone or not any(method.terms(BACKBONES["minilm"])):
+            return cls(shared, None)
+        rate = record["config"].get("adaptation_rate", 1.0)
+        return cls(shared, json.dumps([rate, (asdict(method) | record["method"]).get("init")]))
