@@ -150,12 +150,23 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         task = get_task(task)
         if task.name in self.tasks:
             raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
+        self._put(task, self._new_parts(task))
+
+    def _new_parts(self, task: Task) -> dict[str, nn.Module]:
+        """What a task has to itself, as it is drawn: `adaptation` and `head`."""
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
-        self.tasks[task.name] = task
-        self.heads[task.name] = head.to(self.device).train(self.training)
         # What is copied from a backbone that is not trained is trained all the same.
-        self.adaptations[task.name] = adaptation.to(self.device).train(self.training).requires_grad_(True)
+        adaptation = adaptation.to(self.device).train(self.training).requires_grad_(True)
+        return {"adaptation": adaptation, "head": head.to(self.device).train(self.training)}
+
+    def _parts(self, task: str) -> dict[str, nn.Module]:
+        """The same of a task that the model has."""
+        return {"adaptation": self.adaptations[task], "head": self.heads[task]}
+
+    def _put(self, task: Task, parts: dict[str, nn.Module]) -> None:
+        self.tasks[task.name], self.heads[task.name] = task, parts["head"]
+        self.adaptations[task.name] = parts["adaptation"]
 
     def _known(self, task: str) -> Task:
         return self.tasks[check_name("task of this model", task, self.tasks)]

@@ -2,27 +2,129 @@
 
 A task's file holds what `adaptations[task]` and `heads[task]` hold: 7 MB for PALs beside BERT's 438 MB. Its parameters
 were trained with one backbone and fit no other, so the file carries that backbone's fingerprint.
+
+Every file has a checksum of its tensors and of what is said about them in its metadata (those of earlier versions have
+none and are read all the same). Everything is checked before anything in a running model is changed.
 """
 
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
 from palslib.bert.minbert import MinBert
-from palslib.common import atomic_write
+from palslib.common import atomic_write, check_name, read_object, shown
+from palslib.data.metrics import METRICS
 from palslib.data.tasks import Task
+from palslib.methods.backbone import Backbone
+from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
+
+_CHECKSUM = "sha256"
+"""The key of `_checksums` in a file's metadata."""
+
+
+def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
+    """First of names, shapes, types and what else is said, then of each tensor in the order of names; 16 letters each,
+    of SHA-256."""
+    ordered = sorted(tensors.items())
+    said = repr([*about, *((name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in ordered)])
+    numbers = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for _, tensor in ordered)
+    return [hashlib.sha256(content).hexdigest()[:16] for content in (said.encode(), *numbers)]
+
+
+def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str], *about: str) -> None:
+    """Raises ValueError naming a tensor that is not finite, which could not be read again, and OSError naming the file
+    where the disk is full."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
+    try:
+        save_file(tensors, path, metadata=metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))})
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """A file's metadata and tensors. Raises ValueError naming it where it is none."""
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} was not written by {writer}, or is damaged: {error}") from error
+
+
+def _prove(path: Path, metadata: dict[str, str], tensors: dict[str, torch.Tensor], *about: str) -> None:
+    """Raises ValueError naming file and tensor unless the checksums of the metadata, if there are any, hold."""
+    if _CHECKSUM not in metadata:  # of an earlier version
+        return
+    written, found = metadata[_CHECKSUM].split(), _checksums(tensors, *about)
+    if written[0] != found[0] or len(written) != len(found):
+        raise ValueError(f"{path} is damaged: what is said about its tensors is not what was saved (checksum)")
+    for name, then, now in zip(sorted(tensors), written[1:], found[1:], strict=True):
+        if then != now:
+            raise ValueError(f"{path} is damaged: tensor {name!r} is not what was saved (checksum)")
+
+
+def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Raises ValueError naming file and tensor unless those can take the place of these, without loss, and are finite.
+    A narrower type of the same kind loses nothing."""
+    if wrong := sorted(set(tensors) ^ set(expected)):
+        what = "is missing" if wrong[0] in expected else "is none of this model's"
+        more = f" (and {len(wrong) - 1} more do not fit)" if len(wrong) > 1 else ""
+        raise ValueError(f"{path}: tensor {wrong[0]!r} {what}{more}")
+    for name, tensor in tensors.items():
+        own = expected[name]
+        if tensor.shape != own.shape:
+            raise ValueError(f"{path}: tensor {name!r} has shape {tuple(tensor.shape)}, not {tuple(own.shape)}")
+        wider = torch.promote_types(tensor.dtype, own.dtype)
+        if wider != own.dtype or tensor.is_floating_point() != own.is_floating_point():
+            raise ValueError(f"{path}: tensor {name!r} is of {tensor.dtype}, not {own.dtype}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: tensor {name!r} has a value that is not finite")
+
+
+@contextmanager
+def _described(path: Path) -> Iterator[None]:
+    """Whatever nonsense in a description makes of what is built from it becomes a ValueError that names the file."""
+    try:
+        yield
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+        ArithmeticError,
+        StrictDataclassError,
+    ) as e:
+        raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
 
 
 def _task_from(row: dict) -> Task:
-    return Task(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+    task = Task(**row)
+    for metric in task.metrics:
+        check_name(f"metric of task {task.name!r}", metric, METRICS)
+    return task
+
+
+_ABOUT = ("task", "method", "fingerprint")
+"""What a task's file says about itself."""
+
+
+def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
+    """The tensors of a task's `adaptation` and `head`, as they are called in its file."""
+    return {f"{part}.{key}": tensor for part, module in parts.items() for key, tensor in module.state_dict().items()}
 
 
 def _task_file(path: Path) -> Path:
@@ -88,25 +190,48 @@ class Saved:
         }
         with atomic_write(folder) as temporary:
             if folder.is_dir():  # what else lies there (a task's file) stays
-                ours = shutil.ignore_patterns("model.safetensors", "palslib.json")
+                ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json")
                 shutil.copytree(folder, temporary, ignore=ours)
             temporary.mkdir(exist_ok=True)
-            save_file({k: v.contiguous() for k, v in self.state_dict().items()}, temporary / "model.safetensors")
             text = json.dumps(about, indent=1, default=str)
+            _write(self.state_dict(), temporary / "model.safetensors", {}, text)
             (temporary / "palslib.json").write_text(text, encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path):
-        """The model that `save_pretrained` wrote, in eval mode."""
+        """The model that `save_pretrained` wrote, in eval mode.
+
+        Raises FileNotFoundError where there is none, ValueError naming file and tensor or field where it is not what
+        was written, or describes no model.
+        """
         folder = Path(folder)
         old = folder.with_name(folder.name + ".old")  # whole where saving was cut off between its two renames
         if not folder.exists() and old.exists():
             folder = old
-        if not (folder / "palslib.json").is_file():
-            raise FileNotFoundError(f"{folder} holds no model saved by palslib (palslib.json is missing)")
-        about = json.loads((folder / "palslib.json").read_text())
-        config = AutoConfig.for_model(**about["backbone"])
+        description, path = folder / "palslib.json", folder / "model.safetensors"
+        for file in (description, path):
+            if not file.is_file():
+                raise FileNotFoundError(f"{folder} holds no model saved by palslib ({file.name} is missing)")
+        about, (metadata, tensors) = read_object(description), _read(path, "save_pretrained")
+        _prove(path, metadata, tensors, description.read_text(encoding="utf-8"))
+        with _described(description):
+            model = cls._built(about, sum(tensor.numel() for tensor in tensors.values()))
+        tensors = _renamed(tensors, model)
+        _check(path, tensors, model.state_dict())
+        model.load_state_dict(tensors)
+        return model.eval()
+
+    @classmethod
+    def _built(cls, about: dict, saved: int):
+        """The model of a description, before it has its weights, of which so many numbers are saved."""
+        for name, kind in (("seed", int), ("backbone_name", str), ("pooler_is_new", bool), ("tasks", list)):
+            if type(about[name]) is not kind:
+                raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
+        config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
         tasks = [_task_from(row) for row in about["tasks"]]
+        needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
+        if tasks and needed > saved:  # before that much is allocated, and drawn
+            raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
         with torch.random.fork_rng(devices=[]):  # Hugging Face draws weights, which are then replaced
             if about.get("minbert"):
                 encoder = MinBert(config, pooler=not about["pooler_is_new"])
@@ -114,9 +239,7 @@ class Saved:
                 encoder = AutoModel.from_config(config)
                 if about["pooler_is_new"]:
                     encoder.pooler = None
-        model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
-        model.load_state_dict(_renamed(load_file(folder / "model.safetensors"), model))
-        return model.eval()
+        return cls(encoder, method, tasks, about["seed"], about["backbone_name"])
 
     @classmethod
     def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
@@ -143,28 +266,25 @@ class Saved:
             "method": json.dumps(self.method.to_dict()),
             "fingerprint": self.fingerprint(),
         }
-        parts = {"adaptation": self.adaptations[task], "head": self.heads[task]}
-        tensors = {f"{part}.{k}": v.contiguous() for part, m in parts.items() for k, v in m.state_dict().items()}
         path = Path(folder) / f"{task}.safetensors"
         with atomic_write(path) as temporary:
-            save_file(tensors, temporary, metadata=about)
+            _write(_states(self._parts(task)), temporary, about, *about.values())
         return path
 
     def load_task(self, path: str | Path) -> str:
         """Adds the task of a file that `save_task` wrote, or replaces its parameters; returns the task's name.
 
-        A folder may stand for the one task file in it. Raises ValueError where the file's method is not this model's,
-        or its backbone is not this one as trained; FileNotFoundError where there is no such file.
+        A folder may stand for the one task file in it. Raises ValueError where the file is damaged, its method is not
+        this model's, its backbone is not this one as trained, or a tensor does not fit; FileNotFoundError where there
+        is no such file. Then nothing in the model has changed.
         """
         path = _task_file(Path(path))
-        try:
-            with safe_open(path, "pt") as file:
-                about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(f"{path.name} was not written by save_task: {error}") from error
-        if not {"task", "method", "fingerprint"} <= set(about):
+        about, tensors = _read(path, "save_task")
+        if not set(_ABOUT) <= set(about):
             raise ValueError(f"{path.name} was not written by save_task")
-        method, task = Method.from_dict(json.loads(about["method"])), _task_from(json.loads(about["task"]))
+        _prove(path, about, tensors, *(about[name] for name in _ABOUT))
+        with _described(path):
+            method, task = Method.from_dict(json.loads(about["method"])), _task_from(json.loads(about["task"]))
         if method != self.method:
             ours = self.method.to_dict()
             differ = {k: (v, ours.get(k)) for k, v in method.to_dict().items() if v != ours.get(k)}
@@ -181,11 +301,12 @@ class Saved:
                 f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
                 f"{task} in the file, {self.tasks[task.name]} in the model"
             )
-        if task.name not in self.tasks:
-            self.add_task(task)
-        for part, module in (("adaptation", self.adaptations[task.name]), ("head", self.heads[task.name])):
-            state = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")}
-            if self.method.copies_backbone and part == "adaptation":
-                state = {_own(k, self): v for k, v in state.items()}
-            module.load_state_dict(state)
+        parts = self._parts(task.name) if task.name in self.tasks else self._new_parts(task)
+        if self.method.copies_backbone:
+            own = "adaptation."
+            tensors = {own + _own(k.removeprefix(own), self) if k.startswith(own) else k: v for k, v in tensors.items()}
+        _check(path, tensors, _states(parts))
+        for part, module in parts.items():
+            module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
+        self._put(task, parts)
         return task.name
