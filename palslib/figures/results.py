@@ -1,0 +1,110 @@
+"""Figures of what the runs say: ours beside the paper's, with intervals, on one axis."""
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from palslib.figures.style import TASK_COLOURS, TASK_LABELS
+
+_OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
+
+
+def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes | None = None) -> Axes:
+    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
+
+    Args:
+        frame: columns `method`, `difference`, `half`, `seeds`, `paper` and `paper half`, as `ledger.results.against`
+            gives it. Nothing is drawn of fewer than two seeds.
+        labels: method -> its name.
+    """
+    ax = ax or plt.gca()
+    places = np.arange(len(frame))[::-1]
+    printed, run = frame["paper"].notna(), frame["seeds"] > 1
+    style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
+    ax.axvline(0, color="black", linewidth=1)
+    for known, value, half, colour, shift, name in (
+        (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base)"),
+        (run, "difference", "half", _OURS, -0.14, "here (MiniLM)"),
+    ):
+        part = frame[known]
+        error = part[half].fillna(0).clip(upper=1e3)
+        ax.errorbar(part[value], places[known] + shift, xerr=error, color=colour, label=name, **style)
+    names = [labels.get(method, method) for method in frame["method"]]
+    seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
+    ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])
+    for tick, known in zip(ax.get_yticklabels(), run, strict=True):
+        tick.set_color("black" if known else "0.55")
+    ax.set(xlabel=f"dev average minus that of “{labels.get(base, base)}”, points", ylim=(-0.6, len(frame) - 0.4))
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
+
+
+def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> list[Axes]:
+    """Dev averages by schedule, a line a method, the paper's left and ours right, each on its own scale.
+
+    Args:
+        frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as
+            `ledger.results.table_3` gives it.
+        axes: two, side by side.
+    """
+    order = list(frame["schedule"].unique())
+    colours = dict(zip(methods, sns.color_palette("colorblind"), strict=False))
+    for ax, value, error, title in zip(
+        axes, ("paper", "mean"), ("paper error", "error"), ("paper", "here"), strict=True
+    ):
+        for method in methods:
+            part = frame[(frame["method"] == method) & frame[value].notna()]
+            if title == "here":
+                part = part[part["seeds"] > 1]
+            x = [order.index(s) for s in part["schedule"]]
+            ax.errorbar(
+                x, part[value], part[error].fillna(0), fmt="o-", capsize=2, color=colours[method], label=labels[method]
+            )
+        ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
+        ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return list(axes)
+
+
+def task_forest(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """One method minus another by task, with 95 % intervals.
+
+    Args:
+        frame: columns `task`, `difference`, `half`, `seeds`, as `ledger.results.task_differences` gives it.
+    """
+    ax = ax or plt.gca()
+    frame = frame[frame["seeds"] > 1]
+    places = np.arange(len(frame))[::-1]
+    ax.axvline(0, color="black", linewidth=1)
+    for place, row in zip(places, frame.itertuples(), strict=True):
+        colour = TASK_COLOURS.get(row.task, "black")
+        ax.errorbar([row.difference], [place], xerr=[row.half], fmt="o", color=colour, capsize=2)
+    ax.set_yticks(places, [TASK_LABELS.get(task, task) for task in frame["task"]])
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel="difference, points", ylim=(-0.6, max(len(frame), 1) - 0.4))
+    return ax
+
+
+def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> list[Axes]:
+    """Left ‖TS(h)‖ / ‖h‖ by layer, right what switching the adaptations off costs, a colour each setting; lines and
+    points are means over seeds, with standard errors.
+
+    Args:
+        sizes: columns `setting`, `layer`, `size`, `seed`. off: columns `setting`, `difference`, `seed`.
+        axes: two, side by side.
+    """
+    settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
+    palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
+    shared = {"hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "legend": False}
+    sns.lineplot(sizes, x="layer", y="size", marker="o", ax=axes[0], **shared)
+    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", ylim=(0, None))
+    axes[0].set_xticks(sorted(sizes["layer"].unique()))
+    sns.pointplot(off, x="difference", y="setting", order=settings, linestyle="none", capsize=0.2, ax=axes[1], **shared)
+    axes[1].axvline(0, color="black", linewidth=1)
+    axes[1].set(xlabel="dev average when switched off, points", ylabel="")
+    return list(axes)

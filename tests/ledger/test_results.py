@@ -1,0 +1,190 @@
+"""Table 3 and what else the records say: from made-up records of known difference, by hand."""
+
+import json
+import math
+from dataclasses import asdict
+
+import matplotlib.pyplot as plt
+import pytest
+
+from palslib.data.tasks import TASKS, get_task
+from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
+from palslib.ledger.paper import TABLE_2, TABLE_3
+from palslib.ledger.results import (
+    COLUMNS,
+    LABELS,
+    METHODS,
+    SCHEDULES,
+    acting,
+    against,
+    answer,
+    by_task,
+    one_setting,
+    pilot_frame,
+    plan_frame,
+    quirk_effects,
+    signed_ranks,
+    table_3,
+    task_differences,
+)
+from palslib.plan.config import RunConfig
+
+
+def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
+    """A finished run's record: every metric of every task is `score`, but for RTE, one more for each seed."""
+    config = RunConfig(**{"data": "glue", "method": method, "seed": seed, "steps": 2_000} | changes)
+    scores = {t: {m: score for m in get_task(t).metrics} for t in TASKS}
+    scores["mnli"]["accuracy_mm"] = score
+    scores["rte"] = {"accuracy": score + seed}
+    last = {"step": 2_000, "scores": scores, "dev_average": score + seed / 8, "glue_average": score}
+    found = config.resolved_method()
+    record = {
+        "key": config.key,
+        "status": "finished",
+        "config": asdict(config),
+        "method": found.to_dict(),
+        "recipe": asdict(config.resolved_recipe()),
+        "precision": "bf16",
+        "results": {"last": last},
+        "history": [
+            {"step": 2_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.3}}}} if off is not None else {"step": 2_000}
+        ],
+    }
+    if off is not None:
+        record["results"]["switched off"] = {"scores": scores, "dev_average": last["dev_average"] + off}
+    return json.loads(json.dumps(record))
+
+
+def runs(method: str, *scores: float, **changes) -> list[dict]:
+    return [run(method, seed, score, **changes) for seed, score in enumerate(scores)]
+
+
+RECORDS = [
+    *runs("shared", 60.0, 62.0, 61.0),
+    *runs("pals-204", 62.0, 64.1, 62.9, adaptation_rate=10),
+    *runs("pals-204", 61.0, 63.0, 62.0, adaptation_rate=10, schedule="proportional"),
+    *runs("low-rank-100", 59.0, 61.0, adaptation_rate=10),
+]
+
+
+def test_table_3_has_every_cell_of_the_papers_and_means_with_errors_and_seeds():
+    """62, 64.1, 62.9 and an eighth a seed: 62, 64.225, 63.15, mean 63.125, s = 1.1127, over √3 .6424."""
+    frame = table_3(RECORDS).set_index(["method", "schedule"])
+    for method, cells in TABLE_3.items():
+        for schedule, printed in cells.items():
+            if schedule != "ratio":
+                assert frame.loc[(method, schedule), "paper"] == printed.mean
+    cell = frame.loc[("pals-204", "annealed")]
+    assert (cell["mean"], cell["error"], cell["seeds"]) == (pytest.approx(63.125), pytest.approx(0.6424, rel=1e-3), 3)
+    absent = frame.loc[("bert-layer-on-top", "annealed")]
+    assert math.isnan(absent["mean"]) and absent["seeds"] == 0 and absent["paper"] == 81.5
+    rest = table_3(RECORDS, without=("rte",)).set_index(["method", "schedule"])
+    assert rest.loc[("pals-204", "annealed"), "mean"] == pytest.approx(63) and rest["paper"].isna().all()
+
+
+def test_a_record_that_is_deleted_leaves_a_grey_cell_and_no_error():
+    less = [r for r in RECORDS if r["config"]["method"] != "shared"]
+    frame = against(less).set_index("method")
+    assert (frame["seeds"] == 0).all() and (frame["verdict"] == "not run").all()
+    assert table_3([])["seeds"].sum() == 0 and len(answer([])) == 5
+    assert one_setting([]) == []
+
+
+def test_methods_against_shared_in_pairs():
+    """2.0, 2.1, 1.9: 2 ± 4.303 · .1 / √3 = .248; the paper's 81.7 - 80.7 with √(.2² + .3²) · 2.776."""
+    frame = against(RECORDS).set_index("method")
+    pals = frame.loc["pals-204"]
+    assert (pals["difference"], pals["half"]) == (pytest.approx(2.0), pytest.approx(0.2484, rel=1e-3))
+    assert pals["verdict"] == "reproduced" and pals["seeds"] == 3
+    assert (pals["paper"], pals["paper half"]) == (pytest.approx(1.0), pytest.approx(2.776 * math.hypot(0.2, 0.3)))
+    assert frame.loc["low-rank-100", "verdict"] == "inconclusive" and frame.loc["low-rank-100", "seeds"] == 2
+    assert list(frame.index) == [method for method in METHODS if method != "shared"] and set(LABELS) == set(METHODS)
+
+
+def test_tasks_apart_and_a_second_rule():
+    """All eight tasks differ by 2.0, 2.1, 1.9: 24 pairs, all above 0, p = 2 / 2^24 or the normal's, far below .001."""
+    frame = task_differences(RECORDS, "pals-204", "shared").set_index("task")
+    assert frame.loc["cola", "difference"] == pytest.approx(2.0) and (frame["verdict"] == "reproduced").all()
+    ranks = signed_ranks(RECORDS, "pals-204", "shared")
+    assert (ranks["pairs"], ranks["better"]) == (24, 24) and ranks["p"] < 1e-3
+    assert signed_ranks([], "pals-204", "shared")["pairs"] == 0
+
+
+def test_table_2s_columns():
+    frame = by_task(RECORDS).set_index(["method", "column"])
+    assert frame.loc[("pals-204", "rte"), "mean"] == pytest.approx((62 + 65.1 + 64.9) / 3)
+    assert frame.loc[("pals-204", "qqp_f1"), "paper"] == TABLE_2["pals-204"]["qqp_f1"]
+    assert set(COLUMNS) | {"average"} == {column for column in TABLE_2["shared"]}
+
+
+def test_one_setting_is_that_of_most_runs_and_quirks_belong_to_it():
+    other = runs("pals-204", 50.0, 50.0, steps=4_000)
+    same_rate = runs("pals-204", 50.0)
+    quirk = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"order": "replayed"})
+    kept = one_setting(RECORDS + other + same_rate + quirk)
+    assert len(kept) == len(RECORDS) + 1 and kept[-1]["recipe"]["order"] == "replayed"
+    assert {r["config"]["steps"] for r in one_setting(RECORDS + other, steps=4_000)} == {4_000}
+
+
+def test_quirks_alone_and_all_together():
+    """D4, the replayed batches: -1, -1.2, -0.8 against the paper's recipe."""
+    changed = runs("pals-204", 61.0, 62.9, 62.1, adaptation_rate=10, recipe_options={"order": "replayed"})
+    released = runs("pals-204", 60.0, 62.1, adaptation_rate=10, recipe="released", size="budget")
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert frame.loc["D4", "difference"] == pytest.approx(-1.0) and frame.loc["D4", "fields"] == "order"
+    assert frame.loc["D4", "half"] == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-3)
+    assert frame.loc["all", "seeds"] == 2 and frame.loc["all", "difference"] == pytest.approx(-2.0)
+    assert quirk_effects([]).empty
+
+
+def test_whether_adaptations_act_by_setting():
+    pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
+    sizes, off = acting(pilot)
+    assert list(dict.fromkeys(off["setting"])) == [
+        "1 × BERT's rate, $V^D$ from zero",
+        "10 × BERT's rate, $V^D$ from zero",
+    ]
+    assert off["difference"].tolist() == pytest.approx([-0.1, -0.1, -3.0, -3.0])
+    assert sizes[sizes["layer"] == 1]["size"].tolist() == [0.3] * 4
+    table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
+    assert table["seeds"].tolist() == [2, 2, 2]
+    assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
+    assert table.loc[1, "switched off"] == pytest.approx(-3.0)
+    assert len(acting([])[0]) == 0 and pilot_frame([]).empty
+
+
+def test_the_plan_says_what_so_many_seeds_can_show():
+    """s = .5: (4.303 + 1.061) · .5 / √3 = 1.548 with three, (2.776 + .941) · .5 / √5 = .831 with five."""
+    frame = plan_frame(RECORDS, spread=0.5)
+    c2 = frame[(frame["row"] == "C2") & frame["compared"].str.startswith("pals-204 annealed")].iloc[0]
+    assert (c2["seeds"], c2["verdict"], c2["smallest"]) == (3, "reproduced", pytest.approx(1.548, rel=1e-3))
+    assert plan_frame(RECORDS, 0.5, seeds=5)["smallest"].iloc[0] == pytest.approx(0.831, rel=1e-2)
+    assert {"C24", "C17", "C13b"} <= set(frame["row"])
+
+
+def test_the_answer_in_five_sentences():
+    said = answer(RECORDS)
+    assert len(said) == 5 and "+2.00 points (+1.75 to +2.25 at 95 %, 3 seeds), better" in said[0]
+    assert "not answered (0 seeds in common" in said[1]
+    assert said[2].startswith("Of 1 methods with three seeds PALs gains most: +2.00")
+    worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
+    assert worse[0].endswith("worse.")
+
+
+def test_figures_draw_what_there_is():
+    axes = plt.subplots(1, 2)[1]
+    forest(against(RECORDS), LABELS, "shared", axes[0])
+    names = [tick.get_text() for tick in axes[0].get_yticklabels()]
+    assert "PALs  (3 seeds)" in names and "BERT layer on top  (not run)" in names
+    assert len(axes[0].containers) == 2
+    task_forest(task_differences(RECORDS, "pals-204", "shared"), axes[1])
+    assert [tick.get_text() for tick in axes[1].get_yticklabels()][:2] == ["average", "CoLA"]
+    axes = plt.subplots(1, 2)[1]
+    schedule_lines(table_3(RECORDS), LABELS, ("shared", "pals-204"), axes)
+    assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(SCHEDULES)
+    axes = plt.subplots(1, 2)[1]
+    acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes)
+    for of in ([], RECORDS[:1]):
+        forest(against(of), LABELS, "shared", plt.subplots()[1])
+        task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
+    plt.close("all")
