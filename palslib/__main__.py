@@ -24,7 +24,7 @@ from tyro import _errors  # private: pyproject.toml names the very version
 from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from palslib.common import check_name, read_object, runs_folder, unknown
+from palslib.common import check_name, end_with_launcher, read_object, runs_folder, unknown
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
 
@@ -366,8 +366,9 @@ def main(words: list[str] | None = None) -> int:
         return run()
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         return _complain(words[0], error, 1)
-    except KeyboardInterrupt:
-        return _complain(words[0], "interrupted; the same call goes on", 130)
+    except KeyboardInterrupt as error:  # of a run that ends by itself `signals.Stopped`, which knows by what signal
+        said = str(error) or "interrupted; the same call goes on"
+        return _complain(words[0], said, 128 + getattr(error, "number", signal.SIGINT))
 
 
 def _complain(command: str, error: object, status: int) -> int:
@@ -378,6 +379,7 @@ def _complain(command: str, error: object, status: int) -> int:
 
 def start() -> None:
     """The entry point `palslib`."""
+    end_with_launcher()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run of a sweep is left behind
     sys.exit(main())
 

@@ -1,15 +1,25 @@
-"""What every room uses: names looked up in one way, where things lie, files written whole, seeds from words."""
+"""What every room uses: names looked up in one way, where things lie, files written whole by one writer, seeds from
+words."""
 
+import ctypes
 import difflib
+import fcntl
+import glob
 import hashlib
 import json
 import math
 import operator
 import os
+import platform
+import secrets
 import shutil
+import signal
+import time
+import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
@@ -48,37 +58,47 @@ def data_folder() -> Path | None:
     return (PROJECT / name).resolve() if name else None
 
 
+# ------------------------------------------------------------------------------------------------ files written whole
+
+
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Writes a file or a folder whole or not at all.
 
-    Gives a name beside `path`, of this process's own. What the block makes there, a file or a folder, is flushed to the
+    Gives a name beside `path` that nobody can guess. What the block makes there, a file or a folder, is flushed to the
     disk and takes the place of `path` at the block's end; after an error nothing is left of it and `path` is as it was.
     A folder cannot take another's place in one step: for a moment the one before is whole at `path.old` alone.
 
         with atomic_write(folder / "checkpoint") as temporary:
             temporary.mkdir()
             ...
+
+    Args:
+        keep: the folder that was there before stays at `path.old`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    _remove(temporary)  # of a killed process that had this number
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
+        temporary.touch(exist_ok=False)
+        usual = temporary.stat().st_mode & 0o777  # under the umask
+        temporary.unlink()
         yield temporary
         for part in [*temporary.rglob("*"), temporary]:
+            if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # written for their owner alone
+                part.chmod(usual)
             _flush(part)
         if temporary.is_dir():
-            replace_folder(temporary, path)
+            replace_folder(temporary, path, keep)
         else:
             os.replace(temporary, path)
-        _flush(path.parent)  # the new name, too
+            _flush(path.parent)  # the new name, too
     except OSError as error:
-        if error.filename is None:  # that of a full disk names no file
+        if error.errno and error.filename is None:  # that of a full disk names no file
             error.filename = str(path)
         raise
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 def _flush(path: Path) -> None:
@@ -89,21 +109,200 @@ def _flush(path: Path) -> None:
         os.close(number)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that it holds, if there is one."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def replace_folder(temporary: Path, target: Path) -> None:
-    """Puts a folder that is complete in the place of another: at every moment it or `target.old` is whole."""
+def remove_temporaries(path: Path) -> None:
+    """Removes what `atomic_write(path)` left where it was killed. Only for who may write there alone (`run_lock`)."""
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        remove(left)
+
+
+def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
+    """Puts a folder that is complete in the place of another: at every moment it or `target.old` is whole, on the disk,
+    too. `keep`: and there that one stays."""
     old = target.with_name(target.name + ".old")
     if target.exists():  # if not, an earlier call was killed between its renames, and `old` is all there is
-        shutil.rmtree(old, ignore_errors=True)
+        remove(old)
         os.replace(target, old)
     os.replace(temporary, target)
-    shutil.rmtree(old, ignore_errors=True)
+    _flush(target.parent)
+    if not keep:
+        remove(old)
+
+
+def restore(target: Path) -> None:
+    """Where writing a folder was killed between its two renames: the one before takes its place again."""
+    old = target.with_name(target.name + ".old")
+    if not target.exists() and old.exists():
+        os.replace(old, target)
+
+
+def set_aside(paths: Iterable[Path]) -> str:
+    """Renames what is there of these files and folders of one folder, and returns the ending that all of them got.
+
+    Under no such name is anything read again, nor removed.
+    """
+    paths = [path for path in paths if path.exists()]
+    number = 1
+    while any(path.with_name(f"{path.name}.aside-{number}").exists() for path in paths):
+        number += 1
+    for path in paths:
+        os.replace(path, path.with_name(f"{path.name}.aside-{number}"))
+    return f".aside-{number}"
+
+
+# ----------------------------------------------------------------------------------------- folders that know themselves
+
+MANIFEST = "manifest.json"
+
+
+class Damaged(ValueError):
+    """A folder does not hold what was written into it; the message names the file."""
+
+
+def _checksum(path: Path) -> str:
+    """CRC-32: changes with every burst of up to 32 bits, at the speed of reading."""
+    value = 0
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            value = zlib.crc32(part, value)
+    return f"{value:08x}"
+
+
+def _own_checksum(about: dict) -> str:
+    return f"{zlib.crc32(json.dumps(about, sort_keys=True).encode()):08x}"
+
+
+def seal(folder: Path, **about) -> None:
+    """Writes `manifest.json`: the checksum of every file of a folder, and what else is to be known of it."""
+    about["files"] = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
+    text = json.dumps(about | {"checksum": _own_checksum(about)}, indent=1)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def prove(folder: Path) -> dict:
+    """What `seal` was told of a folder, each file of which is as it was then. Raises Damaged naming the first that is
+    not, OSError where one cannot be read."""
+    try:
+        about = read_object(folder / MANIFEST)
+        own = about.pop("checksum", None)
+    except ValueError as error:
+        raise Damaged(f"{MANIFEST} is damaged") from error
+    if own != _own_checksum(about):
+        raise Damaged(f"{MANIFEST} is damaged: its checksum is {_own_checksum(about)}, not {own}")
+    for name, expected in about["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise Damaged(f"{name} is missing")
+        if (found := _checksum(path)) != expected:
+            raise Damaged(f"{name} is damaged: its checksum is {found}, not {expected}")
+    return about
+
+
+# --------------------------------------------------------------------------------------------------- one run, one write
+
+PARENT = "PALSLIB_LOCK"
+"""Environment variable of a process that is started by the holder of a lock to work under it: what the lock says."""
+
+
+class InUse(ValueError):
+    """Another process works in a run's folder."""
+
+
+class Lock:
+    """A run's folder, held by this process or by the one that started it."""
+
+    def __init__(self, folder: Path, path: Path, holder: str, file: IO[str] | None):
+        self.folder, self.path, self.holder = folder, path, holder
+        self.file = file
+        """Open while the lock is held; a child that inherits it holds the lock on. None where a parent has it."""
+
+    def check(self) -> None:
+        """Raises InUse unless the folder is still the one that was locked: no run ends in one that was deleted."""
+        with suppress(OSError):
+            if self.path.read_text(encoding="utf-8") == self.holder:
+                return
+        raise InUse(f"{self.folder} was deleted or taken over while the run was at it; the same call begins anew")
+
+
+@contextmanager
+def run_lock(folder: Path, beside: bool = False) -> Iterator[Lock]:
+    """The lock of a run's folder. Raises InUse, which names the folder and who is at it, where a process has it.
+
+    It is `flock`, not a file that merely exists, because the kernel lets go of it when the last process that holds it
+    is gone, however it died: a killed run or a lost machine leaves no lock behind. (On NFS it holds between machines
+    too, from version 4 on.) A process that the holder started with `PARENT` set may enter under its lock.
+
+    Args:
+        beside: the lock lies beside the folder, which is not there yet.
+    """
+    path = folder.with_name(folder.name + ".lock") if beside else folder / "lock"
+    holder = f"process {os.getpid()} on {platform.node()} ({secrets.token_hex(4)})"
+    empty = not folder.exists()
+    file = _locked(path, folder)
+    try:
+        if file is not None:
+            file.truncate(0)
+            file.write(holder)
+            file.flush()
+        yield Lock(folder, path, holder if file else os.environ[PARENT], file)
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    path.unlink()  # before it is let go: who waits at it sees that it is gone, and makes a new one
+            file.close()
+            if empty and not beside:
+                with suppress(OSError):  # no longer empty
+                    folder.rmdir()
+
+
+def _locked(path: Path, folder: Path) -> IO[str] | None:
+    """The locked file; None where the process that has it started this one to work under it."""
+    holder = ""
+    for _ in range(10):  # who only asks (`in_use`) has it for a moment; who leaves takes file and folder along
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    return file
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read()
+            file.close()
+            if holder and holder == os.environ.get(PARENT):
+                return None
+        time.sleep(0.05)
+    raise InUse(f"{folder} is in use by {holder or 'another process'}: a run has one writer; wait for it or end it")
+
+
+def end_with_launcher() -> None:
+    """Lets the kernel kill this process when the launcher that started it ends (Linux; else nothing is done).
+
+    A worker of `torchrun` or `accelerate launch` would go on alone, or wait for the others, half an hour.
+    """
+    if platform.system() == "Linux" and {"TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION"} & set(os.environ):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process has the lock of a run's folder."""
+    try:
+        with open(folder / "lock", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def write_text(path: Path, text: str) -> None:

@@ -88,6 +88,8 @@ def make_record(run) -> dict:
         },
         "sampling": {"expected": plan.expected_steps(), "drawn": plan.drawn_steps(), "passes": plan.passes()},
         **({"memory": run.memory.counts()} if run.memory else {}),
+        "content": run.content,
+        **({"notes": run.notes} if run.notes else {}),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
         "processes": run.accelerator.num_processes,

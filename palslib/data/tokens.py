@@ -29,6 +29,8 @@ class TokenisedTask:
     cut: int
     """Rows that were longer than the limit and lost their end."""
     pad_token_id: int
+    content: str = ""
+    """A hash of texts and labels as they were read."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -78,9 +80,17 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
     return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
 
 
+def _digest(frame: pd.DataFrame):
+    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+
+
+def content_of(frame: pd.DataFrame) -> str:
+    """A hash of a split's texts and labels, row by row, as `load_task` gave it."""
+    return _digest(frame).hexdigest()[:24]
+
+
 def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
-    digest = hashlib.sha256()
-    digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    digest = _digest(frame)
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on what the latest call, whatever it was, left here
     rules.no_padding()
@@ -137,6 +147,7 @@ def tokenise_task(
         labels.to_numpy()[: len(frame)],
         int(table.schema.metadata[b"cut"]),
         tokenizer.pad_token_id,
+        content_of(frame),
     )
 
 

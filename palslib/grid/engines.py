@@ -5,12 +5,12 @@ and nothing else. An engine has `slots`, `submit` (which returns a job with `don
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import math
 import os
 import queue
+import secrets
 import shutil
 import signal
 import subprocess
@@ -21,10 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from palslib.common import write_text
+from palslib.common import PARENT, InUse, read_object, run_lock, write_text
 from palslib.plan.config import RunConfig
+from palslib.plan.content import exchanged_since
 
 TRAIN = (sys.executable, "-m", "palslib", "train")
+GRACE = 20.0
+"""Seconds that a run has to save a checkpoint where it is ended; Slurm warns 30 s before it ends a job."""
 
 
 @dataclass(frozen=True)
@@ -42,45 +45,37 @@ class Terms:
 
 
 def finished(config: RunConfig) -> dict | None:
-    """The record of a run that has ended as its config asks, or None."""
+    """The record of a run that has ended as its config asks, or None. Raises ValueError for what is no record."""
     path = Path(config.folder) / "record.json"
-    record = json.loads(path.read_text()) if path.exists() else None
-    if record is None or (config.keep != "none" and record["config"]["keep"] == "none"):
-        return None  # it kept no weights
-    return record
+    if not path.exists():
+        return None
+    record = read_object(path, "a record")
+    try:
+        last, kept = record["results"]["last"], record["config"]["keep"]
+        _ = last["step"], last["dev_average"], record["seconds"]["total"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not the record of a run: {error} is missing") from error
+    return None if config.keep != "none" and kept == "none" else record  # None: it kept no weights
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """What became of a run that has failed since then, or None."""
+    """What became of a run that has failed since then, or None. Raises ValueError for what does not say that."""
     path = Path(config.folder) / "failure.json"
-    failure = json.loads(path.read_text()) if path.exists() else {"ended": -math.inf}
+    if not path.exists():
+        return None
+    failure = read_object(path, "a failure")
+    if not isinstance(failure.get("ended"), (int, float)):
+        raise ValueError(f"{path}: not a failure of a run: it does not say when it ended")
     return failure if failure["ended"] >= since else None
 
 
 def log_end(config: RunConfig, lines: int = 8) -> str:
     """The last lines of a run's last try; of a progress bar its last state."""
     path = Path(config.folder) / "log.txt"
-    text = path.read_bytes()[-20_000:].decode(errors="replace") if path.exists() else ""
+    text = path.read_bytes()[-20_000:].decode(errors="replace") if path.is_file() else ""
     text = text.rpartition("=== try ")[2]
     kept = [line.rsplit("\r", 1)[-1] for line in text.split("\n")[1:] if line.strip()]
     return "\n".join(f"    {line}" for line in kept[-lines:])
-
-
-@contextlib.contextmanager
-def run_lock(folder: Path, shared: bool = False):
-    """The lock of a run's folder, as an open file; None where a process has it already.
-
-    It is `flock`, not a file that merely exists, because the kernel lets go of it when the last process that holds it
-    is gone, however it died: a killed sweep or a lost machine leaves no lock behind. (On NFS it holds between machines
-    too, from version 4 on.) `shared` only asks, and does not disturb others who ask.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "a") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file = None
-        yield file
 
 
 def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = None, stop=None) -> dict:
@@ -96,16 +91,18 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
         and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
     """
     folder = Path(config.folder)
-    with run_lock(folder) as lock:
-        if lock is None:
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(run_lock(folder))
+        except InUse:
             return {"status": "elsewhere"}
-        if finished(config):
+        if (record := finished(config)) and not exchanged_since(record, config):
             return {"status": "finished"}
         if failure := failed(config, terms.since):
             return failure
         write_text(folder / "config.json", json.dumps(asdict(config), indent=1) + "\n")
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-        environment |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        environment |= {PARENT: lock.holder} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         for number in range(1 + terms.retries):
             began = time.monotonic()
             with open(folder / "log.txt", "a") as log:
@@ -125,7 +122,8 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end, at the latest to its limit; returns how it ended.
 
     It has a session of its own, so that it can be killed with all that it started, and it inherits the lock: where the
-    sweep itself is killed, its runs go on, and still nobody starts them a second time.
+    sweep itself is killed, its runs go on, and still nobody starts them a second time. Where it is to end before its
+    time, it may first save a checkpoint.
     """
     process = subprocess.Popen(
         words,
@@ -134,7 +132,7 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
         stderr=subprocess.STDOUT,
         env=environment,
         start_new_session=True,
-        pass_fds=[lock.fileno()],
+        pass_fds=[lock.file.fileno()],
     )
     deadline = time.monotonic() + (math.inf if limit is None else limit)
     try:
@@ -142,8 +140,12 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
             if time.monotonic() > deadline:
                 return f"over the limit of {limit:g} s"
             time.sleep(0.05)
-    finally:  # also after its end: what it had started would keep the lock
-        with contextlib.suppress(ProcessLookupError):
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(GRACE)
+        with contextlib.suppress(ProcessLookupError):  # also after its end: what it had started would keep the lock
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode >= 0:
@@ -208,14 +210,16 @@ class Slurm:
         if terms.limit is not None:  # Slurm's limit is beyond ours, and Slurm warns (by a signal) 30 s before it
             options = {"time": math.ceil(terms.limit * (1 + terms.retries) / 60) + 2} | options
         self.slots, self.terms, self.threads = slots, terms, options.get("cpus_per_task", 1)
-        self.executor = submitit.SlurmExecutor(folder / "slurm")
+        self.folder = folder / "slurm"
+        self.executor = submitit.SlurmExecutor(self.folder)
         self.executor.update_parameters(**{"job_name": "palslib", "signal_delay_s": 30} | options)
         self.asked, self.queue = -math.inf, set()
 
     def submit(self, config: RunConfig) -> "SlurmJob":
-        job = self.executor.submit(perform, config, self.terms, self.threads)
+        place = self.folder / f"{config.name}-{secrets.token_hex(8)}.json"
+        job = self.executor.submit(perform_in_job, config, self.terms, self.threads, place)
         self.queue.add(job.job_id)
-        return SlurmJob(self, job)
+        return SlurmJob(self, job, place)
 
     def listed(self) -> set[str]:
         """Numbers of the jobs that wait or run, asked for at most every ten seconds."""
@@ -231,20 +235,31 @@ class Slurm:
         """Nothing to do."""
 
 
+def perform_in_job(config: RunConfig, terms: Terms, threads: int, place: Path) -> None:
+    """`perform` within a job of Slurm, whose warning ends the run with a checkpoint; writes what it returns as JSON."""
+    stop = threading.Event()
+    signal.signal(signal.SIGUSR2, lambda *_: stop.set())  # the one that submitit asks for
+    try:
+        outcome = perform(config, terms, threads, stop=stop)
+    except (ValueError, OSError) as error:
+        outcome = {"status": "failed", "reason": str(error)}
+    write_text(place, json.dumps(outcome) + "\n")
+
+
 class SlurmJob:
     """One job. Its result is a file; a job without one that Slurm no longer lists is lost (no accounting is needed)."""
 
-    def __init__(self, engine: Slurm, job):
-        self.engine, self.job = engine, job
+    def __init__(self, engine: Slurm, job, place: Path):
+        self.engine, self.job, self.place = engine, job, place
 
     def done(self) -> bool:
-        return self.job.paths.result_pickle.exists() or self.job.job_id not in self.engine.listed()
+        return self.place.exists() or self.job.job_id not in self.engine.listed()
 
     def result(self) -> dict:
         """As `perform` returns it."""
         deadline = time.monotonic() + 5  # a shared file system may show the file late
-        while not self.job.paths.result_pickle.exists() and time.monotonic() < deadline:
+        while not self.place.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        if self.job.paths.result_pickle.exists() and self.job.exception() is None:
-            return self.job.result()
+        if self.place.exists():
+            return read_object(self.place, "a result")
         return {"status": "failed", "reason": f"Slurm ended job {self.job.job_id}, see {self.job.paths.stderr}"}

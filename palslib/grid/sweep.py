@@ -8,6 +8,7 @@ twice at once, and only what is missing is done.
 import contextlib
 import itertools
 import json
+import math
 import shutil
 import sys
 import time
@@ -17,11 +18,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import read_object, unknown
-from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end, run_lock
+from palslib.common import in_use, read_object, shown, unknown
+from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
+from palslib.plan.content import exchanged_since
 from palslib.plan.settings import settings
 from palslib.records import load_records
+
+MOST_RUNS = 10_000
+"""Of a grid: eight fields of 59 values each would be 59^8 runs, whose configs alone no memory holds."""
 
 
 @settings(part="part of a grid")
@@ -54,10 +59,13 @@ class Grid:
             if name not in known:
                 raise unknown("parameter in product", name, sorted(known))
             if not isinstance(values, list) or not values:
-                raise ValueError(f"product: {name} must be a list of values, not {values!r}")
+                raise ValueError(f"product: {name} must be a list of values, not {shown(values)}")
         for own in self.runs:
             if not isinstance(own, dict):
-                raise ValueError(f"runs: must be objects of parameters, not {own!r}")
+                raise ValueError(f"runs: must be objects of parameters, not {shown(own)}")
+        number = len(self.runs) * math.prod(map(len, self.product.values()))
+        if not 1 <= number <= MOST_RUNS:
+            raise ValueError(f"runs and product: a grid has 1 to {MOST_RUNS:,} runs, not {number:,}")
         configs: dict[str, RunConfig] = {}
         combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
         for own, combination in itertools.product(self.runs, combinations):
@@ -71,7 +79,7 @@ class Grid:
                 if config.name in configs:
                     raise ValueError("this run comes twice (keep and checkpoint_every make no difference)")
             except ValueError as error:
-                raise ValueError(f"run {len(configs) + 1}, {own | combination}: {error}") from error
+                raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
             configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
         return list(configs.values())
@@ -80,18 +88,22 @@ class Grid:
 def state(config: RunConfig, since: float = 0) -> dict:
     """A run as its folder shows it: run, status, reason, step, steps, dev average, seconds.
 
-    A failure that is older than `since` does not count.
+    A failure that is older than `since` does not count. What is damaged counts as a failure of this run.
     """
     row = {"run": config.name, "status": "waiting", "reason": "", "step": 0, "steps": config.steps}
     row |= {"dev average": None, "seconds": None}
-    if record := finished(config):
-        last = record["results"]["last"]
-        row |= {"status": "finished", "step": last["step"], "dev average": last["dev_average"]}
-        return row | {"seconds": record["seconds"]["total"]}
-    with contextlib.suppress(FileNotFoundError):  # none yet, or between two renames
-        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text())
+    try:
+        if record := finished(config):
+            last = record["results"]["last"]
+            row |= {"status": "finished", "step": last["step"], "dev average": last["dev_average"]}
+            return row | {"seconds": record["seconds"]["total"]}
+        failure = failed(config, since) or {}
+    except (ValueError, OSError) as error:
+        return row | {"status": "failed", "reason": str(error)}
+    # None yet, between two renames, or damaged, which the run itself finds out.
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
         row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
-    failure = failed(config, since) or {}
     return row | {name: value for name, value in failure.items() if name in row}
 
 
@@ -101,7 +113,8 @@ def grid_frame(configs: Sequence[RunConfig]) -> pd.DataFrame:
     settings = pd.DataFrame([asdict(c) | {"tasks": ", ".join(c.tasks)} for c in configs]).astype(str)
     differ = [name for name in settings if name != "folder" and settings[name].nunique() > 1]
     frame = pd.DataFrame([{"key": c.key} | state(c) | {name: getattr(c, name) for name in differ} for c in configs])
-    records = load_records([path for c in configs if (path := Path(c.folder) / "record.json").exists()])
+    done = frame["status"] == "finished"
+    records = load_records([Path(c.folder) / "record.json" for c, whole in zip(configs, done, strict=True) if whole])
     if records.empty:
         return frame
     more = ["key", *(name for name in records if name not in frame)]
@@ -151,11 +164,18 @@ class Table:
 def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table | None = None) -> list[dict]:
     """Takes every run to its end; returns the `state` of each.
 
-    What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice.
+    What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice. A run that
+    had finished with other texts, labels or weights under the same names is run anew.
     """
     table, since = table or Table(labels(configs)), engine.terms.since
     rows = {config.name: state(config, since) for config in configs}
-    waiting = [config for config in configs if rows[config.name]["status"] != "finished"]
+    waiting, anew, known = [], set(), {}
+    for config in configs:
+        if rows[config.name]["status"] != "finished":
+            waiting.append(config)
+        elif exchanged_since(finished(config), config, known):
+            waiting.append(config)
+            anew.add(config.name)
     jobs: dict[str, tuple] = {}
     try:
         while waiting or jobs:
@@ -164,7 +184,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table
                     del jobs[name]
                     try:
                         result = job.result()
-                    except OSError as error:  # no such command, a full disk
+                    except (ValueError, OSError) as error:  # a damaged file, no such command, a full disk
                         result = {"status": "failed", "reason": str(error)}
                     rows[name] = state(config, since) | {k: v for k, v in result.items() if k in rows[name]}
                     if result["status"] == "elsewhere":
@@ -172,22 +192,31 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table
                 else:
                     rows[name] = state(config, since) | {"status": "running", "seconds": time.time() - began}
             for config in list(waiting):
-                rows[config.name] = state(config, since)
-                if rows[config.name]["status"] != "waiting":
+                row = rows[config.name] = state(config, since)
+                if row["status"] != "waiting" and config.name not in anew:
                     waiting.remove(config)
                 elif len(jobs) < engine.slots:
-                    with run_lock(Path(config.folder), shared=True) as free:
-                        pass
-                    if free is None:
-                        rows[config.name]["status"] = "elsewhere"
+                    try:
+                        elsewhere = in_use(Path(config.folder))
+                    except OSError as error:  # what is called `lock` there is none
+                        row |= {"status": "failed", "reason": str(error)}
+                        waiting.remove(config)
+                        continue
+                    if elsewhere:
+                        row["status"] = "elsewhere"
                     else:
                         jobs[config.name] = config, engine.submit(config), time.time()
                         waiting.remove(config)
-                        rows[config.name]["status"] = "running"
+                        anew.discard(config.name)
+                        row["status"] = "running"
             table.show(list(rows.values()))
             time.sleep(0.2)
     finally:
         engine.close()
+    for config in configs:
+        if rows[config.name]["status"] == "finished" and (now := state(config, since))["status"] != "finished":
+            reason = now["reason"] or "its record has been deleted since"
+            rows[config.name] |= {"status": "failed", "reason": reason}
     table.show(list(rows.values()))
     return list(rows.values())
 

@@ -7,10 +7,18 @@ GPU for each or CPUs alone, or by torch itself: `torchrun --standalone --nproc_p
 import ctypes
 import os
 import platform
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
+
+from palslib.common import Lock, end_with_launcher, run_lock
+
+T = TypeVar("T")
 
 
 def make_accelerator() -> Accelerator:
@@ -18,6 +26,7 @@ def make_accelerator() -> Accelerator:
 
     Raises ValueError where several were asked for and there is one, see `launched_alone`.
     """
+    end_with_launcher()
     keep_freed_memory()
     # Started by torch's launcher but not told to use CPUs, accelerate would make each process a run of its own.
     on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
@@ -39,6 +48,30 @@ def launched_alone() -> bool:
     To a process so started it says whom to meet, which it leaves out where there are to be no others.
     """
     return {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
+
+
+def decided_by_first(decide: Callable[[], T]) -> T:
+    """What the first process finds, in all of them, or the ValueError or OSError that it raised."""
+    accelerator, found = make_accelerator(), [None, None]
+    if accelerator.is_main_process:
+        try:
+            found[0] = decide()
+        except (ValueError, OSError) as error:
+            found[1] = error
+    if accelerator.num_processes > 1:
+        broadcast_object_list(found)
+    if found[1] is not None:
+        raise found[1]
+    return found[0]
+
+
+@contextmanager
+def one_writer(folder: Path, beside: bool = False) -> Iterator[Lock | None]:
+    """`run_lock` for a run of any number of processes: the first holds it, and where it is refused, all are."""
+    with ExitStack() as stack:
+        held = []
+        decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, beside))))
+        yield held[0] if held else None
 
 
 def keep_freed_memory() -> None:

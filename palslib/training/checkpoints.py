@@ -1,68 +1,257 @@
-"""Checkpoints of a run: written whole or not at all, and enough of them to go on bit for bit.
+"""Checkpoints of a run: written whole or not at all, proven before they are used, and enough to go on bit for bit.
 
 The order of training and its dropout are functions of the step, so that a checkpoint is weights, optimiser and history.
+The one before stays until the next but one is written: where the newest is damaged, the run goes on from there.
 """
 
 import json
-import shutil
+import math
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from palslib.common import atomic_write
+from palslib.common import MANIFEST, Damaged, atomic_write, prove, remove, remove_temporaries, restore, seal, set_aside
+from palslib.plan.content import exchanged
+
+_UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)
+_UNREADABLE += (AttributeError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError)
+"""What readers raise where a file is not what it was. Not OSError itself: a disk that fails is no damaged file."""
+
+
+def read_part(path: Path, read: Callable[[Path], object]):
+    """What `read` makes of a file. Raises Damaged, which names it, where that is nothing."""
+    try:
+        return read(path)
+    except _UNREADABLE as error:
+        raise Damaged(f"{path.name} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+
+def read_tensors(path: Path) -> dict:
+    """What `torch.save` wrote: tensors and plain values, nothing that could run."""
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def check_tensors(name: str, tensors: dict, expected: dict) -> None:
+    """Raises Damaged unless they have the names and shapes that are expected, and are finite."""
+    if wrong := sorted(set(tensors) ^ set(expected)):
+        raise Damaged(f"{name} does not fit the model: {wrong[0]} is {'missing' if wrong[0] in expected else 'new'}")
+    for key, tensor in tensors.items():
+        if tensor.shape != expected[key].shape:
+            raise Damaged(f"{name}: {key} has shape {tuple(tensor.shape)}, not {tuple(expected[key].shape)}")
+        if not tensor.isfinite().all():
+            raise Damaged(f"{name}: {key} is not finite")
+
+
+def check_moments(name: str, moments: dict, optimizer) -> None:
+    """Raises Damaged unless an optimiser's state fits its parameters and is finite."""
+    groups, given = optimizer.param_groups, moments.get("param_groups", ())
+    if [len(group["params"]) for group in given] != [len(group["params"]) for group in groups]:
+        raise Damaged(f"{name} does not fit the optimiser: it has other groups of parameters")
+    parameters = [p for group in groups for p in group["params"]]
+    for number, state in moments["state"].items():
+        for key, value in state.items():
+            if torch.is_tensor(value) and value.ndim and value.shape != parameters[number].shape:
+                raise Damaged(f"{name}: {key} of parameter {number} has shape {tuple(value.shape)}")
+            if torch.is_tensor(value) and not value.isfinite().all():
+                raise Damaged(f"{name}: {key} of parameter {number} is not finite")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the places of a run's checkpoints."""
+
+    state: dict | None
+    """What the newest usable one says; None if there is none."""
+    place: Path | None
+    """Where it lies."""
+    damaged: dict[Path, str]
+    """Those that are no longer what was written, and why."""
+    exchanged: list[str]
+    """Names of what has been exchanged since they were written: they are of another run."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The newest checkpoint of a run at `place`, the one before at `place.old`."""
+
+    place: Path
+    key: str
+    """Of the run's config."""
+    content: dict[str, str]
+    """What it is made from, as `run_content` gives it."""
+
+    @property
+    def places(self) -> tuple[Path, Path]:
+        """From the newest on."""
+        return self.place, self.place.with_name(self.place.name + ".old")
+
+    def save(self, write: Callable[[Path], None], step: int) -> None:
+        """Writes the next one: `write` puts its files into a folder."""
+        remove_temporaries(self.place)
+        with atomic_write(self.place, keep=True) as temporary:
+            temporary.mkdir()
+            write(temporary)
+            seal(temporary, key=self.key, step=step, content=self.content)
+
+    def find(self, read: Callable[[Path], dict]) -> Found:
+        """The newest that is whole; changes nothing. `read` gives its state, with `key`, and raises Damaged.
+
+        Raises ValueError for one of another config. One without a manifest is older than manifests, and is read as it
+        is.
+        """
+        damaged = {}
+        for place in filter(Path.exists, self.places):
+            try:
+                about = prove(place) if (place / MANIFEST).exists() else {}
+                state = read(place)
+                if state.get("sealed") and not about:
+                    raise Damaged(f"{MANIFEST} is missing")
+            except Damaged as error:
+                damaged[place] = str(error)
+                continue
+            if state["key"] != self.key:
+                raise ValueError(
+                    f"{place.parent} holds a checkpoint of another config, {place.name}; choose another folder"
+                )
+            return Found(state, place, damaged, exchanged(about.get("content", {}), self.content))
+        return Found(None, None, damaged, [])
+
+    def settle(self, found: Found) -> list[str]:
+        """Puts out of the way what cannot be used, and says so, a sentence each."""
+        said = [f"{place.name} cannot be used: {why}" for place, why in found.damaged.items()]
+        for place in found.damaged:
+            away = place.with_name(place.name + ".damaged")
+            remove(away)
+            os.replace(place, away)
+        if found.exchanged:
+            ending = set_aside([*self.places, *(self.place.with_name(name) for name in ("best", "last"))])
+            said.append(made_from_something_else("the checkpoint", found.exchanged, ending))
+        elif found.damaged:
+            said.append(f"went on from {found.place.name}" if found.place else "there is none before it: began anew")
+        return said
+
+    def remove(self) -> None:
+        """Removes them, once the run has its record."""
+        remove_temporaries(self.place)
+        for place in self.places:
+            remove(place)
+            remove(place.with_name(place.name + ".damaged"))
+
+
+def made_from_something_else(what: str, names: list[str], ending: str) -> str:
+    """The sentence for what is of another run."""
+    return f"{what} was made from something else of that name ({', '.join(names)}): kept as *{ending}; began anew"
+
+
+def say(sentences: list[str], folder: Path) -> None:
+    """On the screen, whether or not progress is shown."""
+    for sentence in sentences:
+        print(f"palslib: {folder}: {sentence}", file=sys.stderr)
 
 
 class Resumable:
     """The part of `training.Run` that saves checkpoints, finds them and goes on from them."""
 
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Those of the run's folder."""
+        return Checkpoints(self.folder / "checkpoint", self.config.key, self.content)
+
     def stop(self, what: str, step: int) -> None:
         """Raises FloatingPointError, naming step, task and the last good checkpoint."""
-        about = self.checkpoint()
-        kept = f"{about.parent} (step {json.loads(about.read_text())['step']})" if about else "none"
+        kept = f"{self.saved[0]} (step {self.saved[1]})" if self.saved else "none"
         raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
 
-    def save_checkpoint(self) -> None:
-        """Model, optimiser and history, whole or not at all."""
-        self.read_losses()
-        if not all(p.isfinite().all() for p in self.model.parameters()):  # a finite loss can have infinite gradients
+    def check_lock(self) -> None:
+        """Raises InUse where the run's folder is no longer its own."""
+        if self.lock:
+            self.lock.check()
+
+    def check_weights(self) -> None:
+        """Raises FloatingPointError where one is not finite: a finite loss can have infinite gradients."""
+        if not all(p.isfinite().all() for p in self.model.parameters()):
             self.stop("a weight is not finite after the update", self.step - 1)
+
+    def save_checkpoint(self) -> None:
+        """Model, optimiser and history, whole or not at all; nothing where this step's is there already."""
+        if self.saved and self.saved[1] == self.step:
+            return
+        self.read_losses()
+        self.check_weights()
         if self.accelerator.is_main_process:
-            self.remove_checkpoints("checkpoint.*.tmp")  # of a run that was killed while saving
-            # Not accelerate's save_state: its keys depend on whether there is one process or several.
-            tensors = {k: v.contiguous() for k, v in self.model.state_dict().items()}
-            state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
-            state |= {"history": self.history, "key": self.config.key}
-            if self.memory:
-                state["memory"] = self.memory.counts()
-            with atomic_write(self.folder / "checkpoint") as temporary:
-                temporary.mkdir()
-                save_file(tensors, temporary / "model.safetensors")
-                torch.save(self.optimizer.state_dict(), temporary / "optimizer.bin")
-                (temporary / "run.json").write_text(json.dumps(state))
+            self.check_lock()
+            self.checkpoints.save(self._write, self.step)
+        self.saved = self.checkpoints.place, self.step
         self.accelerator.wait_for_everyone()
 
-    def remove_checkpoints(self, pattern: str = "checkpoint*") -> None:
-        """Removes what is left of them, once the run has its record."""
-        for folder in self.folder.glob(pattern):
-            shutil.rmtree(folder, ignore_errors=True)
+    def keep_model(self, name: str) -> None:
+        """Saves the model under the run's folder."""
+        self.check_weights()
+        if self.accelerator.is_main_process:
+            self.check_lock()
+            self.model.save_pretrained(self.folder / name)
 
-    def checkpoint(self) -> Path | None:
-        """`run.json` of the folder's checkpoint; the one before, where the run was killed in between two renames."""
-        places = (self.folder / name / "run.json" for name in ("checkpoint", "checkpoint.old"))
-        return next((place for place in places if place.exists()), None)
+    def _write(self, folder: Path) -> None:
+        # Not accelerate's save_state: its keys depend on whether there is one process or several.
+        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / "model.safetensors")
+        torch.save(self.optimizer.state_dict(), folder / "optimizer.bin")
+        state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
+        state |= {"history": self.history, "key": self.config.key, "notes": self.notes, "sealed": True}
+        if self.memory:
+            state["memory"] = self.memory.counts()
+        (folder / "run.json").write_text(json.dumps(state), encoding="utf-8")
+
+    def _read(self, folder: Path) -> dict:
+        """Everything of a checkpoint, checked against this run, which it leaves as it is. Raises Damaged."""
+        state = read_part(folder / "run.json", lambda path: json.loads(path.read_text(encoding="utf-8")))
+        names = {"step", "losses", "tokens", "spent", "history", "key"} | ({"memory"} if self.memory else set())
+        if not isinstance(state, dict) or not names <= state.keys():
+            raise Damaged(f"run.json does not hold {', '.join(sorted(names))}")
+        if state["key"] == self.config.key:
+            state["model"] = read_part(folder / "model.safetensors", load_file)
+            check_tensors("model.safetensors", state["model"], self.model.state_dict())
+            state["optimizer"] = read_part(folder / "optimizer.bin", read_tensors)
+            check_moments("optimizer.bin", state["optimizer"], self.optimizer)
+            if self.config.keep == "best" and any(math.isfinite(point["dev_average"]) for point in state["history"]):
+                self._check_best()
+        return state
+
+    def _check_best(self) -> None:
+        """Raises Damaged unless the weights that were kept lie there, whole."""
+        try:
+            with torch.random.fork_rng(devices=[]):
+                type(self.model).from_pretrained(self.folder / "best")
+        except (ValueError, OSError) as error:
+            raise Damaged(f"the best weights up to then are not there: {error}") from error
 
     def load_checkpoint(self) -> bool:
-        """Goes on from the folder's checkpoint, if it has one of this very config."""
-        about = self.checkpoint()
-        if about is None:
+        """Goes on from the folder's newest checkpoint that is whole, if it has one of this very run."""
+        if self.accelerator.is_main_process:
+            for name in ("checkpoint", "last", "best", "record.json"):
+                remove_temporaries(self.folder / name)  # of this run, killed while it wrote
+            restore(self.folder / "best")
+        self.accelerator.wait_for_everyone()
+        found = self.checkpoints.find(self._read)
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            said = self.checkpoints.settle(found)
+            say(said, self.folder)
+            self.notes += said
+        self.accelerator.wait_for_everyone()
+        if found.state is None or found.exchanged:
             return False
-        state = json.loads(about.read_text())
-        if state["key"] != self.config.key:
-            raise ValueError(f"{self.folder} holds a checkpoint of another config; choose another folder")
-        self.model.load_state_dict(load_file(about.parent / "model.safetensors"))
-        kept = torch.load(about.parent / "optimizer.bin", map_location="cpu", weights_only=True)
-        self.optimizer.load_state_dict(kept)
+        state = found.state
+        self.saved = found.place, state["step"]
+        self.notes = [*state.get("notes", []), *self.notes]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history = state["spent"], state["history"]
         if self.memory:

@@ -9,6 +9,7 @@ from pathlib import Path
 from palslib.data.tasks import get_task, load_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
+from palslib.training.accelerator import one_writer
 from palslib.training.loop import train
 
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
@@ -52,16 +53,17 @@ def train_in_turn(
             "method_options"
         )
     records = []
-    for number, task in enumerate(whole.tasks, 1):
-        place = Path(folder) / f"{number}-{task}"
-        once = -(-len(load_task(task, whole.data, "train")) // whole.batch_size)
-        every = min(once, epoch_steps or once)
-        steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
-        about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
-        records.append(train(RunConfig.from_dict(about), on_step=on_step))
-        if records[-1]["status"] != "finished":
-            break
-        start = best_weights(place)
+    with one_writer(Path(folder)):
+        for number, task in enumerate(whole.tasks, 1):
+            place = Path(folder) / f"{number}-{task}"
+            once = -(-len(load_task(task, whole.data, "train")) // whole.batch_size)
+            every = min(once, epoch_steps or once)
+            steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
+            about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
+            records.append(train(RunConfig.from_dict(about), on_step=on_step))
+            if records[-1]["status"] != "finished":
+                break
+            start = best_weights(place)
     return records
 
 

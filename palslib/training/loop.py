@@ -10,7 +10,6 @@ train the same model. Several on one machine, each with a GPU or on CPUs alone:
 """
 
 import itertools
-import json
 import math
 import sys
 import time
@@ -22,19 +21,21 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common import runs_folder, seed_from
+from palslib.common import Lock, read_object, runs_folder, seed_from, set_aside
 from palslib.data.metrics import dev_average, glue_average
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
+from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
-from palslib.training.accelerator import make_accelerator
+from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer
 from palslib.training.acting import measure, switched_off
-from palslib.training.checkpoints import Resumable
+from palslib.training.checkpoints import Resumable, made_from_something_else, say
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
+from palslib.training.signals import StopSignals
 
 
 class Run(Resumable):
@@ -60,6 +61,9 @@ class Run(Resumable):
 
         self.train_data = {task: tokenised(task, "train") for task in config.tasks}
         self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
+        splits = {t: {"train": self.train_data[t]} | self.dev_data[t] for t in config.tasks}
+        known = {(config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()}
+        self.content = run_content(config, known)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         tasks = [data.task for data in self.train_data.values()]
         if config.start:
@@ -80,6 +84,9 @@ class Run(Resumable):
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
+        self.lock: Lock | None = None  # of the folder, where this process writes into it
+        self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
+        self.notes: list[str] = []  # what the record says of how the run came about
 
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
@@ -163,11 +170,6 @@ class Run(Resumable):
         """The history's point with the highest dev average; a NaN is never the best (ledger D3)."""
         return max(self.history, key=lambda p: -math.inf if math.isnan(p["dev_average"]) else p["dev_average"])
 
-    def keep_model(self, name: str) -> None:
-        """Saves the model under the run's folder."""
-        if self.accelerator.is_main_process:
-            self.model.save_pretrained(self.folder / name)
-
 
 def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool | None] | None = None) -> dict:
     """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`.
@@ -178,21 +180,54 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
         on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
             what is returned then is no record but `{"key", "status": "stopped", "step"}`. Calling again goes on.
 
-    Raises FloatingPointError for a loss that is not finite, naming step, task and the last good checkpoint.
+    A run has one writer: raises InUse where another process is at this one. SIGTERM, Ctrl-C and Slurm's warning end it
+    after the step, with a checkpoint if it keeps any, by `signals.Stopped`, a KeyboardInterrupt. Raises
+    FloatingPointError for a loss that is not finite, naming step, task and the last good checkpoint.
     """
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
-    if (folder / "record.json").exists():
-        record = json.loads((folder / "record.json").read_text())
-        if record["key"] != config.key:
-            raise ValueError(f"{folder} holds the record of another config; choose another folder")
-        if config.keep != "none" and record["config"]["keep"] == "none":
-            raise ValueError(f"the run in {folder} has finished without keeping weights; resume=False trains it anew")
+    record, changed = _record(config, folder)
+    if record and not changed:
         return record
-    run = Run(config, folder)
-    run.load_checkpoint()
-    main = run.accelerator.is_main_process
+    with one_writer(folder) as lock:
+        record, notes = decided_by_first(lambda: _record_or_room(config, folder))
+        if record:
+            return record
+        run = Run(config, folder)
+        run.lock, run.notes = lock, notes
+        run.load_checkpoint()
+        with StopSignals() as signals:
+            return _train(run, on_step, signals)
+
+
+def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
+    """The record of a run that has finished, if it has, and names of what has been exchanged since."""
+    path = folder / "record.json"
+    if not path.exists():
+        return None, []
+    record = read_object(path, "a record")
+    if record.get("key") != config.key:
+        raise ValueError(f"{folder} holds the record of another config; choose another folder")
+    if config.keep != "none" and record["config"]["keep"] == "none":
+        raise ValueError(f"the run in {folder} has finished without keeping weights; resume=False trains it anew")
+    return record, exchanged_since(record, config)
+
+
+def _record_or_room(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
+    """The record of a run that has finished; or what is to be said of another run's, which is put out of the way."""
+    record, changed = _record(config, folder)
+    if not changed:
+        return record, []
+    ending = set_aside(folder / name for name in ("record.json", "best", "last"))
+    notes = [made_from_something_else("the record", changed, ending)]
+    say(notes, folder)
+    return None, notes
+
+
+def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> dict:
+    """From where the run is to its end."""
+    config, main = run.config, run.accelerator.is_main_process
     shown = main and config.progress
     bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
     latest: dict[str, float] = {}
@@ -220,10 +255,14 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
             run.spent["train"] += time.perf_counter() - began
             run.save_checkpoint()
             began = time.perf_counter()
-        if on_step and on_step(run) is False and run.step < config.steps:
+        stop = on_step and on_step(run) is False
+        if run.step < config.steps and (stop or signals.asked(run.accelerator, run.step)):
             run.spent["train"] += time.perf_counter() - began
-            run.save_checkpoint()
+            if stop or every:
+                run.save_checkpoint()
             bar.close()
+            if not stop:
+                signals.stop(run.step, config.steps, kept=every > 0)
             return {"key": config.key, "status": "stopped", "step": run.step}
     bar.close()
     if config.keep != "none":
@@ -232,7 +271,8 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
     if config.inspect and (without := run.evaluate_without()):
         record["results"]["switched off"] = without
     if main:
-        write_record(folder / "record.json", record)
-        run.remove_checkpoints()
+        run.check_lock()
+        write_record(run.folder / "record.json", record)
+        run.checkpoints.remove()
     run.accelerator.wait_for_everyone()
-    return json.loads((folder / "record.json").read_text())
+    return read_object(run.folder / "record.json")

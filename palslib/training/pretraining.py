@@ -19,14 +19,34 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common import atomic_write, runs_folder, seed_from
+from palslib.common import (
+    Damaged,
+    Lock,
+    atomic_write,
+    read_object,
+    remove_temporaries,
+    runs_folder,
+    seed_from,
+    set_aside,
+)
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
+from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment
-from palslib.training.accelerator import make_accelerator
+from palslib.training.accelerator import make_accelerator, one_writer
+from palslib.training.checkpoints import (
+    Checkpoints,
+    check_moments,
+    check_tensors,
+    made_from_something_else,
+    read_part,
+    read_tensors,
+    say,
+)
 from palslib.training.evaluation import autocast, precision_of
 from palslib.training.masked_language_model import HEAD, masked_language_model, measure, predict_chosen
+from palslib.training.signals import StopSignals
 
 DEV_ROWS = 500  # of each task that are measured
 
@@ -36,17 +56,40 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
 
     A finished folder is given back as it is, and a killed run goes on from its checkpoint, which lies beside the
     folder. `on_step` is called with the number of steps done; if it returns False the run is saved and stops.
+    One writer, signals, and what has been exchanged since: as in `training.loop.train`.
     Raises ValueError for a folder with anything else in it, FloatingPointError for a loss that is not finite.
     """
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
-    if folder.exists():
-        record = json.loads(path.read_text()) if (path := folder / "record.json").is_file() else {}
-        if record.get("key") != config.key:
-            raise ValueError(f"{folder} holds something else; choose another folder")
+    record, changed = _record(config, folder)
+    if record and not changed:
         return record
-    accelerator = make_accelerator()
-    if accelerator.num_processes > 1:
+    if make_accelerator().num_processes > 1:
         raise ValueError("further pre-training runs in one process")
+    with one_writer(folder, beside=True) as lock:
+        record, changed = _record(config, folder)
+        if record and not changed:
+            return record
+        notes = [made_from_something_else("the record", changed, set_aside([folder]))] if changed else []
+        say(notes, folder)
+        with StopSignals() as signals:
+            return _pretrain(config, folder, lock, signals, on_step, notes)
+
+
+def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
+    """What a finished folder says of itself, and names of what has been exchanged since."""
+    if not folder.exists():
+        return None, []
+    record = read_object(path) if (path := folder / "record.json").is_file() else {}
+    if record.get("key") != config.key:
+        raise ValueError(f"{folder} holds something else; choose another folder")
+    return record, exchanged_since(record, config)
+
+
+def _pretrain(
+    config: RunConfig, folder: Path, lock: Lock, signals: StopSignals, on_step: Callable | None, notes: list[str]
+) -> dict:
+    """All that `pretrain` does in a folder that is its own."""
+    accelerator = make_accelerator()
     device, tokenizer = accelerator.device, load_tokenizer(config.backbone)
     model = masked_language_model(config.backbone, config.seed).to(device).train()
     if config.max_length > (positions := max_positions(model.config)):
@@ -61,20 +104,37 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     groups = [{"params": [p for p in trained if p.ndim > 1]}]
     groups += [{"params": [p for p in trained if p.ndim == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, config.learning_rate, weight_decay=config.weight_decay, fused=True)
-    checkpoint = folder.with_name(folder.name + ".checkpoint")
-    state = {"key": config.key, "step": 0, "losses": []}
-    if checkpoint.exists():
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        if state["key"] != config.key:
-            raise ValueError(f"{checkpoint} is of another config; choose another folder")
+    splits = {(config.data, f"{task}/train"): rows.content for task, rows in train.items()}
+    content = run_content(config, splits)
+    checkpoints = Checkpoints(folder.with_name(folder.name + ".checkpoint"), config.key, content)
+
+    def read(place: Path) -> dict:
+        """A checkpoint's state; in the first version it was one file. Raises Damaged."""
+        state = read_part(place if place.is_file() else place / "state.bin", read_tensors)
+        if not isinstance(state, dict) or not {"key", "step", "losses", "before", "model", "optimizer"} <= state.keys():
+            raise Damaged("it is no checkpoint of further pre-training")
+        if state["key"] == config.key:
+            check_tensors("its weights", state["model"], model.state_dict())
+            check_moments("its optimiser", state["optimizer"], optimizer)
+        return state
+
+    remove_temporaries(folder)  # of this run, killed while it wrote
+    remove_temporaries(checkpoints.place)
+    found = checkpoints.find(read)
+    said = checkpoints.settle(found)
+    say(said, folder)
+    if found.state and not found.exchanged:
+        state = found.state
         model.load_state_dict(state.pop("model"))
         optimizer.load_state_dict(state.pop("optimizer"))
     else:
-        state["before"] = measure(model, dev, tokenizer, config, device)
+        state = {"key": config.key, "step": 0, "losses": [], "before": measure(model, dev, tokenizer, config, device)}
+    state["notes"] = [*notes, *state.get("notes", []), *said]
 
     def save() -> None:
-        with atomic_write(checkpoint) as temporary:
-            torch.save(state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, temporary)
+        kept = state | {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "sealed": True}
+        lock.check()
+        checkpoints.save(lambda place: torch.save(kept, place / "state.bin"), state["step"])
 
     for step in tqdm(range(state["step"], config.steps), desc="masked language model", disable=not config.progress):
         task, seed = plan.tasks[step], seed_from(config.seed, step)
@@ -92,9 +152,13 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
         optimizer.step()
         optimizer.zero_grad()
         state["step"], state["losses"] = step + 1, [*state["losses"], loss.item()]
-        stop = on_step is not None and on_step(step + 1) is False and step + 1 < config.steps
-        if stop or (config.checkpoint_every and (step + 1) % config.checkpoint_every == 0):
+        more, every = step + 1 < config.steps, config.checkpoint_every
+        stop = on_step is not None and on_step(step + 1) is False and more
+        asked = signals.asked(accelerator, step + 1) and more
+        if stop or (every and (asked or (step + 1) % every == 0)):
             save()
+        if asked:
+            signals.stop(step + 1, config.steps, kept=stop or every > 0)
         if stop:
             return {"key": config.key, "status": "stopped", "step": step + 1}
     names = ("backbone", "tasks", "data", "schedule", "steps", "batch_size", "max_length", "learning_rate", "seed")
@@ -103,10 +167,14 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}
     record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
     record |= {"precision": precision_of(config), "device": device.type, "environment": environment()}
+    record |= {"content": content} | ({"notes": state["notes"]} if state["notes"] else {})
+    if not all(p.isfinite().all() for p in model.parameters()):
+        raise FloatingPointError("a weight is not finite after the last step")
+    lock.check()
     with atomic_write(folder) as temporary:
         model.bert.save_pretrained(temporary)
         save_file({k: v.clone() for k, v in model.cls.state_dict().items()}, temporary / HEAD)
         tokenizer.save_pretrained(temporary)
         (temporary / "record.json").write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    checkpoint.unlink(missing_ok=True)
-    return json.loads((folder / "record.json").read_text())
+    checkpoints.remove()
+    return read_object(folder / "record.json")

@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from palslib.__main__ import main
+from palslib.common import in_use, run_lock
 from palslib.grid import engines, sweep
-from palslib.grid.engines import LocalSlots, Terms, failed, log_end, run_lock
+from palslib.grid.engines import LocalSlots, Terms, failed, log_end
 from palslib.grid.sweep import Grid, Table, grid_frame, state
 from palslib.plan.config import RunConfig
 
@@ -234,13 +235,6 @@ def test_a_sweep_that_is_stopped_takes_its_runs_along(write, configs, by):
     assert len(starts(configs()[0])) == 2
 
 
-def test_a_lock_is_held_by_one(tmp_path):
-    with run_lock(tmp_path) as first, run_lock(tmp_path) as second, run_lock(tmp_path, shared=True) as asked:
-        assert first and second is None and asked is None
-    with run_lock(tmp_path, shared=True) as one, run_lock(tmp_path, shared=True) as other:
-        assert one and other
-
-
 def test_a_failure_since_the_start_is_not_tried_again(write, configs):
     swept(write([0], "sys.exit(7)", "--retries", "0"))
     (config,) = configs()
@@ -283,8 +277,7 @@ def test_the_limit_kills_all_that_a_run_has_started(write, configs):
 
 
 def lock_is_free(config):
-    with run_lock(Path(config.folder), shared=True) as lock:
-        return lock is not None
+    return not in_use(Path(config.folder))
 
 
 def test_a_command_that_does_not_exist(write, configs, capsys):

@@ -184,7 +184,8 @@ def test_record(whole):
 def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every):
     settings = replace(TINY, folder=str(tmp_path / "backbone"), checkpoint_every=every)
     assert pretrain(settings, on_step=lambda step: step != stop)["step"] == stop
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["backbone.checkpoint"]
+    names = ["backbone.checkpoint", "backbone.checkpoint.old"] if every else ["backbone.checkpoint"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
     seen = []
     record = pretrain(settings, on_step=seen.append)
     assert seen == list(range(stop + 1, 7))
@@ -236,7 +237,7 @@ def test_a_folder_of_something_else_is_left_alone(whole, tmp_path):
 def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     settings = replace(TINY, folder=str(tmp_path / "backbone"))
     pretrain(settings, on_step=lambda step: False)
-    with pytest.raises(ValueError, match=r"backbone\.checkpoint is of another config"):
+    with pytest.raises(ValueError, match=r"a checkpoint of another config, backbone\.checkpoint;"):
         pretrain(replace(settings, seed=1))
 
 

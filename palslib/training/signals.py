@@ -1,0 +1,67 @@
+"""Signals that ask a run to end: it ends after the step, with a checkpoint if it keeps any, and with one line.
+
+SIGTERM is what batch systems and sweeps send, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before its time is over,
+as submitit asks for it. An evaluation is taken to its end first. A second Ctrl-C ends the run at once.
+"""
+
+import os
+import signal
+import threading
+import time
+
+import torch
+
+AGREED_EVERY = 20
+"""Steps after which several processes, which get their signals at different moments, agree to stop."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A run ended by a signal; `number` is the signal's."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.number = number
+
+
+class StopSignals:
+    """Within its block, signals are noted and wait for `asked`; after it they are what they were before.
+
+    In a thread other than the main one, where Python handles no signals, it does nothing.
+    """
+
+    def __init__(self):
+        self.number, self._since, self._before = 0, 0.0, {}
+
+    def __enter__(self) -> "StopSignals":
+        numbers = [signal.SIGTERM, signal.SIGINT] + [signal.SIGUSR2] * ("SLURM_JOB_ID" in os.environ)
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def _note(self, number: int, _frame) -> None:
+        # A launcher passes on a Ctrl-C that its processes have from the terminal, too, so that two come at once.
+        if number == self.number == signal.SIGINT and time.monotonic() > self._since + 0.5:
+            raise KeyboardInterrupt
+        if not self.number:
+            self.number, self._since = number, time.monotonic()
+
+    def __exit__(self, kind, *_) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+        if self.number and kind is None:
+            raise Stopped(f"{signal.Signals(self.number).name}, when the run had come to its end", self.number)
+
+    def asked(self, accelerator, step: int) -> bool:
+        """Whether to stop after this step; the same in all processes."""
+        if accelerator.num_processes == 1:
+            return self.number > 0
+        if step % AGREED_EVERY:
+            return False
+        numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
+        self.number = self.number or int(numbers.max())
+        return self.number > 0
+
+    def stop(self, step: int, steps: int, kept: bool) -> None:
+        """Raises Stopped; `kept`: a checkpoint is."""
+        what = "a checkpoint is kept, the same call goes on" if kept else "checkpoint_every=0: nothing is kept"
+        raise Stopped(f"stopped by {signal.Signals(self.number).name} at step {step} of {steps}; {what}", self.number)
