@@ -13,6 +13,7 @@ from palslib import __main__ as command_line
 from palslib.__main__ import COMMANDS, main
 from palslib.plan.config import PRESETS, RunConfig
 
+STEPS = "steps must be an integer of at least 1 and of at most 10,000,000"
 SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2", "--no-progress"]
 
 
@@ -62,9 +63,9 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
         (["train", "--steps", "3", "x.json"], "palslib train: unexpected 'x.json'"),
         (["train", "--steps"], "palslib train: --steps needs a value"),
-        (["train", "--steps", "x"], "palslib train: steps must be an integer of at least 1, not 'x'"),
-        (["train", "--steps", "1.0"], "palslib train: steps must be an integer of at least 1, not 1.0"),
-        (["train", "--learning-rate", "NaN"], "palslib train: learning_rate must be a number of at least 0, not nan"),
+        (["train", "--steps", "x"], f"palslib train: {STEPS}, not 'x'"),
+        (["train", "--steps", "1.0"], f"palslib train: {STEPS}, not 1.0"),
+        (["train", "--learning-rate", "NaN"], "learning_rate must be a number of at least 0 and of at most 100, not n"),
         (["train", "--schedule", "anneal"], "unknown value of schedule 'anneal': did you mean 'annealed'? Valid: prop"),
         (["train", "--method", "palz-204"], "palslib train: unknown method 'palz-204': did you mean 'pals-204'?"),
         (["train", "--alpha", "0.5"], "palslib train: alpha=0.5 contradicts schedule 'annealed'"),
@@ -92,7 +93,7 @@ def test_a_bad_call(capsys, words, message):
         ('{"stepz": 3}', "unknown parameter 'stepz': did you mean 'steps'?"),
         ('{"steps": }', "not JSON: Expecting value: line 1 column 11"),
         ("[]", "not an object of parameters but a list"),
-        ('{"steps": "3"}', "steps must be an integer of at least 1, not '3'"),
+        ('{"steps": "3"}', f"{STEPS}, not '3'"),
         ('{"recipe_options": null}', "recipe_options must be a dict"),
     ],
 )

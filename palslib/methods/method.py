@@ -19,9 +19,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from palslib.common import check_name, unknown
+from palslib.common import check_name, shown, unknown
 from palslib.methods.backbone import Backbone
 
+MOST = 4096
+"""Of sizes, heads and layers: four times BERT-large's width. A size of 1e9 would not fail but count its divisors for
+minutes and then ask for terabytes."""
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
 Init = Literal["identity", "normal"]
@@ -167,7 +170,10 @@ class Method:
         Method.families[cls.kind] = cls
 
     def __post_init__(self):
-        for name, wanted in get_type_hints(type(self)).items():
+        if not (isinstance(self.name, str) and self.name):
+            raise Unfit(f"the name of a method must be a string, not {shown(self.name)}")
+        hints = get_type_hints(type(self)).items()
+        for name, wanted in sorted(hints, key=lambda hint: hint[0] == "size"):  # which may come from the heads: last
             if name in ("name", "kind") or name not in self.options():
                 continue
             value = getattr(self, name)
@@ -255,10 +261,14 @@ def _check(name: str, value: Any, wanted: Any, method: str) -> None:
         if not isinstance(value, bool):
             raise Unfit(f"{name} of {method!r} must be true or false, not {value!r}")
     elif wanted is int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Unfit(f"{name} of {method!r} must be a positive integer, not {value!r}")
-    elif get_origin(wanted) is tuple and not (value and all(isinstance(v, int) and v > 0 for v in value)):
-        raise Unfit(f"{name} of {method!r} must be positive integers, not {value!r}")
+        if not _counts(value):
+            raise Unfit(f"{name} of {method!r} must be a positive integer of at most {MOST:,}, not {shown(value)}")
+    elif get_origin(wanted) is tuple and not (isinstance(value, tuple) and value and all(map(_counts, value))):
+        raise Unfit(f"{name} of {method!r} must be positive integers of at most {MOST:,}, not {shown(value)}")
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
 
 
 def half_of(layers: str) -> str:

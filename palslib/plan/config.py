@@ -14,89 +14,94 @@ from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
-from palslib.plan.settings import Names, Number, settings
+from palslib.plan.settings import Names, Number, Text, settings
 
 _LATER = ("adaptation_rate", "inspect", "weights")
 """Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
+
+# Upper bounds, far beyond any experiment: above them a mistyped value would not fail but allocate terabytes (the order
+# of 1e12 steps, attention of size 1e9), run for years, or leave what float32 can hold.
+MOST_STEPS = 10_000_000
+"""Ten times BERT's own pre-training; their order is made in seconds."""
 
 
 @settings
 class RunConfig:
     """What decides a run. Two runs with equal configs (but for `folder` and `progress`) end with the same weights."""
 
-    method: str = "pals-204"
+    method: Text = "pals-204"
     """A name of `METHODS`."""
-    size: Annotated[int, Field(ge=1)] | Literal["budget", "paper"] | None = None
+    size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number. Unsaid it
     is `paper` with the recipe `released`, whose sizes are the released code's, and else `budget`."""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
-    backbone: str = "minilm"
+    backbone: Text = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
     weights: Literal["pretrained", "random"] = "pretrained"
     """The backbone's own, or of its architecture alone, drawn at random from `seed`: training from scratch."""
     tasks: Names = tuple(TASKS)
     """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
-    data: str = "synthetic"
+    data: Text = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
-    alpha: Annotated[Number, Field(ge=0)] | None = None
+    alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
     """A constant exponent, with the schedule `proportional`."""
-    epochs: Annotated[int, Field(ge=1)] = PAPER_EPOCHS
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = PAPER_EPOCHS
     """Equal stretches of the steps in which α is constant."""
-    steps: Annotated[int, Field(ge=1)] = 60
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 60
     """Updates of the model, each on one batch of one task."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Examples a step."""
-    max_length: Annotated[int, Field(ge=8)] = 128
+    max_length: Annotated[int, Field(ge=8, le=8192)] = 128
     """Word pieces a row; longer rows are cut."""
-    learning_rate: Annotated[Number, Field(ge=0)] = 1e-4
+    learning_rate: Annotated[Number, Field(ge=0, le=100)] = 1e-4
     """At its peak. The paper's 2e-5 suits BERT-base; MiniLM's narrower layers take 1e-4."""
-    adaptation_rate: Annotated[Number, Field(gt=0)] = 1.0
+    adaptation_rate: Annotated[Number, Field(gt=0, le=1_000_000)] = 1.0
     """Learning rate of what the tasks add to BERT's layers, as a multiple of BERT's. Ours, not in the
     paper: Adam moves a parameter by rate x steps at most, and more keeps the paper's travel in a shorter run."""
-    weight_decay: Annotated[Number, Field(ge=0)] = 0.01
+    weight_decay: Annotated[Number, Field(ge=0, le=1000)] = 0.01
     """AdamW's, off biases, norms and LHUC."""
     warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
     """Fraction of the steps in which the rate rises."""
-    clip: Annotated[Number, Field(gt=0)] = 1.0
+    clip: Annotated[Number, Field(gt=0, le=1e30)] = 1.0
     """Largest norm of the gradient; a large number clips nothing."""
     head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
-    memory: Annotated[int, Field(ge=0)] = 0
+    memory: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Gradient Episodic Memory: examples of each task that are kept, to hold its loss where it is; 0: none."""
-    memory_margin: Annotated[Number, Field(ge=0)] = 0.5
+    memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
     """Lower bound on the dual variables of its projection."""
     memory_over: Literal["trained", "shared"] = "trained"
     """The parameters whose gradients it compares: all `trained` ones (where nothing is frozen, all that there are), or
     those of them that tasks `shared`."""
-    start: str | None = None
+    start: Text | None = None
     """A folder of weights that an earlier run kept: this run goes on from its backbone and tasks, and adds its own."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of weights, order and dropout."""
-    recipe: str = "paper"
+    recipe: Text = "paper"
     """`paper` or `released`."""
     recipe_options: dict = field(default_factory=dict)
     """Fields of `Recipe` that differ from it."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """`float32`, `bf16` (autocast), or `auto`: bf16 where the device multiplies it fast."""
-    micro_batches: Annotated[int, Field(ge=1)] = 1
+    micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Parts that a batch is computed in, their gradients summed (gradient accumulation)."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, to save memory."""
-    evaluate_every: Annotated[int, Field(ge=0)] = 0
+    evaluate_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
     inspect: bool = False
     """At every evaluation, also how large what the tasks add is beside BERT's hidden states; at the end, the scores
     with it switched off."""
     evaluate_first: bool = False
     """Evaluate before the first step too."""
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Steps between checkpoints, from which a killed run goes on; 0: none."""
     keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
-    folder: str | None = None
+    folder: Text | None = None
     """Where the run lies; by default under `runs/train/`, named by a hash of the config."""
     progress: bool = True
     """Show a bar and the scores."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from palslib.common import check_name
 from palslib.data import glue
-from palslib.methods.method import Method
+from palslib.methods.method import MOST, Method
 from palslib.plan.settings import Number, settings
 
 RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded there as N · 25 / 32 (ledger D5)
@@ -34,7 +34,7 @@ class Recipe:
     """D4. Or `replayed`: the first pass's batches again and again, the last one partial."""
     sizes: Literal["loaded", "official", "released"] = "loaded"
     """D5. Where probabilities come from: the data `loaded`, GLUE's `official` sizes, or the `released` constants."""
-    pal_heads: Annotated[int, Field(ge=1)] = 12
+    pal_heads: Annotated[int, Field(ge=1, le=MOST)] = 12
     """D6. 6 in the released code; where s is not divisible, the nearest divisor of s."""
     pal_activation: Literal["identity", "gelu"] = "identity"
     """D6. `gelu` after V^D."""
@@ -46,7 +46,7 @@ class Recipe:
     """D9. `parallel`: the adapter after the feed-forward reads the attention's output."""
     bias_correction: bool = True
     """D10. Adam's bias correction."""
-    epsilon: Annotated[Number, Field(gt=0)] = 1e-8
+    epsilon: Annotated[Number, Field(gt=0, le=1)] = 1e-8
     """D10. Adam's ε; 1e-6 in the released code."""
     clip: Literal["global", "each tensor"] = "global"
     """D10. `each tensor`: every gradient is clipped to the norm by itself."""
@@ -65,7 +65,7 @@ class Recipe:
     """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
     decay_lhuc: bool = False
     """D15. Weight decay on LHUC's vectors."""
-    houlsby_size: Annotated[int, Field(ge=1)] = 64
+    houlsby_size: Annotated[int, Field(ge=1, le=MOST)] = 64
     """D15. m; 50 in the released code."""
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:

@@ -15,13 +15,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from palslib.common import unknown
+from palslib.common import shown, unknown
 
 Number = int | float
 """Of any kind, kept as it was given: a config that says 0 is another file, with another key, than one that says 0.0."""
+Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A name or a path: with something in it, and no control character."""
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 """JSON knows lists only."""
 
@@ -67,10 +69,10 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
     if name not in given:
         return ValueError(f"{label} is missing")
     value, (choices, others) = given[name], _valid(get_type_hints(cls, include_extras=True)[name])
-    if choices and isinstance(value, str):
+    if choices and isinstance(value, str) and error["type"] != "string_unicode":
         return unknown(f"value of {label}", value, [*choices, *others])
     *first, last = [*map(repr, choices), *others]
-    return ValueError(f"{label} must be {', '.join(first)}{' or ' * bool(first)}{last}, not {value!r}")
+    return ValueError(f"{label} must be {', '.join(first)}{' or ' * bool(first)}{last}, not {shown(value)}")
 
 
 def _valid(kind, bounds: str = "") -> tuple[list[str], list[str]]:
@@ -79,7 +81,8 @@ def _valid(kind, bounds: str = "") -> tuple[list[str], list[str]]:
     if origin is Annotated:
         kind, *about = get_args(kind)
         found = [one for info in about for one in getattr(info, "metadata", ())]
-        limits = [f"{word} {getattr(one, b):g}" for one in found for b, word in _BOUNDS.items() if hasattr(one, b)]
+        limits = [f"{word} {getattr(one, b):,}" for one in found for b, word in _BOUNDS.items() if hasattr(one, b)]
+        limits += ["that is not empty and has no control character"] * any(hasattr(one, "pattern") for one in found)
         return _valid(kind, " " + " and ".join(limits) if limits else "")
     if origin is Literal:
         return list(get_args(kind)), []
