@@ -6,7 +6,6 @@ them, for `train` and `pretrain` `plan.config.RunConfig`, for the others the cla
 """
 
 import json
-import os
 import shlex
 import signal
 import sys
@@ -24,12 +23,9 @@ from tyro import _errors  # private: pyproject.toml names the very version
 from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from palslib.common import check_name, end_with_launcher, read_object, runs_folder, unknown
+from palslib.common import FIRST, check_name, end_with_launcher, read_object, runs_folder, unknown
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
-
-FIRST = os.environ.get("RANK", "0") == "0"
-"""Whether this is the process that prints."""
 
 
 class BadCall(ValueError):

@@ -207,6 +207,8 @@ def prove(folder: Path) -> dict:
 
 # --------------------------------------------------------------------------------------------------- one run, one write
 
+FIRST = os.environ.get("RANK", "0") == "0"
+"""Whether this is the process of a run that prints, and that alone writes."""
 PARENT = "PALSLIB_LOCK"
 """Environment variable of a process that is started by the holder of a lock to work under it: what the lock says."""
 

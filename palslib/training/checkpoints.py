@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,20 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from palslib.common import MANIFEST, Damaged, atomic_write, prove, remove, remove_temporaries, restore, seal, set_aside
+from palslib.common import (
+    FIRST,
+    MANIFEST,
+    Damaged,
+    InUse,
+    atomic_write,
+    prove,
+    remove,
+    remove_temporaries,
+    restore,
+    run_lock,
+    seal,
+    set_aside,
+)
 from palslib.plan.content import exchanged
 
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)
@@ -139,10 +153,27 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Removes them, once the run has its record."""
-        remove_temporaries(self.place)
         for place in self.places:
             remove(place)
             remove(place.with_name(place.name + ".damaged"))
+
+
+def remove_half_written(folder: Path) -> None:
+    """What a run left where it was killed while it wrote; for its next start, which alone may write there."""
+    for name in ("checkpoint", "last", "best", "record.json"):
+        remove_temporaries(folder / name)
+
+
+def tidy(folder: Path) -> None:
+    """The same, and its checkpoints, of a run that was killed when it had its record; unless a process is at it."""
+    left = {path.name for path in folder.iterdir() if path.name in ("checkpoint", "lock") or path.suffix in _LEFT}
+    if left and FIRST:
+        with suppress(InUse, OSError), run_lock(folder):
+            remove_half_written(folder)
+            Checkpoints(folder / "checkpoint", "", {}).remove()
+
+
+_LEFT = (".tmp", ".old", ".damaged")
 
 
 def made_from_something_else(what: str, names: list[str], ending: str) -> str:
@@ -234,8 +265,7 @@ class Resumable:
     def load_checkpoint(self) -> bool:
         """Goes on from the folder's newest checkpoint that is whole, if it has one of this very run."""
         if self.accelerator.is_main_process:
-            for name in ("checkpoint", "last", "best", "record.json"):
-                remove_temporaries(self.folder / name)  # of this run, killed while it wrote
+            remove_half_written(self.folder)
             restore(self.folder / "best")
         self.accelerator.wait_for_everyone()
         found = self.checkpoints.find(self._read)

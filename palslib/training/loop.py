@@ -31,7 +31,7 @@ from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer
 from palslib.training.acting import measure, switched_off
-from palslib.training.checkpoints import Resumable, made_from_something_else, say
+from palslib.training.checkpoints import Resumable, made_from_something_else, say, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -189,6 +189,7 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
     record, changed = _record(config, folder)
     if record and not changed:
+        tidy(folder)
         return record
     with one_writer(folder) as lock:
         record, notes = decided_by_first(lambda: _record_or_room(config, folder))
