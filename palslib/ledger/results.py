@@ -64,6 +64,13 @@ COLUMNS = {
     "rte": ("rte", "accuracy"),
 }
 """Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
+_NAMES = dict(
+    zip(
+        COLUMNS,
+        ["MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE"],
+        strict=True,
+    )
+)
 
 
 def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
@@ -163,6 +170,42 @@ def by_task(records: Sequence[dict], methods: Sequence[str] = tuple(TABLE_2)) ->
         rows.append(
             {"method": method, "column": "average", "paper": TABLE_2.get(method, {}).get("average"), **_mean(nine)}
         )
+    return pd.DataFrame(rows)
+
+
+def cell(mean: float, error: float, seeds: int | None = None) -> str:
+    """`81.7 ± 0.20`, the number of seeds behind ours; a dash for what is not there."""
+    if mean != mean:
+        return "–"
+    text = f"{mean:.1f}" + (f" ± {error:.2f}" if error == error else "")
+    return text if seeds is None else f"{text} ({seeds})"
+
+
+def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """`table_3` as it is printed: a row a method, under each schedule the paper's cell and ours."""
+    rows = []
+    for method, part in table.groupby("method", sort=False):
+        row = {("", "method"): LABELS[method]}
+        for line in part.to_dict("records"):
+            row[line["schedule"], "paper"] = cell(line["paper"], line["paper error"])
+            row[line["schedule"], "here"] = cell(line["mean"], line["error"], line["seeds"])
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    frame.columns = pd.MultiIndex.from_tuples(frame.columns)
+    return frame.drop(columns=("round-robin", "paper"))  # the paper prints none
+
+
+def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
+    """`by_task` as it is printed: for each method a row of the paper's and one of ours."""
+    rows = []
+    for method, part in scores.groupby("method", sort=False):
+        lines = part.to_dict("records")
+        paper = {_NAMES.get(c["column"], c["column"]): cell(c["paper"], math.nan) for c in lines}
+        here = {_NAMES.get(c["column"], c["column"]): cell(c["mean"], c["error"], c["seeds"]) for c in lines}
+        rows += [
+            {"method": f"{LABELS[method]}, paper (test)"} | paper,
+            {"method": f"{LABELS[method]}, here (dev)"} | here,
+        ]
     return pd.DataFrame(rows)
 
 

@@ -1,5 +1,6 @@
 """The ledger as notebook 06 shows it: its rows as tables, its verdicts as tiles, and any number or word looked up."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -87,6 +88,14 @@ def show_rows(frame: pd.DataFrame) -> None:
     """A table of texts, left-aligned, without its index."""
     left = [{"selector": "th, td", "props": [("text-align", "left"), ("vertical-align", "top")]}]
     display(HTML(frame.style.hide(axis="index").set_table_styles(left).set_uuid("rows").to_html()))
+
+
+def show_cells(frame: pd.DataFrame) -> None:
+    """A table of results, without its index; what was not run is a grey dash."""
+    left = [{"selector": "th, td", "props": [("text-align", "left")]}]
+    styled = frame.style.hide(axis="index").map(lambda text: "color: #999" if text == "–" else "")
+    name = hashlib.sha256(frame.to_csv().encode()).hexdigest()[:8]  # colours are by table and cell, one name a table
+    display(HTML(styled.set_table_styles(left).set_uuid(name).to_html()))
 
 
 def averages_of_table_2() -> pd.DataFrame:
