@@ -1,6 +1,7 @@
-"""Tokenised splits, kept in an Arrow file and read without Python loops, and the batches made from them."""
+"""Tokenised splits, kept in an Arrow file with a checksum, read without Python loops, and batches made from them."""
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -129,15 +130,17 @@ def tokenise_task(
 
     Pairs become [CLS] first [SEP] second [SEP], or each text by itself where the task encodes them apart; a row over
     `max_length` word pieces is cut, longest text first, and counted. The file's name depends on texts, labels,
-    tokenizer and limit, so nothing stale is ever read.
+    tokenizer and limit, so nothing stale is ever read; one that is no longer what was written is made anew.
     """
     task = get_task(task, data)
     frame = load_task(task, data, split)
-    path = runs_folder() / "cache" / f"{task.name}-{split}-{_key(frame, task, tokenizer, max_length)}.arrow"
-    if not path.exists():
-        _write(path, _tokenise(frame, task, tokenizer, max_length))
-    with pa.memory_map(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
+    part = re.sub(r"[^\w.-]", "_", split)  # which may have been a path
+    path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
+    if (table := _read(path)) is None:
+        made = _tokenise(frame, task, tokenizer, max_length)
+        _write(path, made)
+        if (table := _read(path)) is None:  # someone damages what is written there
+            table = made
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(
         task,
@@ -151,6 +154,27 @@ def tokenise_task(
     )
 
 
+_DIGEST = 32
+"""Bytes of SHA-256 behind the Arrow file: where they do not fit, Arrow is not asked, which may read other numbers."""
+
+
 def _write(path: Path, table: pa.Table) -> None:
-    with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), table.schema) as writer:
-        writer.write_table(table)
+    with atomic_write(path) as temporary:
+        with pa.ipc.new_file(str(temporary), table.schema) as writer:
+            writer.write_table(table)
+        with temporary.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        with temporary.open("ab") as file:
+            file.write(digest)
+
+
+def _read(path: Path) -> pa.Table | None:
+    """The table that `_write` wrote, mapped; None where there is none, or it is damaged."""
+    if not path.is_file() or path.stat().st_size < _DIGEST:
+        return None
+    with pa.memory_map(str(path)) as file:
+        whole = file.read_buffer()
+    content, digest = whole.slice(0, whole.size - _DIGEST), whole.slice(whole.size - _DIGEST)
+    if hashlib.sha256(content).digest() != digest.to_pybytes():
+        return None
+    return pa.ipc.open_file(content).read_all()

@@ -182,6 +182,35 @@ def test_nothing_half_written(tokenizer, own_runs, monkeypatch):
     assert len(tokenise_task("rte", tokenizer)) == 64
 
 
+@pytest.mark.parametrize("damage", ["flipped bits", "cut", "emptied", "noise", "no checksum"])
+def test_what_is_damaged_is_made_anew(tokenizer, calls, own_runs, damage):
+    """Wherever a bit flips: in the word pieces Arrow would not see it."""
+    whole = tokenise_task("rte", tokenizer, split="validation")
+    expected = [getattr(whole, name).copy() for name in ("input_ids", "token_type_ids", "offsets", "labels")]
+    (path,) = (own_runs / "cache").iterdir()
+    content = path.read_bytes()
+    flipped = (
+        content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(0, len(content), len(content) // 20)
+    )
+    others = {"cut": content[:-1], "emptied": b"", "noise": b"noise" * 99, "no checksum": content[:-32]}
+    for damaged in [others[damage]] if damage in others else flipped:
+        path.unlink()
+        path.write_bytes(damaged)
+        calls.clear()
+        again = tokenise_task("rte", tokenizer, split="validation")
+        assert len(calls) == 1 and path.read_bytes() == content
+        for name, array in zip(("input_ids", "token_type_ids", "offsets", "labels"), expected, strict=True):
+            np.testing.assert_array_equal(getattr(again, name), array)
+
+
+def test_a_split_is_no_way_out_of_the_cache(tokenizer, own_runs, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.csv").write_text("text,label\na,0\nb,1\n")
+    task = Task("own", ("text",), ("no", "yes"))
+    tokenise_task(task, tokenizer, str(tmp_path / "data" / "{split}.csv"), "../data/x")
+    assert [path.name.startswith("own-.._data_x-") for path in (own_runs / "cache").iterdir()] == [True]
+
+
 def _write_slowly(path, barrier, rows):
     table = pa.table({"input_ids": pa.array(range(rows))})
     barrier.wait(timeout=60)
@@ -192,7 +221,7 @@ def _write_slowly(path, barrier, rows):
 def test_two_processes_write_the_same_file(tmp_path):
     """Whoever is last wins; a reader never meets a part of a file."""
     context = multiprocessing.get_context("fork")
-    path, barrier = tmp_path / "cache" / "rte.arrow", context.Barrier(3)
+    path, barrier = tmp_path / "cache" / "rte.tokens", context.Barrier(3)
     writers = [context.Process(target=_write_slowly, args=(path, barrier, 50_000)) for _ in range(2)]
     for writer in writers:
         writer.start()
@@ -200,10 +229,9 @@ def test_two_processes_write_the_same_file(tmp_path):
     seen = 0
     while any(writer.is_alive() for writer in writers):
         if path.exists():
-            with pa.memory_map(str(path)) as file:
-                seen += pa.ipc.open_file(file).read_all().num_rows == 50_000
+            seen += tokens._read(path).num_rows == 50_000
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert seen or path.exists()
-    assert [p.name for p in path.parent.iterdir()] == ["rte.arrow"]
+    assert [p.name for p in path.parent.iterdir()] == ["rte.tokens"]
