@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.bert.backbones import MINBERT
-from palslib.common import PROJECT, RECORDS, write_text
+from palslib.common import PROJECT, RECORDS, read_json, shown, write_text
 from palslib.methods.counting import count_parameters
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
@@ -114,42 +114,102 @@ def write_record(path: Path, record: dict) -> None:
     write_text(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
 
 
+_KINDS = {
+    "a string": (str,),
+    "a whole number": (int,),
+    "a number": (int, float),
+    "an object": (dict,),
+    "a list": (list,),
+}
+_FINISHED = {
+    "a string": ["precision", *(f"config.{name}" for name in ("method", "schedule", "backbone", "data", "recipe"))],
+    "a whole number": ["config.seed", "config.steps", "config.batch_size"],
+    "an object": ["method"],
+}
+"""What every reader of finished runs needs."""
+_IN_TABLES = {
+    "a string": ["key"],
+    "a whole number": ["results.last.step", "results.best.step"],
+    "a number": ["counts.ratio", "seconds.total"],
+}
+"""And `load_records` besides."""
+
+
+def _field(path: Path, record: dict, words: str, *names: str):
+    """What lies there in a record. Raises ValueError naming file and field where it is missing or of another kind."""
+    value, field = record, ".".join(names)
+    for number, name in enumerate(names, start=1):
+        if not isinstance(value, dict) or name not in value:
+            raise ValueError(f"{path}: {'.'.join(names[:number])} is missing")
+        value = value[name]
+    if type(value) not in _KINDS[words.removesuffix(" or null")] and not (value is None and words.endswith(" or null")):
+        raise ValueError(f"{path}: {field} must be {words}, not {shown(value)}")
+    return value
+
+
+def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tuple[str, ...]) -> None:
+    """Raises ValueError for a field that is missing or of another kind, and for scores that are none."""
+    for words, names in fields.items():
+        for name in names:
+            _field(path, record, words, *name.split("."))
+    for which in results:
+        _field(path, record, "a number or null", "results", which, "dev_average")
+        for task in _field(path, record, "an object", "results", which, "scores"):
+            for metric in _field(path, record, "an object", "results", which, "scores", task):
+                _field(path, record, "a number or null", "results", which, "scores", task, metric)
+
+
+def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
+    """Each run's record, with the file that it is in."""
+    alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
+    if isinstance(source, (str, Path)):
+        source = [source] if alone or Path(source).is_file() else sorted(Path(source).rglob("*.json"))
+    for path in map(Path, source):
+        record = read_json(path, "a JSON record")
+        runs = [record]
+        if isinstance(record, dict) and "runs" in record:
+            runs = [record | run for run in _field(path, record, "a list", "runs") if isinstance(run, dict)]
+        runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
+        if alone and not runs:
+            raise ValueError(f"{path}: holds no record of a run")
+        for run in runs:
+            _field(path, run, "an object", "config")
+            if _field(path, run, "a string", "status") == "finished":
+                _check(path, run, _FINISHED, ("last",))
+            yield path, run
+
+
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     """The records of runs of a file, or of a folder and those below it, in order of path.
 
-    A record of several runs (`adapters.ablate`) gives each of them, with what else it has. Raises ValueError naming a
-    file that is no JSON.
+    A record of several runs (`adapters.ablate`) gives each of them, with what else it has. JSON files of other things
+    in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record that is
+    missing or of another kind; FileNotFoundError for a file that is not there.
     """
-    if isinstance(source, (str, Path)):
-        source = [source] if Path(source).is_file() else sorted(Path(source).rglob("*.json"))
-    records = []
-    for path in map(Path, source):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: not a JSON record: {error}") from error
-        if isinstance(record, dict) and "runs" in record:
-            records += [record | run for run in record["runs"]]
-        elif isinstance(record, dict) and "config" in record:
-            records.append(record)
-    return records
+    return [record for _, record in _runs(source)]
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
-    """One row for each finished run: config, counts, both averages and every task's metrics (last and best)."""
+    """One row for each finished run: config, counts, both averages and every task's metrics (last and best).
+
+    Raises the errors of `read_records`.
+    """
     rows = []
-    for record in read_records(source):
-        if record.get("status") != "finished":
+    for path, record in _runs(source):
+        if record["status"] != "finished":
             continue
+        _check(path, record, _IN_TABLES, ("last", "best"))
         config = record["config"]
         row = {
             k: config[k] for k in ("method", "schedule", "seed", "backbone", "data", "steps", "recipe", "batch_size")
         }
-        row |= {"size": record["method"].get("size"), "ratio": record["counts"]["ratio"], "key": record["key"]}
+        size = _field(path, {"size": None} | record["method"], "a whole number or null", "size")
+        row |= {"size": size, "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
         for which in ("last", "best"):
             result = record["results"][which]
-            row |= {f"{which} dev average": result["dev_average"], f"{which} GLUE average": result["glue_average"]}
+            average = _field(path, record, "a number or null", "results", which, "glue_average")
+            row |= {f"{which} dev average": result["dev_average"], f"{which} GLUE average": average}
             row[f"{which} step"] = result["step"]
             for task, scores in result["scores"].items():
                 row |= {f"{which} {task} {metric}": value for metric, value in scores.items()}
