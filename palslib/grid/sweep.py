@@ -31,7 +31,7 @@ MOST_RUNS = 10_000
 
 @settings(part="part of a grid")
 class Grid:
-    """Configs that differ in some fields: each of `runs` with each combination of `product`, on top of `base`."""
+    """Configs that differ in some fields: for each combination of `product` each of `runs`, on top of `base`."""
 
     base: dict = field(default_factory=dict)
     """Fields of `RunConfig` that all runs share; `preset` too."""
@@ -68,7 +68,7 @@ class Grid:
             raise ValueError(f"runs and product: a grid has 1 to {MOST_RUNS:,} runs, not {number:,}")
         configs: dict[str, RunConfig] = {}
         combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
-        for own, combination in itertools.product(self.runs, combinations):
+        for combination, own in itertools.product(combinations, self.runs):
             try:
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")

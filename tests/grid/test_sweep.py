@@ -386,19 +386,18 @@ def test_lines_without_a_terminal():
 
 
 def test_product_and_single_runs(tmp_path):
-    """2 single runs x 3 seeds; by order of the file, the last field of the product fastest."""
+    """3 seeds x 2 single runs: all runs of a combination come before the next, so that a seed is one machine's."""
     grid = Grid(BASE, {"seed": [0, 1, 2]}, [{"method": "shared", "size": "budget"}, {"steps": 100}])
     configs = grid.configs(tmp_path)
     assert [(c.method, c.steps, c.seed) for c in configs] == [
-        *[("shared", 6, seed) for seed in range(3)],
-        *[("pals-204", 100, seed) for seed in range(3)],
+        run for seed in range(3) for run in (("shared", 6, seed), ("pals-204", 100, seed))
     ]
     assert [Path(c.folder) for c in configs] == [tmp_path / c.name for c in configs]
-    assert {c.checkpoint_every for c in configs[:3]} == {1} and {c.checkpoint_every for c in configs[3:]} == {10}
+    assert {c.checkpoint_every for c in configs[::2]} == {1} and {c.checkpoint_every for c in configs[1::2]} == {10}
     plain = RunConfig.from_dict(BASE | {"steps": 100})
-    assert configs[3].key == plain.key
+    assert configs[1].key == plain.key
     frame = grid_frame(configs)
-    assert list(frame["method"]) == ["shared"] * 3 + ["pals-204"] * 3
+    assert list(frame["method"]) == ["shared", "pals-204"] * 3
     assert set(frame["status"]) == {"waiting"} and "batch_size" not in frame
 
 
@@ -413,7 +412,10 @@ def test_product_and_single_runs(tmp_path):
         ({"product": {"seed": 1}}, "product: seed must be a list of values, not 1"),
         ({"product": {"seed": []}}, "product: seed must be a list of values, not []"),
         ({"base": {"stepz": 1}}, "run 1, {}: unknown parameter 'stepz': did you mean 'steps'?"),
-        ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be an integer of at least 0, not -1"),
+        (
+            {"product": {"seed": [0, 1, -1]}},
+            "run 3, {'seed': -1}: seed must be an integer of at least 0 and below 9,223,372,036,854,775,808, not -1",
+        ),
         ({"runs": [{"seed": 1}], "product": {"seed": [1]}}, "seed is both in runs and in product"),
         ({"runs": [3]}, "runs: must be objects of parameters, not 3"),
         (
