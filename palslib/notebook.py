@@ -7,9 +7,15 @@ import platform
 import textwrap
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from IPython.display import HTML, Image, Markdown, display
+from matplotlib.collections import Collection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
 from PIL import Image as Pillow
 
 from palslib.figures.style import save_figure, use_style
@@ -38,12 +44,52 @@ def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
     """Saves a figure under a name (`save_figure`), shows it and closes it.
 
-    Shown is a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
+    Shown is a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small. The
+    colours that the figure itself names, of lines, bars, areas and words, are all among them, unchanged: no two of them
+    can come out as one.
     """
     save_figure(figure, name)
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=150)
-    picture = Pillow.open(drawn).convert("RGB").quantize(colours, dither=Pillow.Dither.NONE)
-    picture.save(small, "png", optimize=True)
+    picture = Pillow.open(drawn).convert("RGB")
+    fewer_colours(picture, own_colours(figure), colours).save(small, "png", optimize=True)
     display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
     plt.close(figure)
+
+
+def own_colours(figure: Figure, most: int = 128) -> np.ndarray:
+    """The opaque colours that a figure names, (n, 3) in 0 to 255: of its lines, patches, areas, points and words.
+
+    A collection of more than `most` colours is a picture in itself (a heat map), and is left out.
+    """
+    named = []
+    for artist in figure.findobj():
+        if isinstance(artist, Line2D):
+            named += [artist.get_color(), artist.get_markerfacecolor(), artist.get_markeredgecolor()]
+        elif isinstance(artist, Patch):
+            named += [artist.get_facecolor(), artist.get_edgecolor()]
+        elif isinstance(artist, Text):
+            named.append(artist.get_color())
+        elif isinstance(artist, Collection):
+            for some in (artist.get_facecolor(), artist.get_edgecolor()):
+                named += list(some) if len(some) <= most else []
+    rgba = np.array([to_rgba(colour) for colour in named])
+    return np.unique(np.rint(255 * rgba[rgba[:, 3] == 1, :3]).astype(int), axis=0)
+
+
+def fewer_colours(picture: Pillow.Image, own: np.ndarray, colours: int) -> Pillow.Image:
+    """A picture in a palette of as many colours; those of its pixels that are of a colour of `own` keep it.
+
+    What `own` leaves of the palette, a quarter at the least, goes to the other pixels: they get the nearest colour.
+    """
+    pixels = np.asarray(picture).reshape(-1, 3).astype(int)
+    codes, where = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True)
+    there = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)  # each colour of the picture, once
+    own = own[np.isin(own @ [1 << 16, 1 << 8, 1], codes)]
+    colours = min(256, max(colours, len(own) * 4 // 3 + 1))
+    reduced = picture.quantize(colours - len(own), dither=Pillow.Dither.NONE)
+    palette = np.concatenate([own, np.reshape(reduced.getpalette(), (-1, 3))])
+    nearest = ((there[:, None] - palette) ** 2).sum(-1).argmin(1)
+    small = Pillow.fromarray(nearest[where].reshape(picture.size[::-1]).astype(np.uint8), mode="P")
+    small.putpalette(palette.astype(np.uint8).tobytes())
+    return small

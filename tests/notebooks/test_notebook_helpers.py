@@ -1,12 +1,16 @@
 """What the first cell of every notebook prints, and how a table's cells are written."""
 
+import io
 import re
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from palslib import notebook
+from palslib.figures.style import TASK_COLOURS, draw_strips, plan_panels, probability_areas
 
 
 @pytest.fixture
@@ -34,3 +38,46 @@ def test_show_table(shown):
     assert cells == ["rte", "392,702", "66.4", "–", "5", "–"]
     assert "66.45" in shown[2].data
     assert re.findall(r"<th[^>]*>([^<]*)</th>", html) == ["task", "rows", "score"]  # no index
+
+
+SHARES = dict(zip(TASK_COLOURS, (0.009, 0.071, 0.004, 0.006, 0.383, 0.414, 0.110, 0.003), strict=True))
+
+
+def areas(axes):
+    """The smallest tasks are slivers, as under proportional sampling."""
+    rows = [(epoch, task, p) for epoch in (1, 2) for task, p in SHARES.items()]
+    frame = pd.DataFrame(rows, columns=["epoch", "task", "probability"]).assign(schedule="proportional")
+    probability_areas(frame, [axes[0]])
+
+
+def strips(axes):
+    draw_strips(pd.DataFrame({"row": "round-robin", "step": range(8), "task": list(TASK_COLOURS)}), axes[0])
+
+
+def bars_and_points(axes):
+    rows = [(task, p, 2.0) for task, p in SHARES.items()]
+    plan_panels(pd.DataFrame(rows, columns=["task", "probability", "passes"]), axes)
+
+
+def heat(axes):
+    """A map of many colours beside the tasks': they take most of the palette."""
+    axes[0].imshow(np.random.default_rng(0).random((30, 30)), cmap="viridis")
+    for place, colour in enumerate(TASK_COLOURS.values()):
+        axes[1].plot([0, 1], [0, place], color=colour)
+
+
+@pytest.mark.parametrize("draw", [areas, strips, bars_and_points, heat])
+def test_the_colour_of_every_task_survives(draw, shown, tmp_path, monkeypatch):
+    """STS-B once came out in SST-2's orange: 64 colours, and the two are the nearest of the eight."""
+    monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
+    with plt.rc_context():
+        notebook.use_style()
+        figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
+        draw(axes)
+        notebook.show_figure(figure, "tasks")
+    files = io.BytesIO(shown[0].data), tmp_path / "tasks.png"
+    here, there = (np.asarray(Image.open(file).convert("RGB")) for file in files)
+    assert here.shape == there.shape and len(np.unique(here.reshape(-1, 3), axis=0)) <= 64
+    for colour in TASK_COLOURS.values():
+        same = [(picture == np.rint(255 * np.array(colour))).all(-1) for picture in (here, there)]
+        assert same[1].any() and same[0][same[1]].all()  # where it was, it is
