@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from inspect import getdoc
 from pathlib import Path
 from types import NoneType, UnionType
@@ -116,7 +116,12 @@ class Sweep:
     done. Status 0 if every run finished, 1 if not."""
 
     grid: Positional[Path]
-    """A JSON file with base, product and runs, see `palslib.Grid`."""
+    """A JSON file with base, product and runs, see `palslib.Grid`; or the name of one in palslib/grid/plans: `pilot`,
+    `table3` (the paper's, BERT-base on a GPU)."""
+    base: dict = field(default_factory=dict)
+    """Settings of all runs in place of the grid's: steps=100 data=synthetic."""
+    expect: Path | None = None
+    """Runs nothing; says how many hours the grid takes where this record of `palslib benchmark` was made."""
     folder: Path | None = None
     """Where the runs lie; None: runs/sweeps/ and the grid's name."""
     slots: Annotated[int, Field(ge=1)] = 2
@@ -135,15 +140,21 @@ def sweep(words: list[str]) -> Callable[[], int]:
     """The run of `Sweep`, likewise."""
     given = _parse(Sweep, "sweep", words)
     from palslib.grid.engines import LocalSlots, Slurm, Terms
+    from palslib.grid.expect import attained, expected_hours
     from palslib.grid.sweep import Grid, summary, sweep
 
     folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
-    configs = Grid.from_file(given.grid).configs(folder)
+    grid = Grid.named(given.grid)
+    configs = replace(grid, base=grid.base | given.base).configs(folder)
     terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
     local = given.slurm is None
     engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
 
     def run() -> int:
+        if given.expect:
+            hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
+            print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
+            return 0
         rows = sweep(configs, engine)
         print(f"{summary(configs, rows)}, in {folder}")
         return int(any(row["status"] != "finished" for row in rows))

@@ -28,6 +28,9 @@ from palslib.records import load_records
 MOST_RUNS = 10_000
 """Of a grid: eight fields of 59 values each would be 59^8 runs, whose configs alone no memory holds."""
 
+PLANS = Path(__file__).with_name("plans")
+"""The grids that come with the package."""
+
 
 @settings(part="part of a grid")
 class Grid:
@@ -39,6 +42,12 @@ class Grid:
     """Lists of values by field, as in `{"method": ["shared", "pals-204"], "seed": [0, 1, 2]}`."""
     runs: list = field(default_factory=lambda: [{}])
     """Fields of single runs, as in `[{"method": "pals-204", "learning_rate": 1e-4}, {"method": "shared"}]`."""
+
+    @classmethod
+    def named(cls, name: str | Path) -> "Grid":
+        """From a JSON file, or one of the package's own by its name (`table3`)."""
+        path = PLANS / f"{name}.json"
+        return cls.from_file(path if path.exists() and not Path(name).exists() else name)
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":

@@ -1,0 +1,39 @@
+"""How long a grid will take: operations by closed form over the rate that this device attained in `make benchmark`.
+
+A training step costs three forward passes over the word pieces of its texts, an evaluation one over all dev sets; what
+is neither (start, checkpoints) is left out. Lengths and sizes are GLUE's (`data/glue.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from palslib.data.glue import SIZES
+from palslib.methods.operations import count_operations
+from palslib.plan.config import RunConfig
+from palslib.plan.sampling import TrainingPlan
+
+
+def operations(config: RunConfig) -> float:
+    """Multiply-adds of a run on GLUE's tasks, training and evaluations."""
+    method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
+    text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
+    plan = TrainingPlan(sizes, config.schedule, config.steps, config.batch_size, config.seed, config.epochs)
+    trained = sum(steps * config.batch_size * text[task] for task, steps in plan.expected_steps().items())
+    evaluations = max(1, config.steps // config.evaluate_every if config.evaluate_every else 1)
+    return 3 * trained + evaluations * sum(SIZES[task].dev * text[task] for task in config.tasks)
+
+
+def attained(benchmark: Mapping, backbone: str = "bert-base-uncased", precision: str = "bf16") -> float:
+    """Multiply-adds a second of a training step with PALs, by a record of `make benchmark`.
+
+    Raises ValueError where it has no such step.
+    """
+    for row in benchmark["parts"]["step"]:
+        if (row["backbone"], row["precision"], row["method"]) == (backbone, precision, "pals-204"):
+            product = benchmark["rates"][precision]["median"] / 2  # of a matrix product, in multiply-adds
+            return product * row["floor"] / row["seconds"]["median"]
+    raise ValueError(f"this record has no step of {backbone} with PALs in {precision}")
+
+
+def expected_hours(configs: Sequence[RunConfig], rate: float) -> float:
+    """Hours of all runs, one after the other, at so many multiply-adds a second."""
+    return sum(map(operations, configs)) / rate / 3600

@@ -1,0 +1,60 @@
+"""The package's own grids, and how long one takes: by hand arithmetic."""
+
+import json
+
+import pytest
+
+from palslib.__main__ import main
+from palslib.grid.expect import attained, expected_hours, operations
+from palslib.grid.sweep import PLANS, Grid
+from palslib.ledger.paper import TABLE_3
+from palslib.plan.config import RunConfig
+
+RECORD = {
+    "parts": {
+        "step": [
+            {"backbone": "minilm", "precision": "bf16", "method": "pals-204", "floor": 0.01, "seconds": {"median": 0.1}}
+        ]
+    },
+    "rates": {"bf16": {"median": 2e12}},
+}
+
+
+def test_table_3s_grid_has_every_cell_of_it_three_times(tmp_path):
+    cells = {(method, schedule) for method, of in TABLE_3.items() for schedule in of if schedule != "ratio"}
+    configs = Grid.named("table3").configs(tmp_path)
+    assert {(c.method, c.schedule) for c in configs} == cells | {("fine-tuned", "annealed")} | {
+        ("ffn-on-top-408", "annealed")
+    }
+    assert [c.seed for c in configs] == sorted(c.seed for c in configs) and len(configs) == 3 * 19
+    assert {(c.backbone, c.steps, c.size) for c in configs} == {("bert-base-uncased", 60_000, "paper")}
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_plan_of_the_package_can_be_run(path, tmp_path):
+    assert Grid.named(path.stem).configs(tmp_path) == Grid.from_file(path).configs(tmp_path) != []
+
+
+def test_operations_of_a_run_by_hand():
+    """CoLA alone on a plain MiniLM: 11 pieces, each 4·384² + 2·384·1,536 = 1,769,472 in six layers, attention
+    2·11²·384, pooler 384²; 20 steps of 32 texts three times, 1,043 dev texts once."""
+    text = 6 * (11 * 1_769_472 + 2 * 11**2 * 384) + 384**2
+    config = RunConfig(method="shared", tasks=("cola",), steps=20)
+    assert operations(config) == 3 * 20 * 32 * text + 1_043 * text
+    assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
+
+
+def test_the_rate_that_a_device_attained():
+    """Products run at 2e12 / 2 multiply-adds a second, and a step takes ten times as long as its products."""
+    assert attained(RECORD, "minilm") == pytest.approx(1e11)
+    with pytest.raises(ValueError, match="no step of bert-base-uncased with PALs in bf16"):
+        attained(RECORD)
+
+
+def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_path, capsys):
+    (tmp_path / "record.json").write_text(json.dumps(RECORD))
+    words = ["sweep", "table3", "--expect", str(tmp_path / "record.json"), "--folder", str(tmp_path / "runs")]
+    assert main([*words, "--base", "backbone=minilm", "size=budget", "steps=100", "evaluate_every=0"]) == 0
+    assert capsys.readouterr().out.startswith("57 runs, ")
+    assert not (tmp_path / "runs").exists()
+    assert main(["sweep", "tabel3"]) == 2
