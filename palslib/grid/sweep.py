@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import in_use, read_object, shown, unknown
+from palslib.common import check_name, in_use, read_object, shown, unknown
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
@@ -46,8 +46,10 @@ class Grid:
     @classmethod
     def named(cls, name: str | Path) -> "Grid":
         """From a JSON file, or one of the package's own by its name (`table3`)."""
-        path = PLANS / f"{name}.json"
-        return cls.from_file(path if path.exists() and not Path(name).exists() else name)
+        if Path(name).suffix or Path(name).exists():
+            return cls.from_file(name)
+        names = sorted(path.stem for path in PLANS.glob("*.json"))
+        return cls.from_file(PLANS / f"{check_name('grid (nor is it a file)', str(name), names)}.json")
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":

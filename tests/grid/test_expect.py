@@ -58,3 +58,4 @@ def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_
     assert capsys.readouterr().out.startswith("57 runs, ")
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", "tabel3"]) == 2
+    assert "unknown grid (nor is it a file) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err
