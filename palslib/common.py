@@ -183,7 +183,7 @@ def seal(folder: Path, **about) -> None:
     """Writes `manifest.json`: the checksum of every file of a folder, and what else is to be known of it."""
     about["files"] = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
     text = json.dumps(about | {"checksum": _own_checksum(about)}, indent=1)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def prove(folder: Path) -> dict:

@@ -4,11 +4,32 @@ import errno
 import os
 import resource
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from palslib.common import atomic_write, read_json, read_object, seed_from, shown, write_text
+from palslib.common import (
+    Damaged,
+    InUse,
+    atomic_write,
+    in_use,
+    prove,
+    read_json,
+    read_object,
+    remove_temporaries,
+    restore,
+    run_lock,
+    seal,
+    seed_from,
+    set_aside,
+    shown,
+    write_text,
+)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -71,6 +92,144 @@ def test_what_is_written_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
     write_text(tmp_path / "a", "b")
     assert calls == ["flush", "rename", "flush"]
+
+
+def test_the_folder_before_goes_when_the_next_is_on_the_disk(tmp_path, monkeypatch):
+    """Flushed are what is written, and then the new name; only after that the one before is removed, or kept."""
+
+    def write(name, keep=False):
+        with atomic_write(tmp_path / "a", keep) as temporary:
+            temporary.mkdir()
+            (temporary / name).touch()
+
+    write("one")
+    calls, flush, rename, remove = [], os.fsync, os.replace, os.rmdir
+    monkeypatch.setattr(os, "fsync", lambda number: (calls.append("flush"), flush(number)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
+    monkeypatch.setattr(os, "rmdir", lambda *given, **about: (calls.append("remove"), remove(*given, **about)))
+    write("two")
+    assert calls == ["flush", "flush", "rename", "rename", "flush", "remove"]
+    write("three", keep=True)
+    assert os.listdir(tmp_path / "a") == ["three"] and os.listdir(tmp_path / "a.old") == ["two"]
+
+
+def test_temporary_names_cannot_be_foreseen(tmp_path):
+    """Else a link of that name, laid by another user of the folder, would lead the writer elsewhere."""
+    names = set()
+    for _ in range(20):
+        with atomic_write(tmp_path / "a") as temporary:
+            assert temporary.name.startswith("a.") and str(os.getpid()) != temporary.name.split(".")[1]
+            names.add(temporary.name)
+            temporary.touch()
+    assert len(names) == 20 and min(map(len, names)) >= 16
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_what_is_written_is_as_readable_as_the_umask_says(tmp_path, umask):
+    """safetensors writes for the owner alone, as a file and in a folder."""
+    before = os.umask(umask)
+    try:
+        with atomic_write(tmp_path / "one.safetensors") as temporary:
+            save_file({"a": torch.zeros(1)}, temporary)
+        with atomic_write(tmp_path / "folder") as temporary:
+            temporary.mkdir()
+            save_file({"a": torch.zeros(1)}, temporary / "model.safetensors")
+            (temporary / "mine").touch(0o600)
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "one.safetensors", tmp_path / "folder" / "model.safetensors", tmp_path / "folder" / "mine"]
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o666 & ~umask, 0o666 & ~umask, 0o600]
+
+
+def test_what_a_kill_leaves_is_removed_by_who_writes_there(tmp_path):
+    """Of the very name, and nothing else."""
+    for name in ("a.0123.tmp", "a.b.0123.tmp", "ab.0123.tmp", "a", "a.tmp"):
+        (tmp_path / name).touch()
+    remove_temporaries(tmp_path / "a.b")
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.0123.tmp", "a.tmp", "ab.0123.tmp"]
+
+
+def test_a_folder_comes_back_after_a_kill_between_the_renames(tmp_path):
+    (tmp_path / "a.old").mkdir()
+    restore(tmp_path / "a")
+    assert os.listdir(tmp_path) == ["a"]
+    (tmp_path / "a.old").mkdir()
+    restore(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.old"]
+
+
+def test_what_is_set_aside_is_never_overwritten(tmp_path):
+    for number in (1, 2):
+        (tmp_path / "a").write_text(str(number))
+        assert set_aside([tmp_path / "a", tmp_path / "missing"]) == f".aside-{number}"
+    assert [(tmp_path / f"a.aside-{number}").read_text() for number in (1, 2)] == ["1", "2"]
+
+
+def test_every_bit_of_a_sealed_folder_counts(tmp_path):
+    """Every bit of the data, and every seventh of the manifest, flipped one at a time; and the last byte gone."""
+    (tmp_path / "data").write_bytes(bytes(range(16)))
+    seal(tmp_path, key="ours")
+    assert prove(tmp_path)["key"] == "ours"
+    for path, step in ((tmp_path / "data", 1), (tmp_path / "manifest.json", 7)):
+        content = path.read_bytes()
+        for bit in range(0, 8 * len(content), step):
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            with pytest.raises(Damaged, match=path.name):
+                prove(tmp_path)
+        path.write_bytes(content[:-1])
+        with pytest.raises(Damaged, match=path.name):
+            prove(tmp_path)
+        path.write_bytes(content)
+    (tmp_path / "data").unlink()
+    with pytest.raises(Damaged, match="data is missing"):
+        prove(tmp_path)
+
+
+def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
+    folder = tmp_path / "run"
+    with run_lock(folder) as lock:
+        lock.check()
+        assert in_use(folder) and os.listdir(folder) == ["lock"]
+        with pytest.raises(
+            InUse, match=rf"{folder} is in use by {lock.holder}".replace("(", r"\(").replace(")", r"\)")
+        ):
+            run_lock(folder).__enter__()
+    assert not in_use(folder) and not folder.exists()
+    folder.mkdir()
+    (folder / "lock").write_text("process 1 on a machine that is gone")  # left by one that was killed
+    with run_lock(folder) as lock:
+        lock.check()
+    assert os.listdir(tmp_path) == ["run"] and os.listdir(folder) == []
+
+
+def test_a_lock_is_never_had_by_two(tmp_path):
+    """Eight processes take it 25 times each, while its file comes and goes: nobody finds another in the folder."""
+    code = """
+import os, sys
+from pathlib import Path
+from palslib.common import InUse, run_lock
+folder, done = Path(sys.argv[1]), 0
+while done < 25:
+    try:
+        with run_lock(folder):
+            os.close(os.open(folder / "here", os.O_CREAT | os.O_EXCL))
+            os.unlink(folder / "here")
+            done += 1
+    except InUse:
+        pass
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run")]) for _ in range(8)]
+    assert [process.wait(120) for process in processes] == [0] * 8
+    assert [path.name for path in tmp_path.rglob("*")] in ([], ["run"])  # empty
+
+
+def test_no_lock_in_a_folder_that_was_deleted(tmp_path):
+    with run_lock(tmp_path / "run") as lock:
+        Path(tmp_path / "run" / "lock").unlink()
+        with pytest.raises(InUse, match="was deleted or taken over while the run was at it"):
+            lock.check()
 
 
 def test_seeds():

@@ -294,3 +294,4 @@ if __name__ == "__main__":
     table = attack(given.seed, given.fraction, lambda line: print(line, flush=True))
     print(f"\nseed {given.seed}, {int(table.to_numpy().sum())} attacks in {time.monotonic() - began:.0f} s\n")
     print(table.to_string())
+    sys.exit(int(table[list(BAD)].to_numpy().any()))

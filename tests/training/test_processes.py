@@ -14,6 +14,7 @@ from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
+from palslib.training import accelerator
 from palslib.training.accelerator import make_accelerator
 from palslib.training.evaluation import predict
 from palslib.training.loop import Run, train
@@ -155,6 +156,7 @@ def test_one_process_that_was_asked_for_is_taken(monkeypatch, variables):
     """An address alone may be the cluster's, and `accelerate launch --num_processes 1` sets none."""
     for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(accelerator, "end_with_launcher", lambda: None)  # it would last longer than this test
     for name in variables:
         monkeypatch.setenv(name, "no")
     assert make_accelerator().num_processes == 1

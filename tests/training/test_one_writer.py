@@ -1,0 +1,115 @@
+"""One run, one writer: who comes second is refused and touches nothing; the lock dies with its process."""
+
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palslib.common import PARENT, InUse, in_use, run_lock
+from palslib.plan.config import RunConfig
+from palslib.training.in_turn import train_in_turn
+from palslib.training.loop import train
+from palslib.training.pretraining import pretrain
+
+TINY = RunConfig(
+    backbone="tiny", size=12, tasks=("rte",), steps=4, batch_size=4, max_length=32, precision="float32",
+    progress=False, checkpoint_every=2, keep="last",
+)  # fmt: skip
+TURN = {"backbone": "tiny", "epochs": 1, "epoch_steps": 3, "batch_size": 4, "progress": False}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def files(folder):
+    """What lies in a folder, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "lock"}
+
+
+def started_twice(folder, run):
+    """`run` takes what is called after each step; there it is started once more. How often that was refused."""
+    refused = []
+
+    def again(_):
+        before = files(folder)
+        with pytest.raises(InUse, match=rf"in use by process {os.getpid()} on .*: a run has one writer"):
+            run(None)
+        assert files(folder) == before
+        refused.append(True)
+
+    run(again)
+    return len(refused)
+
+
+def test_training(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    assert started_twice(tmp_path, lambda on_step: train(config, on_step=on_step)) == 4
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["last", "record.json"]
+
+
+def test_further_pre_training(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "backbone"))
+    assert started_twice(tmp_path, lambda on_step: pretrain(config, on_step=on_step)) == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backbone"]
+
+
+def test_tasks_in_turn(tmp_path):
+    """Also while it is at the second task and the first one is finished."""
+    assert (
+        started_twice(tmp_path, lambda on_step: train_in_turn(["cola", "rte"], tmp_path, on_step=on_step, **TURN)) == 6
+    )
+
+
+def test_another_process_is_named_and_its_lock_dies_with_it(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        with run_lock(Path(config.folder)):
+            os.write(write, b".")
+            signal.pause()
+    os.read(read, 1)
+    with pytest.raises(InUse, match=rf"{config.folder} is in use by process {child} on "):
+        train(config)
+    assert in_use(Path(config.folder)) and sorted(os.listdir(config.folder)) == ["lock"]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert not in_use(Path(config.folder))
+    assert train(config)["status"] == "finished"
+
+
+def test_who_is_started_by_the_holder_works_under_its_lock(tmp_path, monkeypatch):
+    """As the run of a sweep does, through any number of processes between; nobody else does."""
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    with run_lock(Path(config.folder)) as lock:
+        monkeypatch.setenv(PARENT, lock.holder + "x")
+        with pytest.raises(InUse):
+            train(config)
+        monkeypatch.setenv(PARENT, lock.holder)
+        assert train(config)["status"] == "finished"
+        assert in_use(Path(config.folder))
+
+
+def test_a_folder_that_is_deleted_midway_is_not_finished(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "run"), checkpoint_every=0)
+
+    def delete(run):
+        if run.step == 2:
+            shutil.rmtree(run.folder)
+
+    with pytest.raises(InUse, match="run was deleted or taken over while the run was at it; the same call begins anew"):
+        train(config, on_step=delete)
+    assert not Path(config.folder).exists()
+
+
+def test_a_refused_config_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="max_length 200 is over the 128"):
+        train(replace(TINY, max_length=200, folder=str(tmp_path / "run")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_called_lock_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "run" / "lock").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"Is a directory: '.*run/lock'"):
+        train(replace(TINY, folder=str(tmp_path / "run")))

@@ -1,0 +1,165 @@
+"""Signals end a run with a checkpoint and one line; no worker outlives its launcher."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from palslib.__main__ import main
+from palslib.plan.config import RunConfig
+from palslib.training.loop import Run, train
+from palslib.training.pretraining import pretrain
+from palslib.training.signals import Stopped, StopSignals
+
+TINY = RunConfig(
+    backbone="tiny", size=12, tasks=("rte",), steps=6, batch_size=4, max_length=32, precision="float32",
+    progress=False, checkpoint_every=4, keep="last",
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def send(number, at):
+    """After a step of a run, or after so many steps of further pre-training."""
+
+    def on_step(run):
+        if getattr(run, "step", run) == at:
+            os.kill(os.getpid(), number)
+
+    return on_step
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, number):
+    """Slurm's warning too, in a job; what handled the signals before does so again; and the run goes on to the bit."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    message = f"stopped by {number.name} at step 3 of 6; a checkpoint is kept, the same call goes on"
+    with pytest.raises(Stopped, match=message) as stopped:
+        train(config, on_step=send(number, 3))
+    assert stopped.value.number == number and isinstance(stopped.value, KeyboardInterrupt)
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)] == handlers
+    seen = []
+    train(config, on_step=lambda run: seen.append(run.step))
+    assert seen == [4, 5, 6]
+    train(replace(config, folder=str(tmp_path / "whole")))
+    one, other = (load_file(tmp_path / name / "last" / "model.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_at_the_end_the_run_is_finished_first(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    with pytest.raises(Stopped, match="SIGTERM, when the run had come to its end"):
+        train(config, on_step=send(signal.SIGTERM, 6))
+    assert (tmp_path / "run" / "record.json").exists()
+
+
+def test_without_checkpoints_nothing_is_kept(tmp_path):
+    with pytest.raises(Stopped, match="checkpoint_every=0: nothing is kept"):
+        train(replace(TINY, checkpoint_every=0, folder=str(tmp_path / "run")), on_step=send(signal.SIGINT, 3))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_interrupt_ends_at_once():
+    with pytest.raises(KeyboardInterrupt) as ended, StopSignals():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # a launcher's, of the same Ctrl-C
+        time.sleep(0.6)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    assert not isinstance(ended.value, Stopped)
+
+
+def test_further_pre_training(tmp_path):
+    config = replace(TINY, folder=str(tmp_path / "backbone"))
+    with pytest.raises(Stopped, match="stopped by SIGTERM at step 3 of 6; a checkpoint is kept"):
+        pretrain(config, on_step=send(signal.SIGTERM, 3))
+    seen = []
+    pretrain(config, on_step=seen.append)
+    assert seen == [4, 5, 6]
+
+
+def test_in_another_thread_training_leaves_signals_alone(tmp_path):
+    found = []
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    thread = threading.Thread(target=lambda: found.append(train(config)))
+    thread.start()
+    thread.join()
+    assert found[0]["status"] == "finished"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_one_line_from_the_command_line(tmp_path, monkeypatch, capsys, number, status):
+    (tmp_path / "config.json").write_text(json.dumps(asdict(replace(TINY, folder=str(tmp_path / "run")))))
+    step = Run.train_step
+    monkeypatch.setattr(Run, "train_step", lambda run: (step(run), send(number, 3)(run)))
+    assert main(["train", str(tmp_path / "config.json")]) == status
+    line = f"palslib train: stopped by {number.name} at step 3 of 6; a checkpoint is kept, the same call goes on\n"
+    assert capsys.readouterr() == ("", line)
+
+
+def children(process):
+    """Numbers of the processes that a process has started, and those that these have."""
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(number) for number in found] + [inner for number in found for inner in children(number)]
+
+
+def alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
+    """Killed, it takes its workers along; asked to end, it passes that on, and the run saves a checkpoint first."""
+    settings = replace(TINY, steps=100_000, checkpoint_every=90_000, folder=str(tmp_path / "run"))
+    (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
+    environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    call = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "palslib", "train", str(tmp_path / "config.json")]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        assert until((tmp_path / "run" / "lock").exists), (tmp_path / "log").read_text()
+        time.sleep(3)  # both are training
+        workers = children(process.pid)
+        assert len(workers) >= 2
+        process.send_signal(number)
+        process.wait(60)
+        assert until(lambda: not any(map(alive, workers)), 10), workers
+        saved = tmp_path / "run" / "checkpoint" / "run.json"
+        assert saved.exists() == (number == signal.SIGTERM), (tmp_path / "log").read_text()
+        if saved.exists():
+            assert json.loads(saved.read_text())["step"] > 0
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            assert process.poll() is not None
