@@ -25,6 +25,8 @@ def locate(data: str | Path) -> str:
     with a dot, ends like a delimited file, has several slashes, or its folder is there. `{split}` stays open.
     """
     mirror, data = data_folder(), str(data)
+    if not data.strip() or "\0" in data:  # an empty path would be the working folder
+        raise no_source(data)
     if mirror and "/" not in data and (mirror / data).exists():
         return str(mirror / data)
     if data == "glue":

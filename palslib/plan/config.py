@@ -176,8 +176,12 @@ class RunConfig:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "RunConfig":
-        """From a JSON file."""
-        return cls.from_dict(read_object(path))
+        """From a JSON file. Raises ValueError naming file and field."""
+        values = read_object(path)
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

@@ -2,6 +2,7 @@
 
 import zipfile
 from functools import lru_cache
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -210,6 +211,15 @@ def test_bad_predictions(tmp_path, name, values, message):
     with pytest.raises(ValueError, match=message):
         write_submission(rows_of() | {name: values}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_text_that_is_none_is_named_before_anything_is_predicted(tmp_path, monkeypatch):
+    """It was a TypeError of the tokenizer's, somewhere in a batch."""
+    frame = pd.DataFrame({"sentence": ["a", None], "idx": [0, 1]})
+    monkeypatch.setattr("palslib.data.submission.read_repository", lambda *_: (frame, {}))
+    model = SimpleNamespace(tasks={"cola": TASKS["cola"]})
+    with pytest.raises(ValueError, match=r"glue cola/test, row 1 .*, column 'sentence': (None|nan) is not a text"):
+        glue_predictions(model, "glue", files=["CoLA"])
 
 
 def test_a_missing_column_and_a_missing_test_split(submission, model, tmp_path, monkeypatch):

@@ -294,6 +294,13 @@ def environment_without_data():
     return {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
 
 
+@pytest.mark.parametrize("data", ["", "  ", "a\0b"])
+def test_a_source_without_a_name(data):
+    """An empty one was the working folder."""
+    with pytest.raises(ValueError, match="unknown data source"):
+        load_task("rte", data)
+
+
 def test_no_such_source(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no data folder or file .*nowhere"):
         load_task("rte", str(tmp_path / "nowhere"))

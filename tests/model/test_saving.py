@@ -1,5 +1,6 @@
 """A model saved whole, one task saved by itself, and what is refused on loading."""
 
+import errno
 import json
 import os
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from shapes import batch, equal_states, randomise, randomised, tiny_encoder, tiny_method, tiny_model
 
@@ -461,6 +462,30 @@ def test_what_could_not_be_read_is_not_saved(tmp_path):
         with pytest.raises(ValueError, match=r"not saved, since '\S+bias' has a value that is not finite"):
             save()
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["rte.safetensors"]
+
+
+def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
+    """Full while it is written (safetensors says so in its own way), or when it is flushed."""
+    model = trained("lhuc")
+    path = model.save_task("rte", tmp_path)
+    model.save_pretrained(tmp_path / "model")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    randomise(model.adaptations)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full_for_safetensors(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    for place, name, fails in ((os, "fsync", full), (palslib.model.saving, "save_file", full_for_safetensors)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fails)
+            with pytest.raises(OSError, match=r"No space left on device.*rte|rte.*No space left on device"):
+                model.save_task("rte", tmp_path)
+            with pytest.raises(OSError, match=r"No space left on device.*model|model.*No space left on device"):
+                model.save_pretrained(tmp_path / "model")
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} and path in before
 
 
 def test_a_narrower_model_is_read_without_loss(tmp_path):

@@ -172,6 +172,12 @@ def test_unknown_parameter_and_preset():
         RunConfig.from_dict({"preset": "smok"})
 
 
+def test_what_is_wrong_in_a_file_names_it(tmp_path):
+    (tmp_path / "config.json").write_text('{"steps": 1000000000000}')
+    with pytest.raises(ValueError, match=r"config\.json: steps must be an integer .*, not 1000000000000"):
+        RunConfig.from_file(tmp_path / "config.json")
+
+
 def test_from_file(tmp_path):
     path = tmp_path / "run.json"
     config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
