@@ -49,7 +49,7 @@ def finished(config: RunConfig) -> dict | None:
     path = Path(config.folder) / "record.json"
     if not path.exists():
         return None
-    record = read_object(path, "a record")
+    record = read_object(path, "fields of a record")
     try:
         last, kept = record["results"]["last"], record["config"]["keep"]
         _ = last["step"], last["dev_average"], record["seconds"]["total"]
@@ -63,7 +63,7 @@ def failed(config: RunConfig, since: float) -> dict | None:
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
-    failure = read_object(path, "a failure")
+    failure = read_object(path, "fields of a failure")
     if not isinstance(failure.get("ended"), (int, float)):
         raise ValueError(f"{path}: not a failure of a run: it does not say when it ended")
     return failure if failure["ended"] >= since else None
@@ -261,5 +261,5 @@ class SlurmJob:
         while not self.place.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         if self.place.exists():
-            return read_object(self.place, "a result")
+            return read_object(self.place, "fields of a result")
         return {"status": "failed", "reason": f"Slurm ended job {self.job.job_id}, see {self.job.paths.stderr}"}

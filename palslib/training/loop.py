@@ -207,7 +207,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     path = folder / "record.json"
     if not path.exists():
         return None, []
-    record = read_object(path, "a record")
+    record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
     if config.keep != "none" and record["config"]["keep"] == "none":
