@@ -170,7 +170,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         if isinstance(record, dict) and "runs" in record:
             runs = [record | run for run in _field(path, record, "a list", "runs") if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
-        if alone and not runs:
+        if not runs and (alone or path.name == "record.json"):  # as every run calls its own
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
             _field(path, run, "an object", "config")
@@ -184,7 +184,8 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
 
     A record of several runs (`adapters.ablate`) gives each of them, with what else it has. JSON files of other things
     in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record that is
-    missing or of another kind; FileNotFoundError for a file that is not there.
+    missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or is called
+    `record.json`, must hold one.
     """
     return [record for _, record in _runs(source)]
 

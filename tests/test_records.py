@@ -117,6 +117,9 @@ def test_a_file_that_is_no_record_is_named(content, message, tmp_path):
     (tmp_path / "one.json").write_bytes(content)
     with pytest.raises(ValueError, match=rf"one\.json: {message}"):
         read_records(tmp_path / "one.json")
+    (tmp_path / "one.json").rename(tmp_path / "record.json")  # as a run calls its own
+    with pytest.raises(ValueError, match=rf"record\.json: {message}"):
+        read_records(tmp_path)
 
 
 def test_a_file_that_is_not_there(tmp_path):
