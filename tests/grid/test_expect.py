@@ -1,10 +1,12 @@
 """The package's own grids, and how long one takes: by hand arithmetic."""
 
 import json
+import re
 
 import pytest
 
 from palslib.__main__ import main
+from palslib.common import RECORDS
 from palslib.grid.expect import attained, expected_hours, operations
 from palslib.grid.sweep import PLANS, Grid
 from palslib.ledger.paper import TABLE_3
@@ -59,3 +61,13 @@ def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", "tabel3"]) == 2
     assert "unknown grid (nor is it a file) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err
+
+
+def test_the_plans_hours_are_the_grids(tmp_path):
+    """Each row of its table: a rate, the hours of all runs, and of one."""
+    configs = Grid.named("table3").configs(tmp_path)
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \|$", (RECORDS / "PLAN.md").read_text(), re.M)
+    assert len(rows) == 3
+    for rate, hours, one in rows:
+        expected = expected_hours(configs, int(rate) * 1e12)
+        assert (hours, one) == (f"{expected:.0f}", f"{expected / len(configs):.1f}")
