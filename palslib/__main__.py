@@ -286,7 +286,7 @@ def _value(word: str) -> object:
     """`100`, `1e-4`, `true`, `["a"]` as JSON has them, `None`; everything else is a string."""
     try:
         return None if word == "None" else json.loads(word)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # of what is no JSON, and of a number or of brackets without end
         return word
 
 

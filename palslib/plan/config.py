@@ -13,16 +13,14 @@ from palslib.data.tasks import TASKS, get_task
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
-from palslib.plan.sampling import PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
+from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, Text, settings
 
 _LATER = ("adaptation_rate", "inspect", "weights")
 """Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
 
-# Upper bounds, far beyond any experiment: above them a mistyped value would not fail but allocate terabytes (the order
-# of 1e12 steps, attention of size 1e9), run for years, or leave what float32 can hold.
-MOST_STEPS = 10_000_000
-"""Ten times BERT's own pre-training; their order is made in seconds."""
+# Upper bounds of fields are far beyond any experiment: above them a mistyped value would not fail but allocate terabytes
+# (attention of size 1e9), run for years, or leave what float32 can hold.
 
 
 @settings
@@ -189,11 +187,11 @@ _COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": 
 _COURSE |= {"size": "paper", "epochs": 10, "head_dropout": 0.3}  # three tasks with the s of eight
 _FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}
 PRESETS: dict[str, dict] = {
-    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40},
+    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40, "checkpoint_every": 40},
     "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
     "paper": _BASE | {"evaluate_every": 2_400, "checkpoint_every": 1_200, "keep": "best"},
-    "minbert": _COURSE | _FLAT | {"batch_size": 40, "steps": 19_500, "evaluate_every": 1_950},
-    "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200},
+    "minbert": _COURSE | _FLAT | {"batch_size": 40, "steps": 19_500, "evaluate_every": 1_950, "checkpoint_every": 390},
+    "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200, "checkpoint_every": 400},
 }
 """`smoke`: a minute, synthetic data. `mini`: MiniLM on GLUE's files, an hour of a CPU. `paper`: BERT-base, a GPU.
 `minbert` and `gem`: the two reports', ten of their epochs, all of BERT trained. With it frozen, gem has 1e-3; its

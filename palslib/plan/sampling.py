@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from palslib.common import check_name, seed_from, unknown
+from palslib.common import check_name, seed_from, shown, unknown
 from palslib.data.glue import TRAIN_SIZES
 
 SCHEDULES = {
@@ -28,6 +28,8 @@ SCHEDULES = {
 }
 MIXED = ("proportional", "square-root", "annealed", "round-robin")
 """Those of the paper, which mix the tasks."""
+MOST_STEPS = 10_000_000
+"""Ten times BERT's own pre-training, whose order is made in seconds; that of 1e12 would ask for terabytes."""
 PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (set-up; ledger A20)
 
 
@@ -47,7 +49,10 @@ def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, floa
     for task, size in sizes.items():
         if size < 1:
             raise ValueError(f"task {task!r} has {size} training examples; every task needs at least one")
-    weights = np.array([float(n) for n in sizes.values()]) ** alpha
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = np.array([float(n) for n in sizes.values()]) ** alpha
+    if not 0 < weights.sum() < np.inf:
+        raise ValueError(f"alpha={alpha!r} leaves no probabilities: N^alpha must be finite for {shown(dict(sizes))}")
     return dict(zip(sizes, (weights / weights.sum()).tolist(), strict=True))
 
 
@@ -92,6 +97,8 @@ class TrainingPlan:
         for name in ("steps", "batch_size", "epochs"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"steps must be at most {MOST_STEPS:,}, not {self.steps:,}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         task_probabilities(self.sizes, 1)  # refuses an empty task

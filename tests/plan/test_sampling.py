@@ -56,6 +56,15 @@ def test_a19_largest_over_smallest():
 
 
 @FEW
+@pytest.mark.parametrize("alpha", [1e308, 1e12, float("nan"), float("inf"), -1e308])
+def test_an_exponent_that_leaves_no_probabilities(alpha):
+    """They were NaN, and every step the first task's."""
+    with pytest.raises(
+        ValueError, match=r"alpha=\S+ leaves no probabilities: N\^alpha must be finite for \{'rte': 100"
+    ):
+        task_probabilities({"rte": 100, "mnli": 300}, alpha)
+
+
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
 def test_probabilities_sum_to_one_and_keep_the_order_of_sizes(numbers, alpha):
     sizes = {str(i): n for i, n in enumerate(numbers)}
@@ -339,6 +348,7 @@ def test_each_quirk_is_a_field_of_the_recipe():
         ({"schedule": "anealed"}, r"unknown schedule 'anealed': did you mean 'annealed'\? Valid: proportional, "),
         ({"sizes": {}}, "at least one task"),
         ({"sizes": {"cola": 5, "rte": 0}}, "task 'rte' has 0 training examples"),
+        ({"steps": 10**12}, "steps must be at most 10,000,000, not 1,000,000,000,000"),
         ({"steps": 0}, "steps must be a positive integer, not 0"),
         ({"steps": 2.0}, r"steps must be a positive integer, not 2\.0"),
         ({"batch_size": -1}, "batch_size must be a positive integer, not -1"),
