@@ -60,7 +60,7 @@ def train_in_turn(
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
             about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
-            records.append(train(RunConfig.from_dict(about), on_step=on_step))
+            records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # no model is kept alive
             if records[-1]["status"] != "finished":
                 break
             start = best_weights(place)

@@ -36,6 +36,7 @@ from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
+from palslib.training.trained import Trained
 
 
 class Run(Resumable):
@@ -171,14 +172,15 @@ class Run(Resumable):
         return max(self.history, key=lambda p: -math.inf if math.isnan(p["dev_average"]) else p["dev_average"])
 
 
-def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool | None] | None = None) -> dict:
-    """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`.
+def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool | None] | None = None) -> Trained:
+    """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`, and with it the
+    trained model: `train(config).model()`.
 
     Args:
         resume: go on from the folder's checkpoint, or give back the record of a run that had finished. False starts
             anew in a folder of its own; nothing that was saved is overwritten.
         on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
-            what is returned then is no record but `{"key", "status": "stopped", "step"}`. Calling again goes on.
+            what is returned then is only `{"key", "status": "stopped", "step"}`. Calling again goes on.
 
     A run has one writer: raises InUse where another process is at this one. SIGTERM, Ctrl-C and Slurm's warning end it
     after the step, with a checkpoint if it keeps any, by `signals.Stopped`, a KeyboardInterrupt. Raises
@@ -190,11 +192,11 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
     record, changed = _record(config, folder)
     if record and not changed:
         tidy(folder)
-        return record
+        return Trained(record, folder)
     with one_writer(folder) as lock:
         record, notes = decided_by_first(lambda: _record_or_room(config, folder))
         if record:
-            return record
+            return Trained(record, folder)
         run = Run(config, folder)
         run.lock, run.notes = lock, notes
         run.load_checkpoint()
@@ -210,7 +212,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
-    if config.keep != "none" and record["config"]["keep"] == "none":
+    if config.keep != "none" and record.get("config", {}).get("keep") == "none":
         raise ValueError(f"the run in {folder} has finished without keeping weights; resume=False trains it anew")
     return record, exchanged_since(record, config)
 
@@ -226,7 +228,7 @@ def _record_or_room(config: RunConfig, folder: Path) -> tuple[dict | None, list[
     return None, notes
 
 
-def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> dict:
+def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> Trained:
     """From where the run is to its end."""
     config, main = run.config, run.accelerator.is_main_process
     shown = main and config.progress
@@ -264,7 +266,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             bar.close()
             if not stop:
                 signals.stop(run.step, config.steps, kept=every > 0)
-            return {"key": config.key, "status": "stopped", "step": run.step}
+            return Trained({"key": config.key, "status": "stopped", "step": run.step}, run.folder, run.model)
     bar.close()
     if config.keep != "none":
         run.keep_model("last")
@@ -276,4 +278,4 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         write_record(run.folder / "record.json", record)
         run.checkpoints.remove()
     run.accelerator.wait_for_everyone()
-    return read_object(run.folder / "record.json")
+    return Trained(read_object(run.folder / "record.json"), run.folder, run.model)

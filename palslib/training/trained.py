@@ -1,0 +1,36 @@
+"""What a run gives back: its record, and the model that it trained."""
+
+from pathlib import Path
+
+from palslib.common import check_name
+from palslib.model.multi_task import MultiTaskModel
+
+
+class Trained(dict):
+    """The record of a finished run, as `record.json` has it, and with it the way to its model."""
+
+    def __init__(self, record: dict, folder: Path, model: MultiTaskModel | None = None):
+        """
+        Args:
+            folder: the run's.
+            model: as it is after the last step, where the run has ended in this process.
+        """
+        super().__init__(record)
+        self.folder, self._last = folder, model
+
+    def model(self, which: str = "last") -> MultiTaskModel:
+        """The trained model, in eval mode, ready for `predict`, `save_task` and `save_pretrained`.
+
+        Args:
+            which: `last` or, of a run with `keep="best"`, the `best` by its dev average.
+
+        Raises ValueError where the run has ended in another process and kept no such weights.
+        """
+        check_name("weights", which, ("last", "best"))
+        kept = self.folder / which
+        if kept.is_dir():
+            return MultiTaskModel.from_pretrained(kept).eval()
+        if which == "last" and self._last is not None:
+            return self._last.eval()
+        keep = "best" if which == "best" else "last"
+        raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={keep!r}, or anew (resume=False)")

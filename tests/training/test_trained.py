@@ -1,0 +1,55 @@
+"""Train, keep, predict: a run gives back the model that it trained."""
+
+import pandas as pd
+import pytest
+import torch
+
+from palslib import MultiTaskModel, RunConfig, train
+from palslib.plan.config import PRESETS
+
+TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
+
+
+def config(folder, **changes) -> RunConfig:
+    about = {"backbone": "tiny", "tasks": ("rte", "stsb"), "size": 12, "steps": 3, "batch_size": 4}
+    return RunConfig(**about | {"folder": str(folder), "progress": False, "learning_rate": 1e-2} | changes)
+
+
+def test_train_keep_predict_save_load(tmp_path):
+    """The flow of the README: the trained model predicts, one task is saved, and put onto the same BERT elsewhere."""
+    record = train(config(tmp_path / "run", keep="last"))
+    model = record.model()
+    assert not model.training and record["status"] == "finished" and record.folder == tmp_path / "run"
+    said = model.predict(TEXTS, "rte")
+    untrained = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte", "stsb"], size=12)
+    assert not said["score"].equals(untrained.predict(TEXTS, "rte")["score"])
+    saved = model.save_task("rte", tmp_path / "rte-task")
+    again = train(config(tmp_path / "run", keep="last"))  # it has finished: the weights come from the folder
+    elsewhere = again.model()
+    with torch.no_grad():
+        for p in elsewhere.adaptations["rte"].parameters():
+            p.add_(1.0)
+    elsewhere.load_task(saved)
+    pd.testing.assert_frame_equal(elsewhere.predict(TEXTS, "rte"), said)
+
+
+def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(tmp_path):
+    record = train(config(tmp_path / "run"))
+    assert len(record.model().predict(TEXTS, "rte")) == 2
+    with pytest.raises(ValueError, match="has no weights 'best': train with keep='best'"):
+        record.model("best")
+    with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
+        train(config(tmp_path / "run")).model()
+    with pytest.raises(ValueError, match="unknown weights 'bst': did you mean 'best'"):
+        record.model("bst")
+
+
+def test_the_best_weights_are_those_of_the_best_epoch(tmp_path):
+    record = train(config(tmp_path / "run", keep="best", evaluate_every=1))
+    best, last = record.model("best"), record.model()
+    same = [torch.equal(a, b) for a, b in zip(best.state_dict().values(), last.state_dict().values(), strict=True)]
+    assert all(same) == (record["results"]["best"]["step"] == 3)
+
+
+def test_every_preset_can_be_resumed():
+    assert all(preset.get("checkpoint_every") for preset in PRESETS.values())
