@@ -19,7 +19,7 @@ from palslib.plan.settings import Names, Number, Text, settings
 _LATER = ("adaptation_rate", "inspect", "weights")
 """Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
 
-# Upper bounds of fields are far beyond any experiment: above them a mistyped value would not fail but allocate terabytes
+# Upper bounds of fields are far beyond any experiment: above them a mistyped value would not fail but ask for terabytes
 # (attention of size 1e9), run for years, or leave what float32 can hold.
 
 
