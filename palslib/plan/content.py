@@ -45,9 +45,11 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
 
 
 def folder_content(folder: Path) -> str:
-    """A hash of the weights in a folder and of what else decides how they are used."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in _DECIDING for path in folder.glob(pattern)}):
+    """A hash of the weights in a folder and of what else decides how they are used; FileNotFoundError for none."""
+    digest, paths = hashlib.sha256(), sorted({path for pattern in _DECIDING for path in folder.glob(pattern)})
+    if not paths:
+        raise FileNotFoundError(f"{folder} holds no weights")
+    for path in paths:
         about = path.stat()
         digest.update(f"{path.name} {_hash(path, about.st_size, about.st_mtime_ns)}\n".encode())
     return digest.hexdigest()[:24]

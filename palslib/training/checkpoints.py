@@ -100,6 +100,8 @@ class Checkpoints:
     """Of the run's config."""
     content: dict[str, str]
     """What it is made from, as `run_content` gives it."""
+    kept: tuple[Path, ...] = ()
+    """Weights that the run keeps on its way, and that its checkpoints count on."""
 
     @property
     def places(self) -> tuple[Path, Path]:
@@ -145,7 +147,7 @@ class Checkpoints:
             remove(away)
             os.replace(place, away)
         if found.exchanged:
-            ending = set_aside([*self.places, *(self.place.with_name(name) for name in ("best", "last"))])
+            ending = set_aside([*self.places, *self.kept])
             said.append(made_from_something_else("the checkpoint", found.exchanged, ending))
         elif found.damaged:
             said.append(f"went on from {found.place.name}" if found.place else "there is none before it: began anew")
@@ -193,7 +195,8 @@ class Resumable:
     @property
     def checkpoints(self) -> Checkpoints:
         """Those of the run's folder."""
-        return Checkpoints(self.folder / "checkpoint", self.config.key, self.content)
+        kept = self.folder / "best", self.folder / "last"
+        return Checkpoints(self.folder / "checkpoint", self.config.key, self.content, kept)
 
     def stop(self, what: str, step: int) -> None:
         """Raises FloatingPointError, naming step, task and the last good checkpoint."""

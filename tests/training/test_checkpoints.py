@@ -258,8 +258,13 @@ def test_a_record_counts_where_its_data_are_gone(tmp_path):
     mood(tmp_path / "data")
     settings = own(tmp_path, steps=2, data=str(tmp_path / "data"))
     record = train(settings)
+    further = RunConfig(
+        **TINY | {"tasks": ("rte",), "start": str(tmp_path / "run" / "best")}, folder=str(tmp_path / "further")
+    )
+    from_it = train(further)
     shutil.rmtree(tmp_path / "data")
-    assert train(settings) == record
+    shutil.rmtree(tmp_path / "run" / "best")
+    assert train(settings) == record and train(further) == from_it
 
 
 def test_a_further_task_is_new_where_an_earlier_one_is(tmp_path):
@@ -290,10 +295,14 @@ def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
     assert seen[0] == 5 and record["losses"] == whole["losses"]
     assert record["notes"][1] == "went on from mine.checkpoint.old"
     mood(tmp_path, yes="no", no="yes", rows=50)
+    (tmp_path / "best").touch()  # somebody else's
+    again = pretrain(settings, on_step=lambda step: step != 5)
+    mood(tmp_path, yes="no", no="yes", rows=40)
     again = pretrain(settings)
-    assert again["notes"] and again["losses"] != record["losses"] and (tmp_path / "mine.aside-1").is_dir()
-    names = [path.name for path in tmp_path.iterdir() if path.name.startswith("mine")]
-    assert sorted(names) == ["mine", "mine.aside-1"]
+    assert "the checkpoint was made from something else" in again["notes"][0] and again["losses"] != record["losses"]
+    names = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(("mine", "best")))
+    aside = ["mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
+    assert names == ["best", "mine", "mine.aside-1", *aside]
 
 
 def test_a_checkpoint_of_pre_training_of_the_first_version_is_read(tmp_path):
