@@ -1,4 +1,4 @@
-"""The minBERT report's results beside ours, and the range of its similarity head (notebook 08; ledger C13, B16)."""
+"""The minBERT report's results beside ours, and the range of its similarity head (notebook 12; ledger C13, B16)."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from palslib.data.tasks import get_task
 from palslib.figures.style import PAGE_WIDTH
+from palslib.ledger.claims import Comparison
 from palslib.ledger.derivations import derive
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
 from palslib.ledger.selection import Selection
@@ -19,13 +20,23 @@ from palslib.records import summarise
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
 LABELS = {"sst5": "SST-5", "quora": "Quora", "sts": "STS", "mean": "mean"}
+_METHODS = {"fine-tuned": "one BERT a task", "shared": "shared"}
+
+
+def model_label(model: str) -> str:
+    """A row of the report's table as a page names it: `pals-204 annealed` is `PALs, s = 204, annealed`."""
+    method, schedule = model.split()
+    label = _METHODS.get(method) or f"PALs, s = {method.removeprefix('pals-')}"
+    return label if schedule == "single-task" else f"{label}, {schedule.replace('-', ' ')}"
 
 
 def results_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """Tidy: columns `model`, `task` (and `mean`, of the three), `report` and `ours` in percent, `seeds`.
+    """Tidy: columns `model`, `task` (and `mean`, of the three), `report`, `ours`, `standard_error`, `seeds`.
 
-    A row of the report's table 1 is the runs that the ledger's C13 names for it, `ours` their mean over seeds; NaN
-    where there is none. Raises ValueError where a seed comes twice: then runs of several settings were handed in.
+    A row of the report's table 1 is the runs that the ledger's C13 names for it, `ours` their mean over seeds in
+    percent; NaN where there is none, and the standard error is NaN with one seed. A seed's `mean` is that of its three
+    tasks; a seed without all three has none. Raises ValueError where a seed comes twice: then runs of several settings
+    were handed in.
     """
     rows, scores = [], []
     for (model, printed), need in zip(MINBERT_TABLE_1.items(), load_ledger()["C13"].needs, strict=False):
@@ -36,40 +47,94 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
         for record in filter(Selection.parse(need).matches, records):
             for task, values in record["results"]["last"]["scores"].items():
                 scores.append((name, task, record["config"]["seed"], values[get_task(task).metrics[0]]))
-    runs = pd.DataFrame(scores, columns=["model", "task", "seed", "ours"])
-    ours = summarise(runs, ["model", "task"], "ours").set_index(["model", "task"])
+    runs = pd.DataFrame(scores, columns=["model", "task", "seed", "ours"]).astype({"ours": float})
+    each = summarise(runs, ["model", "task"], "ours")  # first, since it refuses a seed that comes twice
+    whole = runs.pivot(index=["model", "seed"], columns="task", values="ours").reindex(columns=list(COLUMNS))
+    means = whole.mean(axis=1, skipna=False).rename("ours").reset_index().assign(task="mean")
+    ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).set_index(["model", "task"])
     frame = pd.DataFrame(rows).set_index(["model", "task"])
-    frame["ours"], frame["seeds"] = ours["mean"].astype(float), ours["seeds"]
-    tasks = frame.drop(index="mean", level="task").groupby("model")
-    for name in frame.index.unique("model"):  # a mean of fewer than three tasks would be no mean of the three
-        frame.loc[(name, "mean"), "ours"] = tasks["ours"].get_group(name).mean(skipna=False)
-        frame.loc[(name, "mean"), "seeds"] = tasks["seeds"].get_group(name).min(skipna=False)
+    frame["ours"], frame["standard_error"] = ours["mean"].astype(float), ours["standard_error"].astype(float)
+    frame["seeds"] = ours["seeds"]
     return frame.fillna({"seeds": 0}).astype({"seeds": int}).reset_index()
 
 
+def rank_frame(frame: pd.DataFrame, task: str = "mean") -> pd.DataFrame:
+    """Places (1 is best) by a task of the models that were run, in the report and here: `model`, `report`, `ours`."""
+    part = frame[(frame["task"] == task) & frame["ours"].notna()]
+    places = part[["report", "ours"]].rank(ascending=False, method="min").astype(int)
+    return pd.concat([part["model"], places], axis=1).reset_index(drop=True)
+
+
+def _cell(mean: float, error: float) -> str:
+    text = "not run" if np.isnan(mean) else f"{mean:.1f}" if np.isnan(error) else f"{mean:.1f} ± {error:.1f}"
+    return text.replace(" ", "\u00a0")  # in a narrow column too on one line
+
+
 def results_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What `results_frame` gives, as a page shows it: a row a model, and each task's score beside the report's."""
+    """What `results_frame` gives, as a page shows it: a row a model, mean ± standard error beside the report's score.
+
+    The last two columns are the places by the mean of three, among the models that were run.
+    """
     models, rows = frame.groupby("model", sort=False), []
+    places = rank_frame(frame).set_index("model")
     for name, part in models:
-        seeds = part["seeds"].min()
-        row = {"model": name, "seeds": str(seeds) if seeds else "no record"}
+        row = {"model": model_label(name), "seeds": part["seeds"].min()}
         for line in part.itertuples():
-            row |= {LABELS[line.task]: line.ours, f"{LABELS[line.task]} (report)": line.report}
+            row |= {
+                LABELS[line.task]: _cell(line.ours, line.standard_error),
+                f"{LABELS[line.task]} (report)": f"{line.report:.1f}",
+            }
+        for column in ("ours", "report"):
+            row[f"place ({column})"] = str(places.loc[name, column]) if name in places.index else "–"
         rows.append(row)
     return pd.DataFrame(rows)
 
 
+def _term_label(term: Selection) -> str:
+    """One side of a comparison of these rows, in words: only what tells it from the others."""
+    size = {348: "324"}.get(term.options.get("size"))  # MiniLM's 348 stands for the report's 324
+    label = model_label(f"{f'pals-{size}' if size else term.method} {term.schedule}")
+    return f"{label}, further pre-trained" if term.options.get("pretraining") else label
+
+
+def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
+    """The report's claims, a line a comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
+
+    `difference` is the mean over pairs of runs of one seed, in points, `half` half its 95 % interval, `seeds` how many.
+    """
+    rows = []
+    for row in (row for row in load_ledger().values() if row.id.startswith("C13")):
+        for text in row.compare:
+            comparison = Comparison.parse(text)
+            outcome = comparison.decide(records)
+            mean, half = outcome.interval if outcome.seeds else (np.nan, np.nan)
+            (left,), (right,) = comparison.left, comparison.right
+            relation = "better than" if comparison.relation == ">" else "no worse than"
+            line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
+            line |= {"difference": mean, "half": half, "seeds": len(outcome.seeds), "verdict": outcome.verdict}
+            rows.append(line)
+    return pd.DataFrame(rows)
+
+
 def results_dots(frame: pd.DataFrame) -> Figure:
-    """A panel a task: filled what was measured here, hollow what the report prints; lines join the two."""
-    models = list(frame["model"].unique())[::-1]
-    figure, axes = plt.subplots(1, len(LABELS), figsize=(PAGE_WIDTH, 2.9), sharey=True)
-    for ax, (task, label) in zip(axes, LABELS.items(), strict=True):
-        part = frame[frame["task"] == task].set_index("model").loc[models]
-        y = np.arange(len(models))
+    """Levels, a panel a task, and places by their mean: filled what was measured here, hollow what the report prints.
+
+    Bars are standard errors over seeds.
+    """
+    models, blue = list(frame["model"].unique())[::-1], sns.color_palette("colorblind")[0]
+    y = np.arange(len(models))
+    figure, axes = plt.subplots(1, len(LABELS) + 1, figsize=(PAGE_WIDTH * 1.15, 3.1), sharey=True)
+    panels = {label: frame[frame["task"] == task] for task, label in LABELS.items()}
+    panels["place by mean"] = rank_frame(frame).assign(standard_error=np.nan)
+    for ax, (label, part) in zip(axes, panels.items(), strict=True):
+        part = part.set_index("model").reindex(models)
         ax.hlines(y, part["report"], part["ours"], color="0.8", zorder=1)
         ax.scatter(part["report"], y, marker="D", s=22, facecolor="white", edgecolor="black", label="report", zorder=2)
-        ax.scatter(part["ours"], y, s=26, color=sns.color_palette("colorblind")[0], label="ours", zorder=3)
-        ax.set(title=label, xlabel="percent", yticks=y, yticklabels=models)
+        error = part["standard_error"].fillna(0)
+        ax.errorbar(part["ours"], y, xerr=error, fmt="o", markersize=5, color=blue, label="ours", zorder=3)
+        ax.set(title=label, xlabel="percent", yticks=y, yticklabels=list(map(model_label, models)))
+    places = range(1, max(4, len(panels["place by mean"])) + 1)
+    axes[-1].set(xlabel="1 is best", xticks=places, xlim=(0.5, len(places) + 0.5))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

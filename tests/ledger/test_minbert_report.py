@@ -3,7 +3,15 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from palslib.ledger.minbert_report import results_dots, results_frame, results_table, similarity_range
+from palslib.ledger.minbert_report import (
+    claims_frame,
+    model_label,
+    rank_frame,
+    results_dots,
+    results_frame,
+    results_table,
+    similarity_range,
+)
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
 from palslib.plan.config import RunConfig
 from palslib.records import read_records, write_record
@@ -42,7 +50,10 @@ def test_the_rows_are_those_of_the_ledger():
 
 
 def test_mean_over_seeds():
-    """SST-5 of 40 and 42 is 41; (41 + 70 + 61) / 3 = 57.33. The report's .495, .771, .502 have the mean 58.93."""
+    """SST-5 of 40 and 42 is 41 ± 1; (41 + 70 + 61) / 3 = 57.33. The report's .495, .771, .502 have the mean 58.93.
+
+    The seeds' means of three are 56.67 and 58: 57.33 ± 0.67.
+    """
     frame = results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
     assert list(frame["model"].unique()) == [" ".join(model) for model in MINBERT_TABLE_1]
     assert line(frame, "shared annealed", "sst5") == {
@@ -50,10 +61,12 @@ def test_mean_over_seeds():
         "task": "sst5",
         "report": pytest.approx(49.5),
         "ours": 41.0,
+        "standard_error": pytest.approx(1.0),
         "seeds": 2,
     }
     mean = line(frame, "shared annealed", "mean")
     assert (mean["ours"], mean["report"], mean["seeds"]) == (pytest.approx(172 / 3), pytest.approx(176.8 / 3), 2)
+    assert mean["standard_error"] == pytest.approx(2 / 3)
     rest = frame[frame["model"] != "shared annealed"]
     assert rest["ours"].isna().all() and (rest["seeds"] == 0).all()
 
@@ -98,22 +111,85 @@ def test_a_seed_twice_is_refused():
         results_frame([record(), record(steps=70)])
 
 
+def test_one_seed_has_no_standard_error():
+    frame = results_frame([record()])
+    assert frame["standard_error"].isna().all() and frame["ours"].notna().sum() == 4
+
+
+def test_a_seed_without_all_three_tasks_has_no_mean():
+    """Two seeds of SST-5 and Quora, one of STS: the mean is that of the seed that has all, and says one seed."""
+    scores = {"sst5": (50.0, 54.0), "quora": (60.0, 64.0), "sts": (70.0,)}
+    runs = [
+        record("fine-tuned", tasks=(task,), seed=seed, scores=(score,))
+        for task, of in scores.items()
+        for seed, score in enumerate(of)
+    ]
+    frame = results_frame(runs)
+    mean = line(frame, "fine-tuned single-task", "mean")
+    assert (mean["ours"], mean["seeds"]) == (60.0, 1)
+    assert line(frame, "fine-tuned single-task", "sst5")["ours"] == 52.0
+
+
+def test_names():
+    assert [model_label(" ".join(model)) for model in MINBERT_TABLE_1] == [
+        "one BERT a task",
+        "shared, annealed",
+        "shared, round robin",
+        "shared, proportional",
+        "PALs, s = 204, annealed",
+        "PALs, s = 204, round robin",
+        "PALs, s = 204, proportional",
+        "PALs, s = 324, annealed",
+    ]
+
+
+def test_places():
+    """The report's means of these two are .589 and .595: the order turns round; what was not run has no place."""
+    runs = [record(), record(schedule="round-robin", scores=(30.0, 70.0, 60.0))]
+    assert rank_frame(results_frame(runs)).to_dict("list") == {
+        "model": ["shared annealed", "shared round-robin"],
+        "report": [2, 1],
+        "ours": [1, 2],
+    }
+    assert rank_frame(results_frame([])).empty
+
+
 def test_table():
-    """One row a model; where there is no run, the table says so."""
-    table = results_table(results_frame([record()]))
+    """One row a model; where there is no run, the table says so, and one seed has no standard error."""
+    table = results_table(results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))]))
     assert list(table.columns[:4]) == ["model", "seeds", "SST-5", "SST-5 (report)"]
-    assert list(table["seeds"]) == ["no record", "1"] + ["no record"] * 6
-    assert table.loc[1, ["SST-5", "Quora", "STS", "mean"]].tolist() == [40.0, 70.0, 60.0, pytest.approx(170 / 3)]
+    assert list(table["seeds"]) == [0, 2] + [0] * 6
+    columns = ["SST-5", "Quora", "STS", "mean", "mean (report)", "place (ours)"]
+    table = table.replace("\u00a0", " ", regex=True)  # cells do not break
+    assert table.loc[1, columns].tolist() == ["41.0 ± 1.0", "70.0 ± 0.0", "61.0 ± 1.0", "57.3 ± 0.7", "58.9", "1"]
+    assert table.loc[0, columns].tolist() == ["not run"] * 4 + ["60.8", "–"]
+    assert results_table(results_frame([record()])).loc[1, "SST-5"] == "40.0"
+
+
+def test_claims():
+    """Round robin minus annealed: 2 and 4 points, so 3 ± 12.7 · √2 / √2; PALs with GELU were not run."""
+    runs = [record(seed=seed, scores=(40.0, 70.0, 60.0)) for seed in (0, 1)]
+    runs += [record(schedule="round-robin", seed=s, scores=(40.0 + 3 * g, 70.0, 60.0)) for s, g in ((0, 2), (1, 4))]
+    frame = claims_frame(runs).set_index("compared")
+    assert frame["row"].value_counts().to_dict() == {"C13": 3, "C13b": 2, "C13c": 2, "C13d": 2, "C13e": 1}
+    ran = frame.loc["shared, round robin: better than shared, annealed"]
+    assert (ran["difference"], ran["half"], ran["seeds"]) == (pytest.approx(3), pytest.approx(12.706, abs=1e-3), 2)
+    assert ran["verdict"] == "inconclusive"
+    missing = frame.loc["shared, annealed: no worse than PALs, s = 204, annealed"]
+    assert missing["verdict"] == "not run" and missing["seeds"] == 0
+    assert "shared, annealed: no worse than shared, annealed, further pre-trained" in frame.index
+    assert "PALs, s = 324, annealed: no worse than PALs, s = 204, annealed" in frame.index
 
 
 @pytest.mark.parametrize("records", [[], [record()]])
 def test_dots(records):
-    """Eight models in each of four panels, the first on top; what was measured only where it was."""
+    """Eight models in each panel, the first on top; what was measured only where it was."""
     figure = results_dots(results_frame(records))
-    assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "mean"]
-    report, ours = figure.axes[0].collections[1:]
-    assert report.get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
-    assert [x for x, _ in ours.get_offsets().tolist() if x is not None and x == x] == [40.0] * len(records)
+    assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "mean", "place by mean"]
+    ax = figure.axes[0]
+    assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
+    assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
+    assert ax.get_yticklabels()[-1].get_text() == "one BERT a task"
     plt.close(figure)
 
 
