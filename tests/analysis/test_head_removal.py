@@ -309,7 +309,13 @@ def test_the_record_of_a_saved_model(tmp_path):
     model.save_pretrained(folder)
     point = {"step": 7, "dev_average": 50.0}
     config = {"schedule": "annealed", "batch_size": 8, "learning_rate": 0.1, "seed": 3, "data": "synthetic"}
-    record = {"key": "abc", "config": config, "environment": {"git_commit": "c0ffee"}, "results": {"best": point}}
+    record = {
+        "key": "abc",
+        "status": "stopped",
+        "config": config,
+        "environment": {"git_commit": "c0ffee"},
+        "results": {"best": point},
+    }
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
     assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
     found = json.loads(out.read_text())
