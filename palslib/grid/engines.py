@@ -141,10 +141,8 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
                 return f"over the limit of {limit:g} s"
             time.sleep(0.05)
     finally:
-        with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait(GRACE)
+        if process.poll() is None:
+            _ask_to_end(process)
         with contextlib.suppress(ProcessLookupError):  # also after its end: what it had started would keep the lock
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -152,6 +150,17 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
         return f"exit status {process.returncode}" + ("" if process.returncode else ", but no record")
     name = signal.Signals(-process.returncode).name
     return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+
+
+def _ask_to_end(process: subprocess.Popen) -> None:
+    """SIGTERM for a process and all that it started, which have `GRACE` to end: what trains may not be the first."""
+    deadline = time.monotonic() + GRACE
+    with contextlib.suppress(ProcessLookupError):  # all have ended
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
 
 
 class LocalSlots:
