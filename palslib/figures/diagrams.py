@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from palslib.figures.blocks import ACCENT, BERT, FONT, GAP, INK, OWNERS, PLUS, TASK, WIDE, Pen, height
-from palslib.figures.style import PAGE_WIDTH
+from palslib.figures.style import PAGE_WIDTH, method_name
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
-from palslib.methods.method import Box, Method, Part
+from palslib.methods.method import PLACES, Box, Method, Part
 from palslib.methods.table import get_method
 
 ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column alone, of BERT's with a second beside it, of that second
@@ -146,10 +146,10 @@ class _Diagram:
                 pen.line((x, top), (x, y := top + 0.6), (ALONE, y))
                 self.x = ALONE
         elif over:
-            bus, above = x + WIDE / 2 + 0.5, [y, pen.next(x, y, "layer 1")]
+            bus, above = x + WIDE / 2 + 0.5, [y, pen.next(x, y, "layer 0")]
             pen.line((x, above[1]), (x, above[1] + 0.4))
             pen.text(x, above[1] + 0.8, "⋮", fontsize=FONT + 2)
-            y = pen.next(x, above[1] + 1.15, f"layer {L}", gap=0.45)
+            y = pen.next(x, above[1] + 1.15, f"layer {L - 1}", gap=0.45)
             for top in above:
                 pen.line((x, top + 0.25), (bus, top + 0.25), colour=ACCENT)
             pen.arrow((bus, above[0] + 0.25), (bus, y + GAP), colour=ACCENT)
@@ -212,7 +212,7 @@ def draw_layer(method: str | Method, ax: Axes | None = None, backbone="bert-base
         y = -1.1 - 0.75 * i
         ax.add_patch(Rectangle((-0.1, y - 0.22), 0.44, 0.44, fc=OWNERS[owner][0], ec=OWNERS[owner][1], lw=0.8))
         pen.text(0.6, y, words, 9.7, ha="left", fontsize=FONT - 0.7)
-    ax.set_title(m.label, loc="center", fontsize=FONT + 1.5)
+    ax.set_title(method_name(m), loc="center", fontsize=FONT + 1.5)
     ax.set(xlim=X_LIMITS, ylim=(y - 0.5, top + 1.5), aspect="equal", anchor="S")
     ax.axis("off")
     return ax
@@ -226,6 +226,35 @@ def draw_methods(methods, backbone="bert-base-uncased") -> Figure:
     low, high = min(low for low, _ in limits), max(high for _, high in limits)
     plt.setp(axes, ylim=(low, high))
     figure.set_figheight(PAGE_WIDTH / 3 * (high - low) / 10.6 + 0.3)
+    return figure
+
+
+def draw_places(methods, backbone="bert-base-uncased", notes=None) -> Figure:
+    """Which place of BERT each method uses: a row a method, a column a place, in the order of the data's way.
+
+    A dot is filled with the colour of its owner, as in the diagrams.
+
+    Args:
+        notes: a word to each method, written at the end of its row.
+    """
+    methods, b = list(map(get_method, methods)), Backbone.of(backbone)
+    used = [{p.place: p.boxes[-1].owner if p.boxes else "layer" for p in m.parts(b)} for m in methods]
+    places = [place for place in PLACES if any(place in some for some in used)]
+    figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.18 * len(methods) + 1.1))
+    for y, some in enumerate(used):
+        ax.axhline(y, color="0.9", linewidth=0.8, zorder=0)
+        for place, owner in some.items():
+            fill, edge = OWNERS[owner]
+            ax.plot(places.index(place), y, "o", markersize=8, markerfacecolor=fill, markeredgecolor=edge)
+        if notes is not None:
+            ax.text(len(places) - 0.4, y, notes[y], va="center", ha="left", fontsize=FONT + 1, color=INK)
+    ax.set_yticks(range(len(methods)), list(map(method_name, methods)), fontsize=FONT + 1)
+    ax.set_xticks(range(len(places)), places, rotation=40, ha="left", rotation_mode="anchor", fontsize=FONT + 1)
+    ax.set(xlim=(-0.6, len(places) + 1.2 * (notes is not None) - 0.4), ylim=(len(methods) - 0.4, -0.6))
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
     return figure
 
 

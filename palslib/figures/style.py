@@ -13,12 +13,55 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from palslib.common import runs_folder
 from palslib.data.tasks import TASKS
+from palslib.methods.method import Method
+from palslib.methods.table import get_method
 
 TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
 """Task -> its name as printed in the papers."""
 TASK_COLOURS = dict(zip(TASKS, sns.color_palette("colorblind", len(TASKS)), strict=True))
 """Task -> colour, safe for colour-blind readers."""
+METHOD_LABELS = {
+    "shared": "shared",
+    "fine-tuned": "separate models",
+    "pals-204": "PALs",
+    "pals-no-sharing-84": "PALs, no sharing",
+    "pals-276-top": "PALs, top half",
+    "pals-276-bottom": "PALs, bottom half",
+    "pals-shared-across-tasks-204": "PALs, a pair for all tasks",
+    "low-rank-100": "low rank",
+    "ffn-306": "feed-forward within",
+    "lhuc": "LHUC",
+    "serial-100": "serial low rank",
+    "bert-layer-on-top": "BERT layer on top",
+    "attention-on-top-204": "attention on top",
+    "ffn-on-top-408": "feed-forward on top, 1 inner",
+    "ffn-on-top-252x2": "feed-forward on top, 2 inner",
+    "houlsby-64": "Houlsby",
+    "houlsby-64-not-shared": "Houlsby, not shared",
+    "houlsby-64-3-shared": "Houlsby, 3-shared",
+    "feature-extraction": "feature extraction",
+}
+"""Method -> its name on figures, without its size."""
 PAGE_WIDTH = 7.0  # inches
+
+
+def method_name(method: str | Method) -> str:
+    """A method as a figure names it: `PALs, s = 120`; one that is not in the table by its own label.
+
+    >>> method_name("pals-no-sharing-84"), method_name("houlsby-64"), method_name("lhuc")
+    ('PALs, no sharing, s = 84', 'Houlsby, m = 64', 'LHUC')
+    """
+    method = get_method(method)
+    if method.name not in METHOD_LABELS:
+        return method.label
+    letter = "m" if method.name.startswith("houlsby") else "s"
+    size = f", {letter} = {method.size}" if method.has_size else ""
+    return METHOD_LABELS[method.name] + size
+
+
+def symbols(words: str) -> str:
+    """V^E and V^D set as formulas, for matplotlib."""
+    return words.replace("V^E", "$V^E$").replace("V^D", "$V^D$")
 
 
 def use_style() -> None:
@@ -94,7 +137,7 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     table = frame.pivot_table("parameters", "method", "part", "sum", 0).loc[methods, parts] / 1e6
     left = np.zeros(len(methods))
     for part in parts:
-        ax.barh(methods, table[part], left=left, label=part, height=0.7)
+        ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
         left += table[part].to_numpy()
     for row, total in enumerate(left):
         ax.text(total, row, f" {total:.3f}", va="center", fontsize="small")
@@ -116,8 +159,9 @@ def cost_lines(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for number, (method, line) in enumerate(frame.groupby("method", sort=False)):
         style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
         ax.plot(line["tasks"], line["ratio"], **style)
-        name = "separate models" if method == "fine-tuned" else method
-        ax.text(line["tasks"].max() * 1.06, line["ratio"].iloc[-1], name, va="center", color=style["color"])
+        ax.text(
+            line["tasks"].max() * 1.06, line["ratio"].iloc[-1], method_name(method), va="center", color=style["color"]
+        )
     ax.set(xscale="log", yscale="log", xlabel="number of tasks", ylabel="parameters / one BERT")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(10, (1, 2, 5)))
@@ -175,7 +219,7 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes | None = None) -> Axes
     ax = ax or plt.gca()
     colours, left = sns.color_palette("colorblind"), 0.0
     for number, (part, value) in enumerate(zip(frame["part"], frame["parameters"] / 1e6, strict=True)):
-        ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=part)
+        ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=symbols(part))
         left += value
     ax.axvline(budget / 1e6, color="black", linestyle="--", linewidth=1.2, label="the paper's budget")
     ax.set(

@@ -9,7 +9,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from palslib.figures.blocks import ALL_TASKS, BERT, TASK, TASK_ALL_LAYERS
-from palslib.figures.diagrams import draw_figure_1, draw_layer, draw_methods
+from palslib.figures.diagrams import draw_figure_1, draw_layer, draw_methods, draw_places
+from palslib.figures.style import method_name
 from palslib.methods.backbone import Backbone
 from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import METHODS, get_method
@@ -117,7 +118,7 @@ def test_every_method_is_drawn_and_nothing_overlaps(method):
     """Warnings are errors here, so a missing glyph or a layout that does not fit fails too."""
     ax = draw_layer(method)
     ax.figure.canvas.draw()
-    assert ax.get_title() == get_method(method).label
+    assert ax.get_title() == method_name(method)
     shown = texts(ax)
     for part in get_method(method).parts(Backbone.of("bert-base-uncased")):
         assert all(box.text in shown for box in (*part.boxes, *part.repeated))
@@ -263,7 +264,7 @@ def test_an_unknown_method_is_refused():
 
 def test_panels_share_their_scale():
     axes = draw_methods(["shared", "serial-100"]).axes
-    assert [ax.get_title() for ax in axes] == ["shared", "serial-100"]
+    assert [ax.get_title() for ax in axes] == ["shared", "serial low rank, s = 100"]
     assert axes[0].get_ylim() == axes[1].get_ylim() and axes[0].get_xlim() == axes[1].get_xlim()
 
 
@@ -287,3 +288,19 @@ def test_figure_1():
         extents = [text.get_window_extent() for text in (*ax.texts, ax.title)]
         assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
     assert len(figure.legends[0].get_texts()) == 3
+
+
+def test_places_of_every_method():
+    """A dot for each place that a method uses, in its owner's colour; those that nobody uses are no column."""
+    ax = draw_places(METHODS, notes=["yes"] * len(METHODS)).axes[0]
+    ax.figure.canvas.draw()
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    columns = [tick.get_text() for tick in ax.get_xticklabels()]
+    points = [line for line in ax.lines if len(line.get_xdata()) == 1]
+    dots = {(names[int(p.get_ydata()[0])], columns[int(p.get_xdata()[0])]): p for p in points}
+    assert names == [method_name(m) for m in METHODS] and "beside feed-forward" not in columns
+    for method in METHODS.values():
+        used = {part.place for part in method.parts(Backbone.of("bert-base-uncased"))}
+        assert {place for name, place in dots if name == method_name(method)} == used
+    assert dots["PALs, s = 204", "beside"].get_markerfacecolor() == TASK_ALL_LAYERS[0]
+    assert dots["low rank, s = 100", "beside"].get_markerfacecolor() == TASK[0]
