@@ -181,4 +181,6 @@ def load_tokenizer(backbone: str):
     backbone = backbone.removeprefix(MINBERT)
     files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
-        return AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)
+        tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)
+        tokenizer("a", "b")  # some nonsense in its files shows only in use
+    return tokenizer

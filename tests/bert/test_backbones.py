@@ -264,6 +264,14 @@ def test_a_configuration_of_nonsense(name, value, weights, pretrained, tmp_path)
         backbones.load_encoder(str(tmp_path), weights=weights)
 
 
+def test_a_tokenizer_that_fails_in_use(tmp_path):
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    about = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about | {"model_max_length": [512]}))
+    with pytest.raises(ValueError, match=f"^the tokenizer of {tmp_path} is damaged: "):
+        backbones.load_tokenizer(str(tmp_path))
+
+
 def test_a_tokenizer_that_is_none(tmp_path):
     """What the package tokenizers says of it has no kind of its own."""
     backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
