@@ -141,7 +141,7 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
                 return f"over the limit of {limit:g} s"
             time.sleep(0.05)
     finally:
-        if process.poll() is None:
+        if process.poll() is None or (stop is not None and stop.is_set()):  # Slurm's warning may have ended the first
             _ask_to_end(process)
         with contextlib.suppress(ProcessLookupError):  # also after its end: what it had started would keep the lock
             os.killpg(process.pid, signal.SIGKILL)
