@@ -561,6 +561,23 @@ if first and config["seed"] == 2:
     assert json.loads(Path(configs()[0].folder, "record.json").read_text())["threads"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_slurms_warning_saves_a_checkpoint(slurm, write, configs, monkeypatch, capsys):
+    """Of a run that takes longer than its two minutes, through whatever lies between the job and the training."""
+    monkeypatch.setenv("SLURM_CONF", slurm)
+    body = """
+import subprocess
+sys.exit(subprocess.run([sys.executable, "-m", "palslib", "train", sys.argv[1]]).returncode)
+"""
+    about = {"steps": 50_000, "checkpoint_every": 40_000}
+    assert swept(write([0], body, "--retries", "0", "--slurm", "cpus_per_task=1", "time=2", **about)) == 1
+    (config,) = configs()
+    assert state(config)["step"] > 0 and failed(config, 0) is None
+    assert " stopped\n" in capsys.readouterr().out
+    assert "stopped by SIG" in Path(config.folder, "log.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
