@@ -21,6 +21,7 @@ _HOME = {
     "TrainingPlan": "plan.sampling",
     "TASKS": "data.tasks",
     "Task": "data.tasks",
+    "load_rows": "data.tasks",
     "load_task": "data.tasks",
     "MultiTaskModel": "model.multi_task",
     "RunConfig": "plan.config",

@@ -13,7 +13,7 @@ import pandas as pd
 from palslib.analysis.attention import AttentionMaps, attention_maps, head_divergences, head_statistics
 from palslib.analysis.head_removal import PER, head_importance, uniform_heads
 from palslib.bert.backbones import load_tokenizer
-from palslib.data.tasks import load_task
+from palslib.data.tasks import load_rows
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.records import as_lines, environment, read_records
@@ -30,7 +30,7 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
     """
     texts = []
     for task in model.tasks.values():
-        frame = load_task(task, data, task.evaluation[0]).head(rows)
+        frame = load_rows(task, data, task.evaluation[0]).head(rows)
         texts += frame[list(task.texts)].itertuples(index=False, name=None)
     return {task: [attention_maps(model, task, tokenizer, *t) for t in texts] for task in (None, *model.tasks)}
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from palslib.common import atomic_write, runs_folder
-from palslib.data.tasks import Task, get_task, load_task
+from palslib.data.tasks import Task, get_task, load_rows
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _digest(frame: pd.DataFrame):
 
 
 def content_of(frame: pd.DataFrame) -> str:
-    """A hash of a split's texts and labels, row by row, as `load_task` gave it."""
+    """A hash of a split's texts and labels, row by row, as `load_rows` gave it."""
     return _digest(frame).hexdigest()[:24]
 
 
@@ -133,7 +133,7 @@ def tokenise_task(
     tokenizer and limit, so nothing stale is ever read; one that is no longer what was written is made anew.
     """
     task = get_task(task, data)
-    frame = load_task(task, data, split)
+    frame = load_rows(task, data, split)
     part = re.sub(r"[^\w.-]", "_", split)  # which may have been a path
     path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
     if (table := _read(path)) is None:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from palslib.bert.backbones import MINBERT, MINILM_SHA256, load_config
-from palslib.data.tasks import get_task, load_task
+from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
@@ -24,11 +24,11 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
         known: (data, `rte/train`) -> hash of splits that need not be read; those that are read are added.
     """
     known, found = {} if known is None else known, {}
-    for task in config.tasks:
-        for split in ("train", *get_task(task, config.data).evaluation):
-            place = config.data, f"{task}/{split}"
+    for task in map(config.task, config.tasks):
+        for split in ("train", *task.evaluation):
+            place = task.data or config.data, f"{task.name}/{split}"
             if place not in known:
-                known[place] = content_of(load_task(task, config.data, split))
+                known[place] = content_of(load_rows(task, config.data, split))
             found[place[1]] = known[place]
     backbone = config.backbone.removeprefix(MINBERT)
     if backbone == "minilm":

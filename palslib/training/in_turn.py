@@ -6,7 +6,7 @@ trains what another one reads, a further task leaves the outputs of the earlier 
 
 from pathlib import Path
 
-from palslib.data.tasks import get_task, load_task
+from palslib.data.tasks import load_rows
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import one_writer
@@ -56,7 +56,7 @@ def train_in_turn(
     with one_writer(Path(folder)):
         for number, task in enumerate(whole.tasks, 1):
             place = Path(folder) / f"{number}-{task}"
-            once = -(-len(load_task(task, whole.data, "train")) // whole.batch_size)
+            once = -(-len(load_rows(whole.task(task), whole.data, "train")) // whole.batch_size)
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
             about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
@@ -69,7 +69,7 @@ def train_in_turn(
 
 def _model_before(config: RunConfig, start) -> MultiTaskModel:
     """The model as it is before training, with all tasks."""
-    method, tasks = config.resolved_method(), [get_task(task, config.data) for task in config.tasks]
+    method, tasks = config.resolved_method(), [config.task(task) for task in config.tasks]
     if start:
         return MultiTaskModel.continued(start, method, config.backbone, tasks)
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)

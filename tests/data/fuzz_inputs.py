@@ -51,7 +51,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
 from palslib.common import PROJECT, RECORDS
-from palslib.data.tasks import Task, get_task, load_task, task_from_file
+from palslib.data.tasks import Task, get_task, load_rows, task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
@@ -271,7 +271,7 @@ def parquet(rng: random.Random, folder: Path) -> Case:
         import datasets
 
         datasets.config.HF_DATASETS_CACHE = folder.parent / "cache"
-        return load_task("rte", str(folder / "own"))
+        return load_rows("rte", str(folder / "own"))
 
     return Case(damage, act, right, ("train.parquet", "own rte/train", "README.md"))
 
@@ -324,7 +324,7 @@ def delimited(rng: random.Random, folder: Path) -> Case:
     }
     path = folder / "mood.csv"
     own = rng.random() < 0.3  # its classes are those that occur
-    read = (lambda: load_task(task_from_file(path), path, "train")) if own else lambda: load_task(MOOD, path, "train")
+    read = (lambda: load_rows(task_from_file(path), path, "train")) if own else lambda: load_rows(MOOD, path, "train")
     if (way := rng.random()) < 0.25:
         damage, content = hurt(rng, text.encode())
         # A label's letter may become another letter; what is left must be a table.

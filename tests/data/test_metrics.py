@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
-from palslib.data.tasks import TASKS, load_task
+from palslib.data.tasks import TASKS, load_rows
 from palslib.ledger.paper import TABLE_2
 from palslib.training.evaluation import evaluate
 
@@ -86,7 +86,7 @@ def test_perfect_predictions_by_batches():
 def test_perfect_predictions_on_real_labels(real_data):
     """Ledger D3: .87728 of the 1,043 rows of CoLA's own dev set, in its order. 1,043 = 130 · 8 + 3: 16 batches of eight
     have one label, and so 128 rows count 0: 915 / 1,043 = .87728; with equal weights it would be 115 / 131 = .87786."""
-    labels = load_task("cola", str(real_data / "glue"), "validation")["label"].to_numpy()
+    labels = load_rows("cola", str(real_data / "glue"), "validation")["label"].to_numpy()
     assert len(labels) == 1_043
     assert batchwise("matthews", labels, labels) == pytest.approx(915 / 1_043)
     assert round(915 / 1_043, 5) == 0.87728

@@ -13,7 +13,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import METRICS
 from palslib.data.submission import GLUE_FILES, glue_predictions, write_course_csvs, write_submission
 from palslib.data.synthetic import synthetic_split
-from palslib.data.tasks import SUITES, TASKS, load_task
+from palslib.data.tasks import SUITES, TASKS, load_rows
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.training.evaluation import evaluate, predict
@@ -142,7 +142,7 @@ def test_a_labelled_sample_read_back_scores_as_the_model_does(model, tmp_path, n
     split = file.split.replace("test", "validation")
     predictions = rows_of() | glue_predictions(model, "synthetic", "validation", [name])
     write_submission(predictions, tmp_path)
-    frame, labelled = read(tmp_path, name), load_task(task, "synthetic", split)
+    frame, labelled = read(tmp_path, name), load_rows(task, "synthetic", split)
     assert frame["index"].tolist() == synthetic_split(task.name, split)["idx"].tolist()
     said = frame["prediction"].astype(float) if task.is_regression else frame["prediction"]
     if file.names:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data import tokens
-from palslib.data.tasks import TASKS, Task, load_task
+from palslib.data.tasks import TASKS, Task, load_rows
 from palslib.data.tokens import tokenise_task
 
 
@@ -84,7 +84,7 @@ def test_key_depends_on_texts_labels_limit_task_and_tokenizer(tokenizer, tmp_pat
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
 def test_equals_the_tokenizers_own_batches(tokenizer, name):
     """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1; every cell of the padded batch is compared."""
-    task, frame = TASKS[name], load_task(name, split="validation")
+    task, frame = TASKS[name], load_rows(name, split="validation")
     data = tokenise_task(name, tokenizer, split="validation", max_length=16)
     chosen = np.array([5, 0, 5, 17, 3])
     texts = [frame[column].iloc[chosen].tolist() for column in task.texts]
@@ -102,7 +102,7 @@ def test_equals_the_tokenizers_own_batches(tokenizer, name):
 
 def test_encoded_apart(tokenizer):
     """Of three pairs six rows, first texts then second texts, each [CLS] text [SEP] of type 0; one label a pair."""
-    frame, data = load_task("sts", split="train"), tokenise_task("sts", tokenizer)
+    frame, data = load_rows("sts", split="train"), tokenise_task("sts", tokenizer)
     chosen = np.array([4, 0, 2])
     texts = [frame[column].iloc[i] for column in data.task.texts for i in chosen]
     batch = data.batch(chosen)

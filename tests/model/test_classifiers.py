@@ -11,7 +11,7 @@ from shapes import tiny_encoder, tiny_method
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import class_of, score
-from palslib.data.tasks import SUITES, Task, get_task, load_task
+from palslib.data.tasks import SUITES, Task, get_task, load_rows
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.classifiers import HEADS, Cosine, make_head, task_loss
 from palslib.model.multi_task import MultiTaskModel
@@ -112,7 +112,7 @@ def test_texts_apart_are_single_sequences(quora):
     ids, mask = packed.padded(packed.input_ids), packed.padded(torch.ones_like(packed.input_ids)).bool()
     assert ids.shape[0] == 6 and batch["labels"].shape == (3,) and not packed.token_type_ids.any()
     tokenizer = load_tokenizer("tiny")
-    frame = load_task("quora", split="validation")
+    frame = load_rows("quora", split="validation")
     texts = [*frame["sentence1"].iloc[rows], *frame["sentence2"].iloc[rows]]
     assert [row[real].tolist() for row, real in zip(ids, mask, strict=True)] == tokenizer(texts)["input_ids"]
     assert batch["labels"].tolist() == frame["label"].iloc[rows].tolist()
