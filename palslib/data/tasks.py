@@ -8,6 +8,7 @@ like that repository, or a delimited file with named text and label columns.
 import glob
 import math
 import re
+import warnings
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -261,7 +262,7 @@ def _number(text: str) -> float | None:
     return None if math.isnan(number) else number
 
 
-def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
+def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
     """One split as a table with the task's text columns and `label` (class number, or the score itself).
 
     Args:
@@ -294,6 +295,13 @@ def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     if table.empty:
         raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
     return table
+
+
+def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
+    """The earlier name of `load_rows`: a model's `load_task` loads weights."""
+    # Of this line, not of its caller's: notebooks show what is said of their own.
+    warnings.warn("palslib.load_task is now called palslib.load_rows", DeprecationWarning, stacklevel=1)
+    return load_rows(task, data, split)
 
 
 def _file(task: Task, source: str, split: str) -> Path | None:
