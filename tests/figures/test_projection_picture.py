@@ -1,11 +1,12 @@
-"""The projection of a gradient, drawn: what points where, and what is shaded."""
+"""The projection of a gradient, drawn: what points where, and what is shaded; and scores as tasks come in turn."""
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from palslib.figures.forgetting import projection_picture
+from palslib.figures.forgetting import forgetting_lines, projection_picture
 from palslib.training.episodic_memory import project
 
 
@@ -24,3 +25,21 @@ def test_projection_picture(margin):
     shaded = ax.patches[0].get_path()
     assert shaded.contains_point((0.3, -0.5)) and not shaded.contains_point((0.3, 0.5))  # what the memory forbids
     plt.close(ax.figure)
+
+
+def test_forgetting_lines():
+    """Means over seeds of 60 and 70, and of 80 and 90; the dotted line stands where the panel's task was trained."""
+    scores = {("sst2", 0): 60.0, ("sst2", 1): 70.0, ("rte", 0): 80.0, ("rte", 1): 90.0}
+    rows = [
+        {"run": "plain", "seed": seed, "after": after, "task": task, "score": score}
+        for (after, seed), score in scores.items()
+        for task in ("sst2", "rte")
+    ]
+    figure, axes = plt.subplots(1, 2)
+    forgetting_lines(pd.DataFrame(rows), axes)
+    assert [ax.get_title() for ax in axes] == ["SST-2", "RTE"]
+    for place, ax in enumerate(axes):
+        np.testing.assert_allclose(ax.lines[0].get_xydata(), [[0, 65], [1, 85]])
+        assert list(ax.lines[-1].get_xdata()) == [place, place]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain"]
+    plt.close(figure)
