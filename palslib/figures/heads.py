@@ -147,3 +147,46 @@ def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = F
         top.set_title(TASK_LABELS[task])
         bottom.set_xlabel("head", fontsize=8)
     return figure
+
+
+KIND_LABELS = {"bert": "BERT's heads", "pal": "the PALs' heads"}
+KIND_COLOURS = dict(zip(KIND_LABELS, sns.color_palette("colorblind"), strict=False))
+
+
+def entropy_by_layer(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """How spread out heads are, layer by layer: the mean over heads and tasks, and dashed the sharpest head of all.
+
+    Args:
+        frame: columns `task`, `kind`, `layer`, `mean` and `min` of entropy / log S, as records of heads hold them.
+    """
+    ax = ax or plt.gca()
+    for kind, label in KIND_LABELS.items():
+        layers = frame[frame["kind"] == kind].groupby("layer")
+        style = {"color": KIND_COLOURS[kind], "marker": "o", "markersize": 4}
+        ax.plot(layers["mean"].mean(), label=label, **style)
+        ax.plot(layers["min"].min(), linestyle="--", label=f"{label}, the sharpest", **style)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="layer", ylabel="entropy / log S", ylim=(0, 1.05))
+    return ax
+
+
+def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axes:
+    """What a score loses or gains without one head: a dot a head, a line a task and kind of head.
+
+    Args:
+        frame: columns `task`, `kind`, `head` and `change`, in points.
+        row: what one row of the dev set is worth, in points: a grey band.
+    """
+    ax = ax or plt.gca()
+    tasks = [task for task in TASKS if task in set(frame["task"])]
+    for place, task in enumerate(tasks):
+        for side, kind in zip((-0.19, 0.19), KIND_LABELS, strict=True):
+            some = frame[(frame["task"] == task) & (frame["kind"] == kind)]
+            spread = 0.26 * (some["head"] / max(1, some["head"].max()) - 0.5)
+            label = KIND_LABELS[kind] if not place else None
+            ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
+    ax.axvspan(-row, row, color="0.9", zorder=0, label="one row")
+    ax.set_yticks(range(len(tasks)), [TASK_LABELS[task] for task in tasks])
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))
+    return ax
