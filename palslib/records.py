@@ -72,6 +72,7 @@ def make_record(run) -> dict:
         place = Path((about[name] or "").removeprefix(prefix))
         if about[name] and (place.is_absolute() or place.exists()):
             about[name] = prefix + place.name
+    about["own"] = {name: _without_folder(task) for name, task in about["own"].items()}
     return {
         "key": config.key,
         "status": "finished",
@@ -98,6 +99,13 @@ def make_record(run) -> dict:
         "tokens_per_second": run.tokens / max(run.spent["train"], 1e-9),
         "environment": run.environment,
     }
+
+
+def _without_folder(task: str | dict) -> str | dict:
+    """A task of one's own, its file by its last name alone."""
+    if isinstance(task, str):
+        return Path(task).name
+    return task | ({"data": Path(task["data"]).name} if task.get("data") else {})
 
 
 def _plain(value):

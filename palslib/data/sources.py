@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from palslib.common import check_name, data_folder, shown, unknown
 
-SUFFIXES = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": ","}
 """Endings of delimited files, with the separator that goes without saying."""
 
 
@@ -119,6 +119,24 @@ def _doubt(columns: Sequence[str], separator: str) -> str:
     if not looks and len(columns) > 1:
         return ""
     return f" (is its separator {separator!r}?" + (f" the first line looks separated by {likely!r})" * looks or ")")
+
+
+def read_table(path: Path, separator: str) -> pd.DataFrame:
+    """Every cell of a delimited or Parquet file as text; a missing one is empty."""
+    if path.suffix != ".parquet":
+        return read_delimited(path, separator)
+    if not path.is_file():
+        raise missing(path)
+    try:
+        frame = pd.read_parquet(path)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise ValueError(f"{path.name} is no Parquet file, or a damaged one: {error}") from error
+    return frame.map(_text)
+
+
+def _text(cell: object) -> str:
+    missing = not isinstance(cell, str) and pd.api.types.is_scalar(cell) and pd.isna(cell)
+    return "" if missing else str(cell)
 
 
 def read_delimited(path: Path, separator: str) -> pd.DataFrame:

@@ -6,15 +6,17 @@ like that repository, or a delimited file with named text and label columns.
 """
 
 import glob
+import hashlib
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import check_name, shown, unknown
+from palslib.common import atomic_write, check_name, runs_folder, shown, unknown
 from palslib.data.sources import (
     SUFFIXES,
     check_column,
@@ -26,8 +28,8 @@ from palslib.data.sources import (
     missing,
     no_source,
     part,
-    read_delimited,
     read_repository,
+    read_table,
 )
 from palslib.data.synthetic import synthetic_split
 
@@ -82,6 +84,8 @@ class Task:
     """Name of its data set, where that is not the task's own."""
     files: str = ""
     """Its files in a folder of delimited ones; `{split}` stands for the split, which is `dev` for `validation`."""
+    data: str = ""
+    """Where its rows are, as `load_rows` takes it; empty: where the run says. So a run may mix many sources."""
 
     def __post_init__(self):
         check_task_name(self.name)
@@ -102,6 +106,12 @@ class Task:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+
+    def said(self) -> dict:
+        """The fields that are not as they are by default, but for the name, as JSON has them."""
+        usual = {field.name: field.default for field in fields(self)[2:]}
+        values = {name: value for name, value in vars(self).items() if name != "name" and value != usual.get(name)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def _check(self, field: str, holds: bool, valid: str) -> None:
         if not holds:
@@ -191,6 +201,11 @@ same data, with a pair read as one sequence."""
 _ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
 
 
+def get_row(name: str) -> Task | None:
+    """The task of that name in `TASKS` or another of `SUITES`, if there is one."""
+    return _ROWS.get(name)
+
+
 def get_task(task: str | Task, data: str | Path = "") -> Task:
     """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
     (or is `data`): then its columns are `text` and `label`, and its classes those that occur.
@@ -213,20 +228,47 @@ def get_task(task: str | Task, data: str | Path = "") -> Task:
     raise error
 
 
-def task_from_file(path: str | Path, text: str = "text", label: str = "label", separator: str | None = None) -> Task:
-    """Any delimited file as a task of classification, called as the file is; the classes are those that occur, sorted.
+def task_from_frame(frame: pd.DataFrame, name: str, *columns: str, **options) -> Task:
+    """A table in memory as a task: written once under `runs/data/`, then `task_from_file`, whose arguments it takes."""
+    frame = frame.reset_index(drop=True)
+    content = hashlib.sha256(pd.util.hash_pandas_object(frame).to_numpy().tobytes() + repr(list(frame)).encode())
+    path = runs_folder() / "data" / f"{check_task_name(name)}-{content.hexdigest()[:12]}.parquet"
+    if not path.exists():
+        with atomic_write(path) as temporary:
+            frame.to_parquet(temporary, index=False)
+    return task_from_file(path, *columns, name=name, **options)
+
+
+def task_from_file(
+    path: str | Path,
+    text: str | Sequence[str] = "text",
+    label: str = "label",
+    separator: str | None = None,
+    name: str | None = None,
+    score: bool = False,
+) -> Task:
+    """Any CSV, TSV or Parquet file as a task: of classification, where the classes are those that occur, sorted; or,
+    with `score`, of regression.
+
+    Args:
+        text: the column of a text, or the two of a pair.
+        separator: between the cells of a delimited file; by default its suffix's (`.csv` a comma, `.tsv` a tab).
+        name: the file's, if none is given.
 
     Raises ValueError where a column is missing, a label's cell is empty, there are fewer than two classes, or the
     labels are no classes: numbers with fractions or more than 20 of them (scores), fewer than five rows a class (but
-    for five classes or fewer), or two that differ only in blanks, case or a number's writing. The separator is the
-    suffix's (`.csv` a comma, `.tsv` a tab) if none is given.
+    for five classes or fewer), or two that differ only in blanks, case or a number's writing.
     """
-    path = Path(path)
+    path, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
-    frame = read_delimited(path, separator)
-    task = Task(path.stem, (text,), label=label, separator=separator, files=path.name)
-    for column in (text, label):
+    frame = read_table(path, separator)
+    task = Task(name or path.stem, texts, label=label, separator=separator, files=path.name, data=str(path))
+    for column in (*texts, label):
         check_column(frame, column, task, path.name)
+    if score:
+        numbers = [_number(cell) for cell in frame[label]]  # what is none is refused where rows are read
+        largest = max((abs(n) for n in numbers if n is not None and math.isfinite(n)), default=0.0)
+        return replace(task, metrics=("pearson", "spearman"), scale=largest or 1.0)
     where = f"{path.name}, column {label!r}"
     if (empty := frame[label].str.strip() == "").any():
         raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
@@ -241,8 +283,8 @@ def task_from_file(path: str | Path, text: str = "text", label: str = "label", s
         what = "numbers, as scores are" if scores else "too many for classes"
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
-            f"are {what}. A score is declared as Task({path.stem!r}, ({text!r},), labels=(), metrics=('pearson', "
-            f"'spearman'), label={label!r}, files={path.name!r}); classes by their names in labels=(...)"
+            f"are {what}. A score is asked for by task_from_file({path.name!r}, score=True); classes that are meant "
+            f"are named in Task({path.stem!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
         )
     known: dict[object, str] = {}
     for name in labels:
@@ -276,13 +318,15 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or
     ConnectionError for no source.
     """
-    task, source = get_task(task, data), locate(data)
+    task = get_task(task, data)
+    source = locate(task.data or data)
     name = task.source or task.name
     if source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
         table = checked(frame, task, f"synthetic {name}/{split}")
     elif path := _file(task, source, split):
-        table = checked(labelled(read_delimited(path, task.separator), task, path.name), task, path.name, "line")
+        count = "row" if path.suffix == ".parquet" else "line"
+        table = checked(labelled(read_table(path, task.separator), task, path.name), task, path.name, count)
         if "{split}" not in source + task.files:
             table = part(table, task, split)
     else:

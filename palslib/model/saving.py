@@ -5,10 +5,16 @@ were trained with one backbone and fit no other, so the file carries that backbo
 
 Every file has a checksum of its tensors and of what is said about them in its metadata (those of earlier versions have
 none and are read all the same). Everything is checked before anything in a running model is changed.
+
+A whole model's folder needs nothing beside itself: it has the tokenizer, and `config.json` with the backbone's tensors
+under Transformers' own names, so that `AutoModel.from_pretrained(folder)` and `AutoTokenizer` read the backbone part of
+it, here and on the Hub (with the pooler; adaptations and heads are left out). What a machine calls its folders is not
+in it.
 """
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +22,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
+from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common import atomic_write, check_name, read_object, shown
 from palslib.data.metrics import METRICS
@@ -50,7 +58,9 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
         if not tensor.isfinite().all():
             raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
     try:
-        save_file(tensors, path, metadata=metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))})
+        save_file(
+            tensors, path, metadata={"format": "pt"} | metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))}
+        )
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -146,10 +156,24 @@ def _own(key: str, model) -> str:
     return f"backbone.{key}" if key.startswith("pooler.") and not model.pooler_is_new else key
 
 
+def _prefix(model) -> str:
+    """What Transformers calls a backbone in a model that has more than it: `bert.`, `roberta.`, ..."""
+    return getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
+
+
+def _travelling(model) -> dict[str, torch.Tensor]:
+    """A model's tensors as its file calls them: the backbone and its pooler, new or not, as in Transformers."""
+    names = {"backbone.": _prefix(model), "new_pooler.": _prefix(model) + "pooler."}
+    return {re.sub(r"^(backbone\.|new_pooler\.)", lambda m: names[m[0]], k): v for k, v in model.state_dict().items()}
+
+
 def _renamed(state: dict, model) -> dict:
-    """A state dict of the first version under the names of this one: its pooler lay beside the backbone."""
+    """A file's tensors under the names of this model. In the first version the pooler lay beside the backbone, which
+    was called `backbone` in the second."""
     renamed = {}
     for key, tensor in state.items():
+        key = re.sub(f"^{re.escape(_prefix(model))}pooler\\.", "pooler.", key)
+        key = re.sub(f"^{re.escape(_prefix(model))}", "backbone.", key)
         if key.startswith("pooler."):
             key = f"new_{key}" if model.pooler_is_new else f"backbone.{key}"
         elif model.method.copies_backbone and key.startswith("adaptations."):
@@ -159,8 +183,40 @@ def _renamed(state: dict, model) -> dict:
     return renamed
 
 
-class Saved:
-    """The part of `MultiTaskModel` that saves and loads."""
+_CARD = """---
+{{ card_data }}
+---
+
+# {{ tasks | length }} tasks on one {{ backbone }}
+
+{{ method }} (*BERT and PALs*, Stickland & Murray 2019, {{ paper_url }}): every task has a few parameters of its own, and
+all share the rest. Made with the Python package `palslib`.
+
+```python
+from palslib import MultiTaskModel
+
+model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, or a folder that it was downloaded to
+model.predict({{ text }}, tasks=["{{ tasks[0].name }}"])
+```
+
+| task | texts | labels |
+|---|---|---|
+{% for task in tasks -%}
+| {{ task.name }} | {{ task.texts | join(", ") }} | {{ task.labels | join(", ") or "a score" }} |
+{% endfor %}
+`transformers.AutoModel.from_pretrained` reads the backbone alone.
+"""
+
+
+class Saved(
+    ModelHubMixin,
+    library_name="palslib",
+    tags=["multi-task", "adapters"],
+    pipeline_tag="text-classification",
+    paper_url="https://arxiv.org/abs/1902.02671",
+    model_card_template=_CARD,
+):
+    """The part of `MultiTaskModel` that saves and loads, from the Hub, too: `push_to_hub("user/model")`."""
 
     def fingerprint(self) -> str:
         """Of everything that tasks share, as it is now: the backbone, its pooler, projections across tasks."""
@@ -176,38 +232,72 @@ class Saved:
                 digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:32]
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes `model.safetensors` and `palslib.json` (backbone's configuration, method, tasks) into a folder."""
+    def save_pretrained(self, folder: str | Path, **options) -> None:
+        """Writes a folder that needs nothing beside itself: `model.safetensors`, `palslib.json` (backbone's
+        configuration, method, tasks), `config.json`, the tokenizer if one is known, and, where there is none yet, a
+        model card. `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
         folder = Path(folder)
+        with atomic_write(folder) as temporary:
+            if folder.is_dir():  # what else lies there (a task's file) stays
+                tokenizer = () if self._tokenizer is None else TOKENIZER_FILES
+                ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
+                shutil.copytree(folder, temporary, ignore=ours)
+            super().save_pretrained(temporary, **options)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
         about = {
-            "backbone": self.config.to_dict(),
-            "backbone_name": self.backbone_name,
+            "backbone": {k: v for k, v in self.config.to_dict().items() if k != "_name_or_path"},
+            "backbone_name": portable(self.backbone_name),
             "minbert": isinstance(self.backbone, MinBert),
             "pooler_is_new": self.pooler_is_new,
             "method": self.method.to_dict(),
-            "tasks": [asdict(task) for task in self.tasks.values()],
+            "tasks": [asdict(task) | {"data": ""} for task in self.tasks.values()],  # where rows are is the machine's
             "seed": self.seed,
         }
-        with atomic_write(folder) as temporary:
-            if folder.is_dir():  # what else lies there (a task's file) stays
-                ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json")
-                shutil.copytree(folder, temporary, ignore=ours)
-            temporary.mkdir(exist_ok=True)
-            text = json.dumps(about, indent=1, default=str)
-            _write(self.state_dict(), temporary / "model.safetensors", {}, text)
-            (temporary / "palslib.json").write_text(text, encoding="utf-8")
+        text = json.dumps(about, indent=1, default=str)
+        _write(_travelling(self), save_directory / "model.safetensors", {}, text)
+        (save_directory / "palslib.json").write_text(text, encoding="utf-8")
+        self.config.save_pretrained(save_directory)
+        if self._tokenizer is not None:
+            self._tokenizer.save_pretrained(save_directory)
+
+    def generate_model_card(self, **about) -> ModelCard:
+        """The card of this model: its method, its backbone, a row for each task."""
+        text = ("A text.", ("A text.", "Another."))[any(len(task.texts) == 2 for task in list(self.tasks.values())[:1])]
+        about |= {"tasks": list(self.tasks.values()), "text": repr(text)}
+        return super().generate_model_card(method=self.method.label, backbone=portable(self.backbone_name), **about)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path):
-        """The model that `save_pretrained` wrote, in eval mode.
+    def from_pretrained(cls, folder: str | Path, **options):
+        """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
+
+        Args:
+            folder: or `user/model` on the Hub, where there is no folder of that name; `options` (`revision`, `token`,
+                `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `ModelHubMixin`.
 
         Raises FileNotFoundError where there is none, ValueError naming file and tensor or field where it is not what
         was written, or describes no model.
         """
-        folder = Path(folder)
-        old = folder.with_name(folder.name + ".old")  # whole where saving was cut off between its two renames
-        if not folder.exists() and old.exists():
-            folder = old
+        place = Path(folder)
+        old = place.with_name(place.name + ".old")  # whole where saving was cut off between its two renames
+        if not place.exists() and old.exists():
+            place = old
+        if place.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
+            return cls._loaded(place)
+        try:
+            return super().from_pretrained(str(folder), **options)
+        except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+            raise FileNotFoundError(
+                f"there is no folder {folder}, nor can a model of that name be had from the Hub: {error}"
+            ) from error
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options):
+        return cls._loaded(Path(snapshot_download(model_id, **options)))
+
+    @classmethod
+    def _loaded(cls, folder: Path):
+        """The model of a folder."""
         description, path = folder / "palslib.json", folder / "model.safetensors"
         for file in (description, path):
             if not file.is_file():
@@ -219,6 +309,8 @@ class Saved:
         tensors = _renamed(tensors, model)
         _check(path, tensors, model.state_dict())
         model.load_state_dict(tensors)
+        if has_tokenizer(str(folder)):  # earlier versions wrote none
+            model._tokenizer = load_tokenizer(str(folder))
         return model.eval()
 
     @classmethod
@@ -248,7 +340,7 @@ class Saved:
         Raises ValueError where it is of another method or backbone, or has one of the tasks already.
         """
         model = cls.from_pretrained(folder)
-        if (model.method, model.backbone_name) != (method, backbone_name):
+        if (model.method, portable(model.backbone_name)) != (method, portable(backbone_name)):
             raise ValueError(
                 f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
                 f"{backbone_name!r}: a run that starts from it has to be of the same"
@@ -262,7 +354,7 @@ class Saved:
     def save_task(self, task: str, folder: str | Path) -> Path:
         """Writes one task's parameters to `folder/<task>.safetensors` and returns that path."""
         about = {
-            "task": json.dumps(asdict(self._known(task))),
+            "task": json.dumps(asdict(self._known(task)) | {"data": ""}),
             "method": json.dumps(self.method.to_dict()),
             "fingerprint": self.fingerprint(),
         }

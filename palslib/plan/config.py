@@ -6,18 +6,19 @@ from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
 
-from palslib.common import check_name, read_object, unknown
-from palslib.data.tasks import TASKS, get_task
+from palslib.common import check_name, read_object, shown, unknown
+from palslib.data.tasks import TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, Text, settings
 
-_LATER = ("adaptation_rate", "inspect", "weights")
-"""Fields that came after runs had been recorded: at their defaults they leave a run's key as it was."""
+_LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}}
+"""Fields that came after runs had been recorded: at these, their defaults, they leave a run's key as it was."""
 
 # Upper bounds of fields are far beyond any experiment: above them a mistyped value would not fail but ask for terabytes
 # (attention of size 1e9), run for years, or leave what float32 can hold.
@@ -40,6 +41,10 @@ class RunConfig:
     """The backbone's own, or of its architecture alone, drawn at random from `seed`: training from scratch."""
     tasks: Names = tuple(TASKS)
     """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
+    own: dict = field(default_factory=dict)
+    """Tasks of one's own, by names that `tasks` then may have: a CSV, TSV or Parquet file with the columns text and
+    label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"], "labels": ["bad", "good"],
+    "data": "mood.csv"}}`). In Python a `Task` may stand in `tasks` itself."""
     data: Text = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
     schedule: Literal[*SCHEDULES] = "annealed"
@@ -104,9 +109,22 @@ class RunConfig:
     progress: bool = True
     """Show a bar and the scores."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_among_tasks(cls, given: ArgsKwargs) -> ArgsKwargs:
+        """A `Task` in `tasks` becomes its name there and its fields in `own`, which JSON can hold."""
+        named = dict(given.kwargs or {})
+        tasks = named.get("tasks")
+        if isinstance(tasks, (list, tuple)):
+            mine = [task for task in tasks if isinstance(task, Task) and get_row(task.name) != task]
+            named["tasks"] = tuple(task.name if isinstance(task, Task) else task for task in tasks)
+            if mine:
+                named["own"] = {task.name: task.said() for task in mine} | named.get("own", {})
+        return ArgsKwargs(given.args, named)
+
     def __post_init__(self):
         for task in self.tasks:
-            get_task(task, self.data)  # refuses an unknown one
+            self.task(task)  # refuses an unknown one
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
         if self.batch_size % self.micro_batches:
@@ -119,6 +137,21 @@ class RunConfig:
         method = self._unfitted()
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
+
+    def task(self, name: str) -> Task:
+        """The task of that name: one of one's own, or as `get_task` finds it."""
+        given = self.own.get(name)
+        if given is None:
+            return get_task(name, self.data)
+        if get_row(name):
+            raise ValueError(f"own: {name!r} is the name of a task that there is; choose another")
+        if isinstance(given, str):
+            return task_from_file(given, name=name)
+        if not isinstance(given, dict):
+            raise ValueError(f"own: {name!r} must be a file or the fields of a Task, not {shown(given)}")
+        for said in given:
+            check_name(f"field of task {name!r}", said, [f.name for f in fields(Task)[1:]])
+        return Task(name, **({"texts": ("text",)} | given))
 
     @property
     def resolved_size(self) -> int | str:
@@ -150,7 +183,7 @@ class RunConfig:
     @property
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
-        unsaid = {f.name for f in fields(self) if f.name in _LATER and getattr(self, f.name) == f.default}
+        unsaid = {name for name, default in _LATER.items() if getattr(self, name) == default}
         unsaid |= {"folder", "progress", "keep", "checkpoint_every"}  # which change no result
         about = {k: v for k, v in asdict(self).items() if k not in unsaid} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]

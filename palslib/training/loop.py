@@ -58,12 +58,14 @@ class Run(Resumable):
 
         def tokenised(task: str, split: str):
             with self.accelerator.main_process_first():
-                return tokenise_task(task, tokenizer, config.data, split, config.max_length)
+                return tokenise_task(config.task(task), tokenizer, config.data, split, config.max_length)
 
         self.train_data = {task: tokenised(task, "train") for task in config.tasks}
         self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
         splits = {t: {"train": self.train_data[t]} | self.dev_data[t] for t in config.tasks}
-        known = {(config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()}
+        known = {
+            (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
+        }
         self.content = run_content(config, known)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         tasks = [data.task for data in self.train_data.values()]

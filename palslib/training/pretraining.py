@@ -95,16 +95,16 @@ def _pretrain(
     if config.max_length > (positions := max_positions(model.config)):
         raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
     train, dev = {}, {}
-    for task in config.tasks:
-        train[task] = tokenise_task(task, tokenizer, config.data, "train", config.max_length)
-        split = train[task].task.evaluation[0]
-        dev[task] = some_rows(tokenise_task(task, tokenizer, config.data, split, config.max_length), DEV_ROWS)
+    for task in map(config.task, config.tasks):
+        train[task.name] = tokenise_task(task, tokenizer, config.data, "train", config.max_length)
+        rows = tokenise_task(task, tokenizer, config.data, task.evaluation[0], config.max_length)
+        dev[task.name] = some_rows(rows, DEV_ROWS)
     plan = make_plan(config, {task: len(rows) for task, rows in train.items()})
     trained = [p for name, p in model.named_parameters() if not name.startswith("bert.pooler")]
     groups = [{"params": [p for p in trained if p.ndim > 1]}]
     groups += [{"params": [p for p in trained if p.ndim == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, config.learning_rate, weight_decay=config.weight_decay, fused=True)
-    splits = {(config.data, f"{task}/train"): rows.content for task, rows in train.items()}
+    splits = {(rows.task.data or config.data, f"{task}/train"): rows.content for task, rows in train.items()}
     content = run_content(config, splits)
     checkpoints = Checkpoints(folder.with_name(folder.name + ".checkpoint"), config.key, content)
 

@@ -581,17 +581,18 @@ def test_numbers_written_in_two_ways_are_refused(tmp_path):
 def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message):
     """Neither numbers with fractions, nor a hundred numbers, nor what hardly occurs twice; what to do is said."""
     path = labels_in(tmp_path, labels)
-    with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*labels=\(\).*classes by their names"):
+    with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*score=True.*classes that are meant"):
         get_task("mood", path)
 
 
-def test_a_score_declared_as_the_message_says(tmp_path):
+def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
     """What the error prints is a task that can be read."""
     path = labels_in(tmp_path, [f"{i / 40:.3f}" for i in range(200)])
     with pytest.raises(ValueError, match="as scores are") as error:
         get_task("mood", path)
-    said = str(error.value).partition("declared as ")[2].partition("; classes")[0]
-    frame = load_rows(eval(said), path)
+    said = str(error.value).partition("asked for by ")[2].partition("; classes")[0]
+    monkeypatch.chdir(path.parent)
+    frame = load_rows(eval(said))
     assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100
 
 

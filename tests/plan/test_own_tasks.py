@@ -1,0 +1,95 @@
+"""Tasks of one's own in a run: files of any columns, beside GLUE's, each from a source of its own."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from palslib import RunConfig, train
+from palslib.data.tasks import TASKS, load_rows, task_from_file, task_from_frame
+
+MOODS = [(f"I feel {w} today, number {i}.", m) for i in range(20) for w, m in (("fine", "good"), ("ill", "bad"))]
+
+
+@pytest.fixture
+def moods(tmp_path):
+    path = tmp_path / "mood.csv"
+    pd.DataFrame(MOODS, columns=["tweet", "feeling"]).to_csv(path, index=False)
+    return path
+
+
+def config(*tasks, folder=None, **changes) -> RunConfig:
+    about = {"method": "pals-204", "size": 12, "backbone": "tiny", "steps": 4, "batch_size": 4, "progress": False}
+    return RunConfig(**about | {"tasks": tasks, "folder": folder and str(folder)} | changes)
+
+
+def test_a_file_beside_glues_tasks_in_one_run(moods, tmp_path):
+    """RTE from the synthetic GLUE, moods from a CSV file of other columns, likeness from a Parquet file with scores."""
+    pairs = pd.DataFrame({"one": ["a b", "c d", "e f"] * 9, "other": ["a", "c d e", "f"] * 9})
+    pairs["alike"] = [0.5, 7.25, 10.0] * 9
+    pairs["one"] += [f" {i}" for i in range(27)]
+    pairs.to_parquet(tmp_path / "pairs.parquet")
+    likeness = task_from_file(tmp_path / "pairs.parquet", ("one", "other"), "alike", name="likeness", score=True)
+    assert (likeness.labels, likeness.scale, likeness.metrics[0]) == ((), 10.0, "pearson")
+    mood = task_from_file(moods, "tweet", "feeling")
+    record = train(config("rte", mood, likeness, folder=tmp_path / "run", schedule="round-robin"))
+    scores = record["results"]["last"]["scores"]
+    assert list(scores) == ["rte", "mood", "likeness"] and set(scores["likeness"]) == {"pearson", "spearman"}
+    assert record["data"]["train"]["mood"] == len(load_rows(mood)) and str(tmp_path) not in json.dumps(record)
+    said = record.model().predict("I feel fine.", "mood")
+    assert set(mood.labels) == {"good", "bad"} and said["label"][0] in mood.labels
+
+
+def test_a_config_with_own_tasks_is_json_and_has_a_key_of_its_own(moods):
+    mood = task_from_file(moods, "tweet", "feeling")
+    given = config("rte", mood)
+    assert given.tasks == ("rte", "mood") and given.task("mood") == mood and given.task("rte") == TASKS["rte"]
+    again = RunConfig.from_dict(json.loads(json.dumps({k: v for k, v in vars(given).items()})))
+    assert again == given and again.key == given.key
+    assert config("rte", "cola").key != given.key
+    assert config(TASKS["rte"]) == config("rte")
+    fields = {"texts": ["tweet"], "label": "feeling", "labels": ["bad", "good"], "data": str(moods)}
+    assert config("mood", own={"mood": fields}).task("mood").data == str(moods)
+
+
+def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
+    frame = pd.DataFrame(MOODS, columns=["text", "label"])
+    frame.to_csv(tmp_path / "m.tsv", sep="\t", index=False)
+    found = config("mood", "rte", own={"mood": str(tmp_path / "m.tsv")})
+    assert found.task("mood").labels == ("bad", "good") and found.task("mood").name == "mood"
+
+
+def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    frame = pd.DataFrame(MOODS, columns=["tweet", "feeling"])
+    tasks = [task_from_frame(frame, "mood", "tweet", "feeling") for _ in range(2)]
+    assert tasks[0] == tasks[1] and len(list((tmp_path / "data").iterdir())) == 1
+    assert len(load_rows(tasks[0])) + len(load_rows(tasks[0], split="validation")) < len(frame)
+    assert task_from_frame(frame[:30], "mood", "tweet", "feeling").data != tasks[0].data
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"rte": "rte.csv"}, "own: 'rte' is the name of a task that there is"),
+        ({"mood": 3}, "own: 'mood' must be a file or the fields of a Task, not 3"),
+        ({"mood": {"text": ["a"]}}, "unknown field of task 'mood' 'text': did you mean 'texts'"),
+        ({"mood": "nothing.csv"}, "no data file 'nothing.csv'"),
+    ],
+)
+def test_what_is_no_task_is_refused_by_name(own, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        config(*own, own=own)
+
+
+def test_scores_are_never_a_hundred_classes(tmp_path):
+    frame = pd.DataFrame({"text": [f"t{i}" for i in range(60)], "label": [i / 7 for i in range(60)]})
+    frame.to_parquet(tmp_path / "s.parquet")
+    with pytest.raises(ValueError, match=r"are numbers, as scores are. A score is asked for by task_from_file"):
+        task_from_file(tmp_path / "s.parquet")
+    task = task_from_file(tmp_path / "s.parquet", score=True)
+    assert task.is_regression and load_rows(task)["label"].max() <= task.scale == pytest.approx(59 / 7)
+    frame["label"] = ["much", *frame["label"].astype(str).tolist()[1:]]
+    frame.to_csv(tmp_path / "s.csv", index=False)
+    with pytest.raises(ValueError, match=r"s\.csv, line 2, column 'label': 'much' is not a finite number"):
+        load_rows(task_from_file(tmp_path / "s.csv", score=True))
