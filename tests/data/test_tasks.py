@@ -591,7 +591,7 @@ def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="as scores are") as error:
         get_task("mood", path)
     said = str(error.value).partition("asked for by ")[2].partition("; classes")[0]
-    monkeypatch.chdir(path.parent)
+    monkeypatch.chdir(Path(path).parent)
     frame = load_rows(eval(said))
     assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100
 
