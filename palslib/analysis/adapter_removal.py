@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.bert.backbones import load_config, load_tokenizer
+from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.table import get_method
@@ -90,7 +90,7 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
         raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
     runs = train_in_turn(tasks, folder, method, **options)
     model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / f"{len(tasks)}-{tasks[-1]}"))
-    tokenizer, began, frames = load_tokenizer(model.backbone_name), time.perf_counter(), []
+    tokenizer, began, frames = model.tokenizer, time.perf_counter(), []
     for task, run in zip(tasks, runs, strict=True):
         known, source = model.tasks[task], options.get("data", RunConfig.data)
         data = tokenise_task(known, tokenizer, source, known.evaluation[0], run["config"]["max_length"])

@@ -12,7 +12,6 @@ import pandas as pd
 
 from palslib.analysis.attention import AttentionMaps, attention_maps, head_divergences, head_statistics
 from palslib.analysis.head_removal import PER, head_importance, uniform_heads
-from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -89,7 +88,7 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
             `texts` dev examples of each.
     """
     model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
-    tokenizer, known = load_tokenizer(model.backbone_name), model.tasks
+    tokenizer, known = model.tokenizer, model.tasks
     maps = maps_of(model, tokenizer, data, texts)
     statistics = head_statistics(one for some in maps.values() for one in some)
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])

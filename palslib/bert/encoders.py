@@ -35,7 +35,7 @@ def _positions(config, rows: Rows) -> torch.Tensor:
         return rows.positions
     real = (rows.input_ids != config.pad_token_id).long()
     count = real.cumsum(0)  # on over all rows
-    row = torch.searchsorted(rows.starts, torch.arange(len(real), device=real.device), right=True) - 1
+    row = torch.searchsorted(rows.starts, torch.arange(real.shape[0], device=real.device), right=True) - 1
     before = (count - real).index_select(0, rows.starts)  # (B,)
     return (count - before[row]) * real + config.pad_token_id
 

@@ -138,6 +138,20 @@ class Rows:
         columns = there.nonzero()[:, 1]  # (N,)
         return cls.pack(input_ids[there], types[there], there.sum(1), input_ids.device, columns)
 
+    @classmethod
+    def grid(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
+        """From a padded batch (B, S), with its padding: of which shapes everything is depends on B and S alone, as
+        `torch.export` needs. Values are those of `from_padded`; no row may be padding alone."""
+        (size, width), device = input_ids.shape, input_ids.device
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        hidden = torch.zeros(mask.shape, device=device).masked_fill(mask == 0, -torch.inf)
+        hidden = hidden[:, None, None].expand(size, 1, width, width)
+        places = torch.arange(width, device=device).expand(size, width).flatten()
+        rows = torch.arange(size, device=device)
+        groups = (Group(0, size * width, size, width, None, None, hidden),)
+        return cls(input_ids.flatten(), types.flatten(), places, rows * width, rows, (width,), groups, width)
+
     def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
         """The same rows with every one padded to `width` word pieces (S if that is more), of which no attention is to
         the padding.

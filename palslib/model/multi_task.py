@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
+from transformers.utils import ModelOutput
 
-from palslib.bert.backbones import load_encoder
+from palslib.bert.backbones import has_tokenizer, load_encoder, load_tokenizer
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
@@ -25,18 +26,19 @@ from palslib.methods.functions import Adaptation, initialise
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model.classifiers import make_head, task_loss
+from palslib.model.one_task import OneTask
 from palslib.model.predicting import Predicting
 from palslib.model.saving import Saved
 
 
 @dataclass
-class Output:
-    """What a forward pass returns."""
+class Output(ModelOutput):
+    """What a forward pass returns: by name, or as a tuple of those that are not None, as in Transformers."""
 
-    logits: torch.Tensor
-    """(B, classes), (B, 1) for a score divided by the task's scale, or (B, 1) for two classes by one logit."""
     loss: torch.Tensor | None = None
     """The mean over rows of `classifiers.task_loss`; None without labels."""
+    logits: torch.Tensor | None = None
+    """(B, classes), (B, 1) for a score divided by the task's scale, or (B, 1) for two classes by one logit."""
 
 
 class TaskModules(nn.ModuleDict):
@@ -80,10 +82,13 @@ class TaskModules(nn.ModuleDict):
 class MultiTaskModel(Saved, Predicting, nn.Module):
     """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
 
-    def __init__(self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = ""):
+    def __init__(
+        self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
+    ):
         super().__init__()
         check_encoder(encoder)
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
+        self._tokenizer = tokenizer
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
@@ -107,7 +112,14 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
     @classmethod
     def from_backbone(
-        cls, backbone="minilm", method="pals-204", tasks=("rte",), seed: int = 0, weights="pretrained", **options
+        cls,
+        backbone="minilm",
+        method="pals-204",
+        tasks=("rte",),
+        seed: int = 0,
+        weights="pretrained",
+        tokenizer=None,
+        **options,
     ):
         """A model on a pre-trained backbone.
 
@@ -118,10 +130,21 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
             tasks: names of `TASKS`, or `Task`s.
             seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
             weights: `pretrained`, or `random` for the same architecture from scratch.
+            tokenizer: of an encoder already loaded, if the model is to predict from texts and to be saved with it; a
+                backbone that is named brings its own.
         """
-        name = backbone if isinstance(backbone, str) else type(backbone).__name__
-        encoder = load_encoder(backbone, seed, weights) if isinstance(backbone, str) else backbone
-        return cls(encoder, get_method(method, **options), tasks, seed, name)
+        encoder, name = backbone, type(backbone).__name__
+        if isinstance(backbone, str):
+            encoder, name = load_encoder(backbone, seed, weights), backbone
+            if tokenizer is None and has_tokenizer(backbone):
+                tokenizer = load_tokenizer(backbone)  # now: a folder may be gone when the model is saved
+        return cls(encoder, get_method(method, **options), tasks, seed, name, tokenizer)
+
+    @property
+    def tokenizer(self):
+        """The backbone's. Raises OSError with what to try where an encoder came without."""
+        self._tokenizer = self._tokenizer or load_tokenizer(self.backbone_name)
+        return self._tokenizer
 
     @property
     def pooler(self) -> nn.Module:
@@ -254,21 +277,44 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return self.heads[task](drop(pooled, dropout, self.training)).float()
 
     def forward(
-        self, task: str, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, rows: Rows | None = None
+        self,
+        task: str,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        labels=None,
+        rows: Rows | None = None,
+        scores=None,
     ) -> Output:
-        """One task's logits, and its loss where `labels` (B,) are given.
+        """One task's logits, and its loss where `labels` or `scores` (B,) are given.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
                 texts then second texts, for a task that encodes them apart.
+            labels: numbers of classes; of a task with a score, the score divided by the task's scale.
             rows: the same without padding.
+            scores: in place of labels, on the task's own scale (STS-B: 0 to 5), as `load_rows` and `predict` have them.
         """
         if rows is None:
-            rows = Rows.from_padded(input_ids, attention_mask, token_type_ids)
+            pack = Rows.grid if torch.compiler.is_exporting() else Rows.from_padded
+            rows = pack(input_ids, attention_mask, token_type_ids)
         if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # who see pieces alone
             rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
-        return Output(logits, None if labels is None else task_loss(self.tasks[task], logits, labels))
+        if scores is not None:
+            labels = self._in_units(self.tasks[task], scores)
+        return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
+
+    @staticmethod
+    def _in_units(task: Task, scores: torch.Tensor) -> torch.Tensor:
+        """Scores as the head gives them. Raises ValueError for a task that has classes."""
+        if not task.is_regression:
+            raise ValueError(f"task {task.name!r} has classes, not scores: give labels")
+        return scores.float() / task.scale
+
+    def one_task(self, task: str) -> OneTask:
+        """This model for one task, to be called without its name: for Transformers' `Trainer`, `torch.export`, ONNX."""
+        return OneTask(self, self._known(task))
 
     def parameter_groups(
         self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0

@@ -6,12 +6,10 @@ first k are no task's own (`Method.shared_layers`), k + T (L - k) layers are run
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import pandas as pd
 import torch
 
-from palslib.bert.backbones import load_tokenizer
 from palslib.bert.encoders import max_positions
 from palslib.bert.layer import PLAIN
 from palslib.bert.rows import Rows
@@ -19,9 +17,6 @@ from palslib.data.tasks import Task
 
 Text = str | Sequence[str]
 """One text, or two that are a pair."""
-_tokenizer = lru_cache(maxsize=4)(load_tokenizer)
-
-
 _FORMS = {1: "one text", 2: "a pair"}
 
 
@@ -117,7 +112,7 @@ class Predicting:
         texts, a pair for a task of one text and the reverse, and lengths that differ.
         """
         pairs, names = _requests(self, texts, tasks)
-        tokenizer = tokenizer or _tokenizer(self.backbone_name)
+        tokenizer = tokenizer or self.tokenizer
         forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
         for i, wanted in enumerate(names):
             for name in wanted:

@@ -58,9 +58,7 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
         if not tensor.isfinite().all():
             raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
     try:
-        save_file(
-            tensors, path, metadata={"format": "pt"} | metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))}
-        )
+        save_file(tensors, path, metadata=metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))})
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -189,8 +187,8 @@ _CARD = """---
 
 # {{ tasks | length }} tasks on one {{ backbone }}
 
-{{ method }} (*BERT and PALs*, Stickland & Murray 2019, {{ paper_url }}): every task has a few parameters of its own, and
-all share the rest. Made with the Python package `palslib`.
+{{ method }} (*BERT and PALs*, Stickland & Murray 2019, {{ paper_url }}): every task has a few parameters of its own,
+and all share the rest. Made with the Python package `palslib`.
 
 ```python
 from palslib import MultiTaskModel
@@ -255,7 +253,7 @@ class Saved(
             "seed": self.seed,
         }
         text = json.dumps(about, indent=1, default=str)
-        _write(_travelling(self), save_directory / "model.safetensors", {}, text)
+        _write(_travelling(self), save_directory / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
         (save_directory / "palslib.json").write_text(text, encoding="utf-8")
         self.config.save_pretrained(save_directory)
         if self._tokenizer is not None:

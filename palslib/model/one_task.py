@@ -1,0 +1,38 @@
+"""One task of a model as a module of its own, called as Transformers calls a model for sequence classification.
+
+It is for what knows nothing of tasks. The parameters are the model's, which is what learns, predicts and is saved:
+
+    one = model.one_task("stsb")
+    Trainer(one, TrainingArguments(...), train_dataset=rows).train()  # rows: input_ids, attention_mask, labels, ...
+
+    batch = dict(model.tokenizer(["It rains."], ["It pours."], return_tensors="pt", padding=True))
+    sizes = {"B": torch.export.Dim("B"), "S": torch.export.Dim("S", max=128)}
+    shapes = {name: {0: sizes["B"], 1: sizes["S"]} for name in batch}
+    program = torch.export.export(one.eval(), (), batch, dynamic_shapes=shapes)
+    torch.onnx.export(one.eval(), (), "stsb.onnx", kwargs=batch, dynamic_shapes=shapes)  # with onnx and onnxscript
+
+A batch to export by has two rows or more, or `torch.export` takes B for 1.
+"""
+
+from torch import nn
+
+from palslib.data.tasks import Task
+
+
+class OneTask(nn.Module):
+    """A `MultiTaskModel` for one of its tasks."""
+
+    def __init__(self, model: nn.Module, task: Task):
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
+        """The model's `Output`.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes texts
+                apart.
+            labels: (B,) as `palslib.load_rows` has them: numbers of classes, or scores on the task's own scale.
+        """
+        given = {"scores" if self.task.is_regression else "labels": labels}
+        return self.model(self.task.name, input_ids, attention_mask, token_type_ids, **given)
