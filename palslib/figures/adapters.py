@@ -1,12 +1,10 @@
-"""Figures of adapters: what those of each span of layers are worth, and which layers a task reads."""
+"""A figure of adapters: what those of each span of layers are worth."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-
-from palslib.figures.style import TASK_COLOURS, TASK_LABELS
 
 
 def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | None = None) -> Axes:
@@ -38,21 +36,4 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | 
     ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
     ax.set(xlabel="last layer without", ylabel="first layer without")
-    return ax
-
-
-def mix_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """The learned weight of each layer's states in a task's features; they sum to 1 over a task's layers.
-
-    Args:
-        frame: columns `task`, `layer` (0 is the embeddings) and `weight`.
-    """
-    ax = ax or plt.gca()
-    tasks = list(frame["task"].unique())
-    colours = {task: TASK_COLOURS.get(task, "0.4") for task in tasks}
-    sns.barplot(frame, x="layer", y="weight", hue="task", palette=colours, errorbar=None, ax=ax)
-    handles, _ = ax.get_legend_handles_labels()
-    ax.legend(handles, [TASK_LABELS.get(task, task) for task in tasks], loc="center left", bbox_to_anchor=(1, 0.5))
-    ax.axhline(1 / frame["layer"].nunique(), color="black", linestyle="--", linewidth=1)
-    ax.set(xlabel="layer (0: embeddings)", ylabel="weight")
     return ax

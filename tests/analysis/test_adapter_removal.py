@@ -13,7 +13,7 @@ from test_head_removal import rows_of
 from palslib.__main__ import main
 from palslib.analysis.adapter_removal import ablate, ablation_frame, without_adapters
 from palslib.bert.rows import Rows
-from palslib.figures.adapters import ablation_heatmap, mix_bars
+from palslib.figures.adapters import ablation_heatmap
 from palslib.records import from_lines, load_records
 from palslib.training.evaluation import predict
 
@@ -199,15 +199,4 @@ def test_the_ablation_is_an_upper_triangle_with_numbers():
 def test_an_ablation_without_a_whole_is_drawn_without_numbers():
     ax = ablation_heatmap(spans([np.nan] * 3), plt.figure().gca())
     assert not [text for text in ax.texts if text.get_text() != "nan"]
-    plt.close("all")
-
-
-def test_mix_bars():
-    """Two tasks, three layers: six bars as high as the weights, and the line of an even mix."""
-    rows = [("cola", 0, 0.2), ("cola", 1, 0.3), ("cola", 2, 0.5), ("mood", 0, 0.6), ("mood", 1, 0.3), ("mood", 2, 0.1)]
-    ax = mix_bars(pd.DataFrame(rows, columns=["task", "layer", "weight"]), plt.figure().gca())
-    heights = [patch.get_height() for patch in ax.patches if patch.get_height() > 0]
-    assert heights[:6] == pytest.approx([0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["CoLA", "mood"]
-    assert ax.lines[0].get_ydata()[0] == pytest.approx(1 / 3)
     plt.close("all")
