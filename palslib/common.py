@@ -3,7 +3,6 @@ words."""
 
 import ctypes
 import difflib
-import fcntl
 import glob
 import hashlib
 import json
@@ -42,20 +41,30 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
     return name
 
 
-PROJECT = Path(__file__).resolve().parent.parent
-FIGURES = PROJECT / "figures"
-RECORDS = FIGURES / "records"
+_PACKAGE = Path(__file__).resolve().parent
+PROJECT = _PACKAGE.parent
+"""The clone, where there is one; else what the package is installed into, where nothing is written."""
+CLONED = (PROJECT / "figures" / "records").is_dir() and (PROJECT / "pyproject.toml").is_file()
+RECORDS = PROJECT / "figures" / "records" if CLONED else _PACKAGE / "shipped" / "records"
+"""The tracked records: in a clone beside the package, installed within it (setup.py copies them)."""
+
+
+def _home() -> Path:
+    """From where the names of folders count: the clone, or, where the package is installed, the working folder."""
+    return PROJECT if CLONED else Path.cwd()
 
 
 def runs_folder() -> Path:
-    """Where runs, checkpoints, executed notebooks and cached tokens go: `$PALSLIB_RUNS`, or `runs/` of the project."""
-    return Path(os.environ.get("PALSLIB_RUNS") or PROJECT / "runs").resolve()
+    """Where runs, checkpoints, executed notebooks and cached tokens go: `$PALSLIB_RUNS`, or `runs/` of the clone, or of
+    the working folder where the package is installed without one."""
+    return Path(os.environ.get("PALSLIB_RUNS") or _home() / "runs").resolve()
 
 
 def data_folder() -> Path | None:
-    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. Relative names count from the project."""
+    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. Relative names count from the clone, or else
+    from the working folder."""
     name = os.environ.get("PALSLIB_DATA")
-    return (PROJECT / name).resolve() if name else None
+    return (_home() / name).resolve() if name else None
 
 
 # ------------------------------------------------------------------------------------------------ files written whole
@@ -267,6 +276,8 @@ def run_lock(folder: Path, beside: bool = False) -> Iterator[Lock]:
 
 def _locked(path: Path, folder: Path) -> IO[str] | None:
     """The locked file; None where the process that has it started this one to work under it."""
+    import fcntl  # here: Windows has none, and counts and plans all the same
+
     holder = ""
     for _ in range(10):  # who only asks (`in_use`) has it for a moment; who leaves takes file and folder along
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -297,6 +308,8 @@ def end_with_launcher() -> None:
 
 def in_use(folder: Path) -> bool:
     """Whether a process has the lock of a run's folder."""
+    import fcntl
+
     try:
         with open(folder / "lock", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -21,8 +21,12 @@ _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "nump
 
 
 def _git(*arguments: str) -> str | None:
+    """What git says of the clone that this code is in; None where it is installed, be it within another repository."""
+    if not (PROJECT / ".git").exists():
+        return None
+    own = ["git", "-C", str(PROJECT), f"--git-dir={PROJECT / '.git'}", f"--work-tree={PROJECT}"]
     try:
-        done = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=20)
+        done = subprocess.run([*own, *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

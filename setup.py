@@ -1,0 +1,19 @@
+"""What pyproject.toml cannot say: in a wheel the records are within the package, in a clone in figures/records."""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+
+class WithRecords(build_py):
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shipped = Path(self.build_lib, "palslib", "shipped", "records")
+            shutil.rmtree(shipped, ignore_errors=True)  # of an earlier build
+            shutil.copytree("figures/records", shipped, ignore=shutil.ignore_patterns("*.md"))
+
+
+setup(cmdclass={"build_py": WithRecords})

@@ -1,0 +1,134 @@
+"""The package as pip installs it, away from any clone; and what it is without the parts that other systems lack."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import palslib
+import palslib.records
+from palslib.common import PROJECT
+
+
+def test_editors_see_the_public_names():
+    """The imports that only they read name the same homes as those that Python follows."""
+    tree = ast.parse(Path(palslib.__file__).read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert seen == {name: f"palslib.{home}" for name, home in palslib._HOME.items()}
+    assert (PROJECT / "palslib" / "py.typed").is_file()
+
+
+def test_counting_without_fcntl():
+    """Windows has none."""
+    code = (
+        "import sys; sys.modules['fcntl'] = None\n"
+        "import palslib, palslib.common, palslib.records, palslib.data.tokens\n"
+        "print(palslib.count_parameters('pals-204', 'bert-base-uncased', num_tasks=8).added, len(palslib.TASKS))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(palslib.count_parameters("pals-204", "bert-base-uncased", num_tasks=8).added), "8"]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    about = ["-c", "user.name=Me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", folder, *about, *arguments], check=True, capture_output=True)
+
+
+def test_a_commit_is_of_the_packages_own_repository(tmp_path, monkeypatch):
+    """Not of one that it merely lies in, nor of one that the environment names."""
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "mine")
+    (tmp_path / "lib").mkdir()
+    own = palslib.records.environment()["git_commit"]
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    assert palslib.records.environment()["git_commit"] == own
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.setattr(palslib.records, "PROJECT", tmp_path)
+    assert len(palslib.records.environment()["git_commit"]) == 40
+    monkeypatch.setattr(palslib.records, "PROJECT", tmp_path / "lib")
+    assert palslib.records.environment()["git_commit"] is None
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A copy of what the package is built from, in a folder called as a clone is."""
+    folder = tmp_path_factory.mktemp("clones") / "palslib"
+    caches = shutil.ignore_patterns("__pycache__")
+    for name in ("palslib", "figures/records"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=caches)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, folder)
+    return folder
+
+
+class Environment:
+    """An environment without palslib, in which the packages of this one are seen (but not what is editable here)."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.work = folder / "env", folder / "work"
+        self.work.mkdir()
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder], check=True)
+        self.packages = next(self.folder.glob("lib/python*/site-packages"))
+        (self.packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+
+    def run(self, *call, program: str = "python") -> str:
+        """What a program of this environment prints, called in the working folder."""
+        known = {k: v for k, v in os.environ.items() if not k.startswith(("PALSLIB", "PYTHON"))}
+        done = subprocess.run(
+            [self.folder / "bin" / program, *call],
+            cwd=self.work,
+            env=known | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def install(self, *what) -> None:
+        self.run(
+            "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall", *what
+        )
+
+
+@pytest.fixture
+def elsewhere(tmp_path) -> Environment:
+    return Environment(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_wheel_in_an_empty_environment(clone, elsewhere, tmp_path):
+    """It trains, in a repository of the user's: the run is under the working folder, its record has no commit, and the
+    records of the project come with the package."""
+    call = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", clone]
+    subprocess.run([*call, "-w", tmp_path], check=True, capture_output=True)
+    elsewhere.install(*tmp_path.glob("*.whl"))
+    shutil.rmtree(clone / "build", ignore_errors=True)
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "mine")
+    flags = "--backbone tiny --method pals-204 --tasks rte cola --steps 2 --batch-size 4 --evaluate-every 0"
+    elsewhere.run("train", *flags.split(), program="palslib")
+    [record] = (elsewhere.work / "runs" / "train").rglob("record.json")
+    about = json.loads(record.read_text())["environment"]
+    assert about["git_commit"] is None and about["packages"]["palslib"] == palslib.__version__
+    asked = "import palslib; print(palslib.__file__, len(palslib.load_records()))"
+    place, records = elsewhere.run("-c", asked).split()
+    assert Path(place).is_relative_to(elsewhere.packages)
+    assert int(records) == len(palslib.load_records()) > 0
+    assert (elsewhere.packages / "palslib" / "py.typed").is_file()
+
+
+@pytest.mark.slow
+def test_beside_a_clone_that_is_installed_to_be_edited(clone, elsewhere):
+    """In the folder above a clone, Python takes the folder `palslib` for a package without code if it may."""
+    elsewhere.install("-e", clone)
+    elsewhere.work = clone.parent
+    asked = "import palslib, palslib.common as c; print(palslib.__file__, c.CLONED, c.runs_folder())"
+    said = elsewhere.run("-c", asked)
+    assert said.split() == [str(clone / "palslib" / "__init__.py"), "True", str(clone / "runs")]
