@@ -1,7 +1,7 @@
 """Which runs a row of the ledger means, and which of them may be compared."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
@@ -15,7 +15,7 @@ _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "f
 _PRACTICAL |= {"inspect", "gradient_checkpointing"}
 FURTHER = "-mlm"
 """How the name of a backbone ends that `pretraining` has trained further, on the texts of the tasks."""
-_DEFAULTS = {field.name: field.default for field in fields(RunConfig)}  # of what an older record does not know
+_DEFAULTS = asdict(RunConfig())  # of what an older record does not know
 
 
 def _value(text: str):

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from functools import cache
+from html import escape
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -74,14 +75,41 @@ def _finder(term: str):
 
 
 _DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
+_PAGES = {
+    "01_architecture": "A3 A8 A12 B11 D6 D7 D8 D9",
+    "02_parameter_counting": "A1 A2 A4 A5 A6 A7 A9 A10 A11 A13 A14 A15 A16 A25 A26 A27 A28 B1 B3 B4 B6 B10 B13 B14",
+    "03_sampling_schedules": "A17 A18 A19 A20 B5 B21 D1 D4 D5",
+    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16",
+    "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18 D15",
+    "08_minbert": "B15",
+    "09_gradient_episodic_memory": "B7 C14",
+    "11_results": "A21 B2 B20 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 25))) + " C10b",
+    "12_minbert_report": "A22 B12 B16 B17 C13 C13b C13c C13d C13e",
+}
+PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
+"""Row -> the notebook that derives, shows or runs what it is about."""
 
 
 def part(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """One part of `verdict_frame` as it is printed: the note stands behind the verdict."""
-    rows = frame[frame["kind"] == kind]
-    noted = [f"{v}: {note}" if note else v for v, note in zip(rows["verdict"], rows["note"], strict=True)]
-    columns = ["id", "source", "statement", "derivation", "published", "ours", "verdict"]
-    return rows.assign(verdict=noted)[columns].rename(columns={"derivation": _DERIVATION[kind]})
+    """One part of `verdict_frame`."""
+    return frame[frame["kind"] == kind]
+
+
+def show_part(frame: pd.DataFrame, kind: str) -> None:
+    """One part of `verdict_frame` as a page has it: row (a link to its notebook), verdict, what is said; a click opens
+    the source, what is published, what we got, how, and what the verdict rests on."""
+    lines = []
+    for row in part(frame, kind).to_dict("records"):
+        about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
+        about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
+        more = "<br>".join(f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text)
+        cells = (
+            f"<a href='{PAGES[row['id']]}.ipynb'>{row['id']}</a>",
+            escape(row["verdict"]),
+            f"<details><summary>{escape(row['statement'])}</summary>{more}</details>",
+        )
+        lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
+    display(HTML(f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"))
 
 
 def show_rows(frame: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from palslib.common import PROJECT
 from palslib.data.tasks import Task
 from palslib.ledger.derivations import agrees_with_ledger, derive, last_place, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
@@ -327,3 +328,17 @@ def test_every_row_is_a_tile_and_no_two_tiles_overlap():
     places = {(p.get_x(), round(p.get_y(), 3)) for p in ax.patches}
     assert len(places) == len(ax.patches) == 95
     plt.close(figure)
+
+
+def test_every_row_leads_to_a_notebook_that_there_is(monkeypatch):
+    """And a row on the page is its number, its verdict, and what is said, with the rest folded."""
+    from palslib.ledger import view
+
+    assert view.PAGES.keys() == LEDGER.keys()
+    assert all((PROJECT / "notebooks" / f"{page}.ipynb").is_file() for page in view.PAGES.values())
+    shown = []
+    monkeypatch.setattr(view, "display", shown.append)
+    view.show_part(FRAME, "B")
+    html = shown[0].data
+    assert html.count("<tr>") == 21 and "<a href='02_parameter_counting.ipynb'>B1</a>" in html
+    assert html.count("<details><summary>") == 21 and "does not follow" in html
