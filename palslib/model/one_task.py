@@ -5,7 +5,8 @@ It is for what knows nothing of tasks. The parameters are the model's, which is 
     one = model.one_task("stsb")
     Trainer(one, TrainingArguments(...), train_dataset=rows).train()  # rows: input_ids, attention_mask, labels, ...
 
-    batch = dict(model.tokenizer(["It rains."], ["It pours."], return_tensors="pt", padding=True))
+    texts = ["It rains.", "The sun shines."], ["It pours.", "The street is wet."]
+    batch = dict(model.tokenizer(*texts, return_tensors="pt", padding=True))
     sizes = {"B": torch.export.Dim("B"), "S": torch.export.Dim("S", max=128)}
     shapes = {name: {0: sizes["B"], 1: sizes["S"]} for name in batch}
     program = torch.export.export(one.eval(), (), batch, dynamic_shapes=shapes)
