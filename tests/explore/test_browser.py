@@ -175,7 +175,7 @@ def run_all(page, restart: bool = False) -> None:
     page.wait_for_function(
         """() => {
             const prompts = [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')]
-                .filter(cell => cell.querySelector('.cm-content').innerText.trim())
+                .filter(cell => cell.querySelector('.cm-content')?.innerText.trim())  // a folded one shows none
                 .map(cell => cell.querySelector('.jp-InputPrompt').innerText);
             const failed = document.querySelector('.jp-Notebook [data-mime-type="application/vnd.jupyter.error"]');
             return failed || (prompts.length && prompts.every(text => /\\[\\d+\\]/.test(text)));
