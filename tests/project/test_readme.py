@@ -3,16 +3,13 @@
 import json
 import re
 import subprocess
-from statistics import fmean
 
-import pandas as pd
 import pytest
 
 from palslib import METHODS, count_parameters
-from palslib.analysis.forgetting import transfer_measures
 from palslib.common import PROJECT, RECORDS
-from palslib.data.tasks import get_task
-from palslib.ledger.minbert_report import results_frame
+from palslib.ledger.results import answer, cell, one_setting, pilot_frame
+from palslib.ledger.verdicts import evidence
 from palslib.records import load_records, read_records, summarise
 
 README = (PROJECT / "README.md").read_text()
@@ -36,90 +33,59 @@ def _tracked() -> list[str]:
     return done.stdout.splitlines() or [f"{folder}/x" for folder in ("notebooks", "palslib", "tests", "figures")]
 
 
-def test_the_results_are_those_of_the_records():
-    """Every row of the results table is a committed record, to the printed digit."""
-    rows = re.findall(r"^\| `(\S+)` \| (\d+|–) \| ([\d.]+)× \| (\S+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|", README, re.M)
-    records = load_records(RECORDS / "mini")
-    assert len(rows) == len(records) > 0
-    for method, size, ratio, schedule, seed, last, best in rows:
-        found = records.query(
-            "method == @method and schedule == @schedule and seed == @seed",
-            local_dict={"method": method, "schedule": schedule, "seed": int(seed)},
-        )
-        assert len(found) == 1, (method, schedule, seed)
-        record = found.iloc[0]
-        assert size == ("–" if record["size"] != record["size"] else f"{record['size']:.0f}")
-        shown = [f"{record['ratio']:.3f}", f"{record['last dev average']:.1f}", f"{record['best dev average']:.1f}"]
-        assert [ratio, last, best] == shown
+def test_the_answer_is_what_the_records_say():
+    """The sentences of notebook 11, word for word."""
+    said = re.findall(r"^\* (.*)$", README.split("## Do PALs work?")[1].split("![")[0], re.M)
+    assert said == answer(one_setting(evidence()), read_records(RECORDS / "pilot"))
 
 
-def test_every_score_by_task_is_the_records():
-    """The second table: each task's first metric at the last step, in the order of its header."""
-    columns = [
-        "cola matthews",
-        "sst2 accuracy",
-        "mrpc accuracy",
-        "stsb pearson",
-        "qqp accuracy",
-        "mnli accuracy",
-        "qnli accuracy",
-        "rte accuracy",
-    ]
-    rows = re.findall(r"^\| `(\S+)`((?: \| -?[\d.]+){8}) \|$", README, re.M)
-    records = load_records(RECORDS / "mini").set_index("method")
-    assert sorted(row[0] for row in rows) == sorted(records.index)
-    for method, values in rows:
-        assert values.split(" | ")[1:] == [f"{records.loc[method, f'last {c}']:.1f}" for c in columns]
+def test_the_pilots_table_is_its_records():
+    """A row a setting: means over seeds ± standard errors, and how many seeds."""
+    rows = re.findall(r"^\| (.*) \| (\S+) \| (.*) \| (.*) \| (.*) \| (.*) \| (.*) \| (\d+) \|$", README, re.M)
+    table = pilot_frame(read_records(RECORDS / "pilot"))
+    assert len(rows) == len(table)
+    for row, found in zip(rows, table.to_dict("records"), strict=True):
+        scores = [cell(found[n], found[f"{n} error"]) for n in ("dev average", "without CoLA", "CoLA", "switched off")]
+        setting = found["setting"].replace("$V^D$", "Vᴰ")
+        assert list(row) == [found["method"], f"{found['rate']:g}", setting, *scores, str(found["seeds"])]
 
 
-def test_the_minbert_reports_table_is_the_records():
-    """Three tasks: means over seeds, beside the report's printed mean."""
-    rows = re.findall(r"^\| ([a-z][\w-]+ [\w-]+) \| (\d+)((?: \| [\d.]+){5}) \|$", README, re.M)
-    frame = results_frame(read_records(RECORDS / "minbert")).set_index(["model", "task"])
-    assert [row[0] for row in rows] == list(frame.index.unique("model"))
-    for model, seeds, values in rows:
-        own = frame.loc[model]
-        shown = [own.loc[task, "ours"] for task in ("sst5", "quora", "sts", "mean")] + [own.loc["mean", "report"]]
-        assert int(seeds) == own["seeds"].min()
-        assert values.split(" | ")[1:] == [f"{value:.1f}" for value in shown]
+BENCHMARK = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
+COLUMNS = [(b, p) for b in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
+
+
+def cells(row: str) -> list[str]:
+    """The four cells behind a row's name in the table of speed."""
+    (found,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", README, re.M)
+    return found.split(" | ")
+
+
+def test_the_ratio_of_a_step_with_pals_is_the_record():
+    rows = {(r["backbone"], r["precision"], r["what"]): r for r in BENCHMARK["step"]}
+    found = [rows[*column, "pals-204"] for column in COLUMNS]
+    shown = [f"{r['ratio']['median']:.2f} ({r['ratio floor']:.2f})" for r in found]
+    assert cells("a step with PALs, over one without (by operations)") == shown
+
+
+def test_the_speed_over_the_released_codes_way_is_the_record():
+    rows = {(r["backbone"], r["what"]): r for r in BENCHMARK["released"]}
+    assert cells("PALs, over the released code's way") == [f"{rows[column]['speed-up']:.1f}×" for column in COLUMNS]
 
 
 @pytest.mark.parametrize(
-    ("line", "schedule", "memory"),
+    ("row", "part", "key", "value"),
     [
-        ("one after another", "sequential", False),
-        ("one after another, with memory", "sequential", True),
-        ("jointly, in turn", "round-robin", False),
-        ("mixed, annealed", "annealed", False),
-        ("mixed, annealed, with memory", "annealed", True),
+        ("all of BERT, over Transformers alone", "peers", "what", "transformers"),
+        ("adapters on a frozen BERT, over `adapters` 1.3", "peers", "what", "adapters"),
+        ("shared, over the first version, which padded", "before", "method", "shared"),
+        ("PALs, over the first version", "before", "method", "pals-204"),
     ],
 )
-def test_the_table_of_tasks_in_turn_is_the_records(line, schedule, memory):
-    """Scores after the last step, their average and backward transfer: means over seeds."""
-    runs = [r for r in read_records(RECORDS / "gem") if r["config"]["schedule"] == schedule]
-    runs = [r for r in runs if bool(r["config"]["memory"]) == memory]
-    (found,) = re.findall(rf"^\| {line} \| (\d+) \| (.*) \|$", README, re.M)
-    last = [r["results"]["last"]["scores"] for r in runs]
-    measures = pd.DataFrame([transfer_measures(r) for r in runs]).mean()
-    shown = [fmean(s[t][get_task(t).metrics[0]] for s in last) for t in ("sst2", "stsb", "mrpc")]
-    backward = "–" if schedule != "sequential" else f"{measures['backward']:+.1f}".replace("-", "−")
-    assert found == (str(len(runs)), " | ".join([*(f"{v:.1f}" for v in [*shown, measures["average"]]), backward]))
-
-
-def test_the_table_of_speed_is_the_record():
-    """Ratios of training steps beside those of operations, and how many times as fast as the released code's way."""
-    parts = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
-    rows = {(part, r["what"], r["precision"], r["backbone"]): r for part in ("step", "released") for r in parts[part]}
-    step = re.findall(
-        r"over one without, (\w+) \| (\S+) \(operations: (\S+)\) \| (\S+) \(operations: (\S+)\) \|", README
-    )
-    way = re.findall(r"released code's way, (\w+) \| (\S+)× \| (\S+)× \|", README)
-    assert [row[0] for row in step] == [row[0] for row in way] == ["float32", "bf16"]
-    for (precision, *ratios), (_, *times) in zip(step, way, strict=True):
-        pals = [rows["step", "pals-204", precision, backbone] for backbone in ("bert-base-uncased", "minilm")]
-        assert ratios == [f"{r:.2f}" for row in pals for r in (row["ratio"]["median"], row["ratio floor"])]
-        runs = [rows["released", precision, precision, backbone] for backbone in ("bert-base-uncased", "minilm")]
-        assert times == [f"{row['speed-up']:.1f}" for row in runs]
+def test_the_speed_over_others_is_the_record(row, part, key, value):
+    """In the record each other way stands before ours on the same batches."""
+    pairs = zip(BENCHMARK[part][::2], BENCHMARK[part][1::2], strict=True)
+    rows = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}
+    assert cells(row) == [f"{rows[column]['speed-up']:.2f}×" for column in COLUMNS]
 
 
 def test_the_scores_of_both_precisions_are_the_records():
@@ -152,3 +118,18 @@ def test_make_lists_the_targets_that_the_readme_names():
     named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", README, re.M))
     assert named >= {"reproduce", "test", "lab", "sweep", "benchmark"}
     assert all(f"make {target} " in said for target in named)
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path, monkeypatch):
+    """Train, keep, predict, save, load; and a file of one's own beside RTE."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
+    lines = [f"I feel {word} today {i},{word}" for i in range(20) for word in ("fine", "ill")]
+    (tmp_path / "mood.csv").write_text("\n".join(["tweet,feeling", *lines]))
+    blocks, names = re.findall(r"```python\n(.*?)```", README, re.S), {}
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, names)
+    assert names["record"].model().tasks["mood"].labels == ("fine", "ill")
+    assert set(names["elsewhere"].tasks) == {"rte", "stsb"}
