@@ -46,7 +46,7 @@ class RunConfig:
     label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"], "labels": ["bad", "good"],
     "data": "mood.csv"}}`). In Python a `Task` may stand in `tasks` itself."""
     data: Text = "synthetic"
-    """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_task` takes it."""
+    """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file as `load_rows` takes it."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
