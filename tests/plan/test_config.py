@@ -247,7 +247,8 @@ def test_key_depends_on_everything_else():
         "seed": 1, "recipe": "released", "recipe_options": {"dropout": "until evaluated"}, "precision": "float32",
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
         "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
-        "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random", "own": {"m": {"labels": ["a", "b"]}},
+        "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random",
+        "own": {"m": {"labels": ["a", "b"]}},
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
     assert left == {"folder", "progress", "keep", "checkpoint_every"}
