@@ -239,7 +239,11 @@ class Saved(
             if folder.is_dir():  # what else lies there (a task's file) stays
                 tokenizer = () if self._tokenizer is None else TOKENIZER_FILES
                 ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
-                shutil.copytree(folder, temporary, ignore=ours)
+                try:
+                    shutil.copytree(folder, temporary, ignore=ours)
+                except shutil.Error as error:  # a list of all that failed; the first says why: a full disk
+                    why = error.args[0][0][2]
+                    raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
             super().save_pretrained(temporary, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:

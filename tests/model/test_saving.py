@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -475,7 +476,7 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     randomise(model.adaptations)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def full_for_safetensors(*_, **__):
@@ -488,6 +489,9 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
                 model.save_task("rte", tmp_path)
             with pytest.raises(OSError, match=r"No space left on device.*model|model.*No space left on device"):
                 model.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(shutil, "copyfile", full)  # what else lies in the folder is kept, by copying
+    with pytest.raises(OSError, match=r"model: not saved, .* could not be kept: .*No space left on device"):
+        model.save_pretrained(tmp_path / "model")
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} and path in before
 
 
