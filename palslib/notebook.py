@@ -1,14 +1,18 @@
 """Small things that every notebook shows: versions, the source of a class, a table."""
 
+import ast
 import importlib.metadata
 import inspect
 import io
+import json
 import platform
 import textwrap
+import typing
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import HTML, Image, Markdown, display
 from matplotlib.collections import Collection
 from matplotlib.colors import to_rgba
@@ -17,15 +21,50 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from PIL import Image as Pillow
+from pydantic import ConfigDict, TypeAdapter
 
+from palslib.common import check_name, shown
 from palslib.figures.style import save_figure, use_style
 
 
 def begin(*packages: str) -> None:
-    """Sets the style of figures and prints the versions that this notebook ran with."""
+    """Checks the notebook's parameters, sets the style of figures, prints the versions that it ran with.
+
+    Raises ValueError for a parameter that the first cell does not have, and for a value that is not of its type.
+    """
+    if shell := get_ipython():
+        take_parameters(shell.user_ns)
     use_style()
     names = ("palslib", *packages)
     print(f"Python {platform.python_version()}", *(f"{n} {importlib.metadata.version(n)}" for n in names), sep=" · ")
+
+
+def take_parameters(names: dict) -> None:
+    """Gives every parameter of a notebook, among the names of its cells, the type that its first cell says.
+
+    On a command line all is words: `-p look_up 1.13` is a number where a text is meant, `-p tasks "rte cola"` a text
+    where names are. And papermill takes any name, so that a mistyped one would change nothing; it is found here.
+    """
+    types = names.get("__annotations__", {})
+    for cell in names.get("In", ()):
+        if cell.startswith("# Parameters\n"):  # papermill's own, after the first
+            for line in ast.parse(cell).body:
+                check_name("parameter", line.targets[0].id, types)
+    for name, kind in types.items():
+        names[name] = _typed(name, names[name], kind)
+
+
+def _typed(name: str, value: object, kind: type | str) -> object:
+    """A value as the type that a parameters cell says: itself, or as words on a command line mean it."""
+    label = kind.__name__ if type(kind) is type else kind
+    kind = eval(kind, vars(typing)) if isinstance(kind, str) else kind  # "Optional[int]": papermill reads no other
+    outer = typing.get_origin(kind) or kind
+    try:
+        if isinstance(value, str) and outer in (list, dict):
+            value = value.replace(",", " ").split() if outer is list and value[:1] != "[" else json.loads(value)
+        return TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
+    except ValueError:  # pydantic's is one
+        raise ValueError(f"parameter {name!r} must be {label}, not {shown(value)}") from None
 
 
 def show_source(*objects) -> None:
