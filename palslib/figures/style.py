@@ -14,34 +14,12 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from palslib.common import runs_folder
 from palslib.data.tasks import TASKS
 from palslib.methods.method import Method
-from palslib.methods.table import get_method
+from palslib.methods.table import LABELS, get_method
 
 TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
 """Task -> its name as printed in the papers."""
 TASK_COLOURS = dict(zip(TASKS, sns.color_palette("colorblind", len(TASKS)), strict=True))
 """Task -> colour, safe for colour-blind readers."""
-METHOD_LABELS = {
-    "shared": "shared",
-    "fine-tuned": "separate models",
-    "pals-204": "PALs",
-    "pals-no-sharing-84": "PALs, no sharing",
-    "pals-276-top": "PALs, top half",
-    "pals-276-bottom": "PALs, bottom half",
-    "pals-shared-across-tasks-204": "PALs, a pair for all tasks",
-    "low-rank-100": "low rank",
-    "ffn-306": "feed-forward within",
-    "lhuc": "LHUC",
-    "serial-100": "serial low rank",
-    "bert-layer-on-top": "BERT layer on top",
-    "attention-on-top-204": "attention on top",
-    "ffn-on-top-408": "feed-forward on top, 1 inner",
-    "ffn-on-top-252x2": "feed-forward on top, 2 inner",
-    "houlsby-64": "Houlsby",
-    "houlsby-64-not-shared": "Houlsby, not shared",
-    "houlsby-64-3-shared": "Houlsby, 3-shared",
-    "feature-extraction": "feature extraction",
-}
-"""Method -> its name on figures, without its size."""
 PAGE_WIDTH = 7.0  # inches
 
 
@@ -52,11 +30,11 @@ def method_name(method: str | Method) -> str:
     ('PALs, no sharing, s = 84', 'Houlsby, m = 64', 'LHUC')
     """
     method = get_method(method)
-    if method.name not in METHOD_LABELS:
+    if method.name not in LABELS:
         return method.label
     letter = "m" if method.name.startswith("houlsby") else "s"
     size = f", {letter} = {method.size}" if method.has_size else ""
-    return METHOD_LABELS[method.name] + size
+    return LABELS[method.name] + size
 
 
 def symbols(words: str) -> str:

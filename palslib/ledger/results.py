@@ -17,7 +17,7 @@ from palslib.data.tasks import TASKS, get_task
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
-from palslib.methods.table import get_method
+from palslib.methods.table import LABELS, get_method
 from palslib.plan.recipes import RECIPES, Recipe
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
@@ -36,20 +36,6 @@ METHODS = {
     "bert-layer-on-top": "bert-layer-on-top annealed",
 }
 """Rows of table 3, and those that the paper compares with them -> the runs of each."""
-LABELS = {
-    "shared": "shared",
-    "fine-tuned": "separate models",
-    "pals-204": "PALs",
-    "pals-no-sharing-84": "PALs, no sharing",
-    "low-rank-100": "low rank",
-    "pals-276-top": "PALs, top half",
-    "pals-276-bottom": "PALs, bottom half",
-    "ffn-306": "feed-forward within",
-    "attention-on-top-204": "attention on top",
-    "ffn-on-top-408": "feed-forward on top",
-    "bert-layer-on-top": "BERT layer on top",
-}
-"""Method -> its name on a page."""
 COLUMNS = {
     "mnli_m": ("mnli", "accuracy"),
     "mnli_mm": ("mnli", "accuracy_mm"),

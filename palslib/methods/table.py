@@ -34,6 +34,29 @@ METHODS: dict[str, Method] = {
     )
 }
 
+LABELS = {
+    "shared": "shared",
+    "fine-tuned": "separate models",
+    "pals-204": "PALs",
+    "pals-no-sharing-84": "PALs, no sharing",
+    "pals-276-top": "PALs, top half",
+    "pals-276-bottom": "PALs, bottom half",
+    "pals-shared-across-tasks-204": "PALs, a pair for all tasks",
+    "low-rank-100": "low rank",
+    "ffn-306": "feed-forward within",
+    "lhuc": "LHUC",
+    "serial-100": "serial low rank",
+    "bert-layer-on-top": "BERT layer on top",
+    "attention-on-top-204": "attention on top",
+    "ffn-on-top-408": "feed-forward on top, 1 inner",
+    "ffn-on-top-252x2": "feed-forward on top, 2 inner",
+    "houlsby-64": "Houlsby",
+    "houlsby-64-not-shared": "Houlsby, not shared",
+    "houlsby-64-3-shared": "Houlsby, 3-shared",
+    "feature-extraction": "feature extraction",
+}
+"""Method -> its name on a page, without its size."""
+
 
 def get_method(method: "str | Method", **options) -> Method:
     """The method of that name (or that method itself), with options changed.
