@@ -98,7 +98,7 @@ def test_methods_against_shared_in_pairs():
     assert pals["verdict"] == "reproduced" and pals["seeds"] == 3
     assert (pals["paper"], pals["paper half"]) == (pytest.approx(1.0), pytest.approx(2.776 * math.hypot(0.2, 0.3)))
     assert frame.loc["low-rank-100", "verdict"] == "inconclusive" and frame.loc["low-rank-100", "seeds"] == 2
-    assert list(frame.index) == [method for method in METHODS if method != "shared"] and set(LABELS) == set(METHODS)
+    assert list(frame.index) == [method for method in METHODS if method != "shared"] and set(METHODS) <= set(LABELS)
 
 
 def test_tasks_apart_and_a_second_rule():
