@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks clean preflight
+.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks numbers clean preflight
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make benchmark   set up, measure speed on this machine, a few minutes (ARGS='--record FILE.json')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
+	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"
 	@echo "make clean       remove .venv and caches; runs/ stays"
 
 reproduce: $(CORE)
@@ -69,6 +70,10 @@ notebooks: $(EXTRAS)
 	@PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 	@$(PY) -m nbconvert --to notebook --inplace --coalesce-streams notebooks/*.ipynb # a progress bar is its last line
+
+numbers: $(CORE)
+	$(check_imports)
+	@$(PY) .book/computed.py
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__

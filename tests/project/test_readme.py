@@ -1,16 +1,13 @@
 """The README: its tree lists every room, its numbers are the records', and what it quotes exists."""
 
-import json
 import re
 import subprocess
 
+import computed
 import pytest
 
 from palslib import METHODS, count_parameters
-from palslib.common import PROJECT, RECORDS
-from palslib.ledger.results import answer, cell, one_setting, pilot_frame
-from palslib.ledger.verdicts import evidence
-from palslib.records import load_records, read_records, summarise
+from palslib.common import PROJECT
 
 README = (PROJECT / "README.md").read_text()
 
@@ -33,69 +30,25 @@ def _tracked() -> list[str]:
     return done.stdout.splitlines() or [f"{folder}/x" for folder in ("notebooks", "palslib", "tests", "figures")]
 
 
-def test_the_answer_is_what_the_records_say():
-    """The sentences of notebook 11, word for word."""
-    said = re.findall(r"^\* (.*)$", README.split("## Do PALs work?")[1].split("![")[0], re.M)
-    assert said == answer(one_setting(evidence()), read_records(RECORDS / "pilot"))
+@pytest.mark.parametrize("page", computed.PAGES, ids=lambda path: path.name)
+def test_the_numbers_of_a_page_are_the_records(page):
+    """`make numbers` writes them."""
+    text = page.read_text(encoding="utf-8")
+    assert computed.written(text) == text
 
 
-def test_the_pilots_table_is_its_records():
-    """A row a setting: means over seeds ± standard errors, and how many seeds."""
-    rows = re.findall(r"^\| (.*) \| (\S+) \| (.*) \| (.*) \| (.*) \| (.*) \| (.*) \| (\d+) \|$", README, re.M)
-    table = pilot_frame(read_records(RECORDS / "pilot"))
-    assert len(rows) == len(table)
-    for row, found in zip(rows, table.to_dict("records"), strict=True):
-        scores = [cell(found[n], found[f"{n} error"]) for n in ("dev average", "without CoLA", "CoLA", "switched off")]
-        setting = found["setting"].replace("$V^D$", "Vᴰ")
-        assert list(row) == [found["method"], f"{found['rate']:g}", setting, *scores, str(found["seeds"])]
+def test_every_number_that_can_be_computed_is_on_a_page():
+    pages = "".join(page.read_text(encoding="utf-8") for page in computed.PAGES)
+    assert sorted(re.findall(r"<!-- computed: (.*?) -->", pages)) == sorted(computed.BLOCKS)
+    assert pages.count("<!-- end -->") == len(computed.BLOCKS)
 
 
-BENCHMARK = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
-COLUMNS = [(b, p) for b in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
-
-
-def cells(row: str) -> list[str]:
-    """The four cells behind a row's name in the table of speed."""
-    (found,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", README, re.M)
-    return found.split(" | ")
-
-
-def test_the_ratio_of_a_step_with_pals_is_the_record():
-    rows = {(r["backbone"], r["precision"], r["what"]): r for r in BENCHMARK["step"]}
-    found = [rows[*column, "pals-204"] for column in COLUMNS]
-    shown = [f"{r['ratio']['median']:.2f} ({r['ratio floor']:.2f})" for r in found]
-    assert cells("a step with PALs, over one without (by operations)") == shown
-
-
-def test_the_speed_over_the_released_codes_way_is_the_record():
-    rows = {(r["backbone"], r["what"]): r for r in BENCHMARK["released"]}
-    assert cells("PALs, over the released code's way") == [f"{rows[column]['speed-up']:.1f}×" for column in COLUMNS]
-
-
-@pytest.mark.parametrize(
-    ("row", "part", "key", "value"),
-    [
-        ("all of BERT, over Transformers alone", "peers", "what", "transformers"),
-        ("adapters on a frozen BERT, over `adapters` 1.3", "peers", "what", "adapters"),
-        ("shared, over the first version, which padded", "before", "method", "shared"),
-        ("PALs, over the first version", "before", "method", "pals-204"),
-    ],
-)
-def test_the_speed_over_others_is_the_record(row, part, key, value):
-    """In the record each other way stands before ours on the same batches."""
-    pairs = zip(BENCHMARK[part][::2], BENCHMARK[part][1::2], strict=True)
-    rows = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}
-    assert cells(row) == [f"{rows[column]['speed-up']:.2f}×" for column in COLUMNS]
-
-
-def test_the_scores_of_both_precisions_are_the_records():
-    """Mean and standard error of the dev average, over as many seeds as there are."""
-    text = " ".join(README.split())  # the sentence goes over lines
-    found = re.search(r"(\d) seeds: ([\d.]+) ± ([\d.]+) in bf16, ([\d.]+) ± ([\d.]+) in float32", text)
-    table = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
-    shown = [f"{table.loc[p, c]:.1f}" for p in ("bf16", "float32") for c in ("mean", "standard_error")]
-    assert list(found.groups()) == [str(table["seeds"].min()), *shown]
-    assert table["seeds"].nunique() == 1
+def test_a_block_is_computed_again_and_what_is_around_it_stays():
+    text = "a\n<!-- computed: precision -->\nold\n<!-- end -->\nb\n"
+    new = computed.written(text)
+    assert re.fullmatch(r"a\n<!-- computed: precision -->\n\d seeds: .* bf16, .* float32 .*\n<!-- end -->\nb\n", new)
+    with pytest.raises(ValueError, match="unknown computed part of a page 'speeed': did you mean 'speed'"):
+        computed.written(text.replace("precision", "speeed"))
 
 
 def test_pictures_and_files_that_are_named_exist():

@@ -1,0 +1,111 @@
+"""The numbers of README.md and of the book's pages, from the records: `make numbers` writes them anew.
+
+In a page they stand between `<!-- computed: NAME -->` and `<!-- end -->`, where NAME is a function below.
+"""
+
+import json
+import re
+
+from palslib import count_parameters
+from palslib.common import PROJECT, RECORDS, check_name
+from palslib.ledger import results
+from palslib.ledger.claims import SEEDS
+from palslib.ledger.results import LABELS, cell
+from palslib.ledger.verdicts import evidence, verdict_frame
+from palslib.records import load_records, read_records, summarise
+
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
+COLUMNS = [(backbone, p) for backbone in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def answer() -> str:
+    """The five sentences of notebook 11."""
+    said = results.answer(results.one_setting(evidence()), read_records(RECORDS / "pilot"))
+    return "\n".join(f"* {sentence}" for sentence in said)
+
+
+def methods() -> str:
+    """Table 3's column of annealed sampling: parameters for eight tasks, the paper's score, ours, ours minus shared."""
+    runs = results.one_setting(evidence())
+    scores = results.table_3(runs).query("schedule == 'annealed'").set_index("method")
+    minus = results.against(runs).set_index("method")
+    rows = []
+    for method, score in scores.iterrows():
+        ratio = 8 if method == "fine-tuned" else count_parameters(method, "bert-base-uncased", num_tasks=8).ratio
+        paper, here = cell(score["paper"], score["paper error"]), cell(score["mean"], score["error"], score["seeds"])
+        known = method in minus.index and minus.loc[method, "seeds"] >= SEEDS
+        difference = f"{minus.loc[method, 'difference']:+.1f} ± {minus.loc[method, 'half']:.1f}" if known else "–"
+        rows.append([LABELS[method], f"{ratio:.2f}", paper, here, difference])
+    return table(["method", "parameters, of BERT's", "paper", "here (seeds)", "here, minus shared"], rows)
+
+
+def pilot() -> str:
+    """A row a setting: means over seeds ± standard errors, and how many seeds."""
+    names = ["dev average", "without CoLA", "CoLA", "switched off"]
+    rows = []
+    for row in results.pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
+        about = [row["method"], f"{row['rate']:g}", f"{row['steps']:,}", row["setting"].replace("$V^D$", "Vᴰ")]
+        rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), str(row["seeds"])])
+    return table(["method", "rate of BERT", "steps", "what is added learns at", *names, "seeds"], rows)
+
+
+def verdicts() -> str:
+    """How many rows of the ledger have which verdict."""
+    counts = verdict_frame()["verdict"].value_counts()
+    return f"{counts.sum()} rows: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + "."
+
+
+def speed() -> str:
+    """Ratios of the benchmark; in the record each other way stands before ours on the same batches."""
+    parts = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
+    steps = {(r["backbone"], r["precision"]): r for r in parts["step"] if r["what"] == "pals-204"}
+    shown = [f"{steps[c]['ratio']['median']:.2f} ({steps[c]['ratio floor']:.2f})" for c in COLUMNS]
+    rows = [["a step with PALs, over one without (by operations)", *shown]]
+    released = {(r["backbone"], r["what"]): r["speed-up"] for r in parts["released"]}
+    rows.append(["PALs, over the released code's way", *(f"{released[c]:.1f}×" for c in COLUMNS)])
+    for part, key, value, name in (
+        ("peers", "what", "transformers", "all of BERT, over Transformers alone"),
+        ("peers", "what", "adapters", "adapters on a frozen BERT, over `adapters` 1.3"),
+        ("before", "method", "shared", "shared, over the first version, which padded"),
+        ("before", "method", "pals-204", "PALs, over the first version"),
+    ):
+        pairs = zip(parts[part][::2], parts[part][1::2], strict=True)
+        found = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}
+        rows.append([name, *(f"{found[c]['speed-up']:.2f}×" for c in COLUMNS)])
+    return table(["two cores", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], rows)
+
+
+def precision() -> str:
+    """The dev average in both precisions, ± its standard error."""
+    frame = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
+    said = [f"{frame.loc[p, 'mean']:.1f} ± {frame.loc[p, 'standard_error']:.1f} in {p}" for p in ("bf16", "float32")]
+    return f"{frame['seeds'].min()} seeds: {', '.join(said)} (standard errors)."
+
+
+BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, precision)}
+
+
+def written(text: str) -> str:
+    """A page with all that is computed in it computed again."""
+
+    def block(found: re.Match) -> str:
+        check_name("computed part of a page", found[2], BLOCKS)
+        return f"{found[1]}\n{BLOCKS[found[2]]()}\n{found[3]}"
+
+    return re.sub(r"(<!-- computed: (.*?) -->)\n.*?(<!-- end -->)", block, text, flags=re.S)
+
+
+def write() -> None:
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        if (new := written(old)) != old:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page.relative_to(PROJECT)}: other numbers")
+
+
+if __name__ == "__main__":
+    write()
