@@ -57,7 +57,7 @@ from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
-from palslib.records import load_records, write_record
+from palslib.records import environment, load_records, write_record
 
 LIMIT = 10.0
 """Seconds; a usual one takes a tenth of a second, a Parquet file one."""
@@ -1017,8 +1017,12 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--log", type=argparse.FileType("w"), help="a line for each input")
+    parser.add_argument("--record", type=Path, help="a JSON file for the counts and where they come from")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     counts, bad = fuzz(given.runs, given.seed, given.kinds, given.log)
     print(*bad, sep="\n")
     print(table(counts))
+    if given.record:
+        full = {kind: {outcome: found[outcome] for outcome in OUTCOMES} for kind, found in counts.items()}
+        write_record(given.record, {"seed": given.seed, "counts": full, "environment": environment()})

@@ -26,6 +26,7 @@ from safetensors.torch import load_file
 
 from palslib.common import InUse, read_object
 from palslib.plan.config import RunConfig
+from palslib.records import environment, write_record
 from palslib.training.loop import train
 
 GOOD = ("same bits", "named", "refused")
@@ -289,9 +290,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fraction", type=float, default=1.0)
+    parser.add_argument("--record", type=Path, help="a JSON file for the counts and where they come from")
     given = parser.parse_args()
     began = time.monotonic()
     table = attack(given.seed, given.fraction, lambda line: print(line, flush=True))
     print(f"\nseed {given.seed}, {int(table.to_numpy().sum())} attacks in {time.monotonic() - began:.0f} s\n")
     print(table.to_string())
+    if given.record:
+        write_record(given.record, {"seed": given.seed, "counts": table.to_dict("index"), "environment": environment()})
     sys.exit(int(table[list(BAD)].to_numpy().any()))
