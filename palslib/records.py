@@ -197,9 +197,13 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     A record of several runs (`adapters.ablate`) gives each of them, with what else it has. JSON files of other things
     in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record that is
     missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or is called
-    `record.json`, must hold one.
+    `record.json`, must hold one. Each says in `file` where it lies: within `RECORDS`, or else its whole path.
     """
-    return [record for _, record in _runs(source)]
+    return [record | {"file": _place(path)} for path, record in _runs(source)]
+
+
+def _place(path: Path) -> str:
+    return (path.relative_to(RECORDS) if path.is_relative_to(RECORDS) else path).as_posix()
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:

@@ -10,7 +10,7 @@ that both sides have.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
@@ -201,24 +201,29 @@ def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
     return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records[0])
 
 
-def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str]:
-    """Verdict, value and note of a row C."""
+def _files(records: Iterable[dict]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(record["file"] for record in records if "file" in record))
+
+
+def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Verdict, value and note of a row C, and the files of the records that it rests on."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
-        return "not run", "–", "not pursued here"
+        return "not run", "–", "not pursued here", ()
     spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
-        return _removed(spans)
+        return *_removed(spans), _files(spans)
     outcomes = [Comparison.parse(text).decide(records) for text in row.compare]
     seen = [outcome for outcome in outcomes if outcome.records]
     if not seen:
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
-        return "not run", "–", rest
+        return "not run", "–", rest, ()
     value = "; ".join(map(str, seen))
     about = "; ".join(dict.fromkeys(_about(outcome.records[0]) for outcome in seen))
+    files = _files(record for outcome in seen for record in outcome.records)
     verdicts = {outcome.verdict for outcome in outcomes}
     if row.scale:
-        return "not testable at this scale", value, f"{about}; it would take {row.scale}"
+        return "not testable at this scale", value, f"{about}; it would take {row.scale}", files
     if "not reproduced" in verdicts or verdicts == {"reproduced"}:
-        return min(verdicts & {"not reproduced", "reproduced"}), value, about
-    return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else "")
+        return min(verdicts & {"not reproduced", "reproduced"}), value, about, files
+    return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files

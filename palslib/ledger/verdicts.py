@@ -55,6 +55,8 @@ class Verdict:
     """What we got, as text."""
     note: str = ""
     """What the verdict rests on, or what it leaves open."""
+    files: tuple[str, ...] = ()
+    """Of the records that decide it, within `RECORDS`."""
 
 
 def _all_near(unit: float) -> Callable[[list, list], bool]:
@@ -194,7 +196,7 @@ def evidence(folder: Path = RECORDS) -> list[dict]:
 
 
 def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
-    """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note.
+    """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note, files (of records).
 
     Args:
         records: of runs, as `read_records` gives them; by default `evidence()`.
@@ -204,6 +206,6 @@ def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
     for row in load_ledger().values():
         found = verdict(row, records)
         said = (row.id, row.kind, row.source, row.statement, row.derivation, format_values(row.published) or "–")
-        rows.append((*said, found.value or "–", found.verdict, found.note))
-    columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note"]
+        rows.append((*said, found.value or "–", found.verdict, found.note, found.files))
+    columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note", "files"]
     return pd.DataFrame(rows, columns=columns)

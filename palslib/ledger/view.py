@@ -90,26 +90,36 @@ PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
 """Row -> the notebook that derives, shows or runs what it is about."""
 
 
+_RECORDS = "../figures/records"  # as a notebook of a clone sees them
+
+
 def part(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
     """One part of `verdict_frame`."""
     return frame[frame["kind"] == kind]
 
 
 def show_part(frame: pd.DataFrame, kind: str) -> None:
+    """Displays `part_page`."""
+    display(HTML(part_page(frame, kind)))
+
+
+def part_page(frame: pd.DataFrame, kind: str) -> str:
     """One part of `verdict_frame` as a page has it: row (a link to its notebook), verdict, what is said; a click opens
-    the source, what is published, what we got, how, and what the verdict rests on."""
+    the source, what is published, what we got, how, and what the verdict rests on, with links to its records."""
     lines = []
     for row in part(frame, kind).to_dict("records"):
         about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
         about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
-        more = "<br>".join(f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text)
+        more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
+        links = [f"<a href='{_RECORDS}/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
+        more = "<br>".join(more + ([f"<b>records</b> {' '.join(links)}"] if links else []))
         cells = (
             f"<a href='{PAGES[row['id']]}.ipynb'>{row['id']}</a>",
             escape(row["verdict"]),
             f"<details><summary>{escape(row['statement'])}</summary>{more}</details>",
         )
         lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
-    display(HTML(f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def show_rows(frame: pd.DataFrame) -> None:

@@ -304,7 +304,7 @@ def ablated(seed, one, every, middle=-5.0):
     ],
 )
 def test_c17_asks_what_adapters_are_worth(records, expected):
-    kind, value, _ = claim_verdict(LEDGER["C17"], records)
+    kind, value, *_ = claim_verdict(LEDGER["C17"], records)
     assert kind == expected
     if "spans" in records[0]:
         assert "sst2: any one layer at most 5.0 % of the score, all 40.0 %" in value
@@ -323,7 +323,7 @@ def test_c2_needs_all_three_schedules():
 
     every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
     assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
-    kind, value, note = claim_verdict(LEDGER["C2"], every["annealed"])
+    kind, value, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
     assert kind == "inconclusive" and CLAIM in value
     assert "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
     every["square-root"] = both(64.0, 66.0, schedule="square-root")
@@ -336,7 +336,7 @@ def test_what_a_run_of_this_size_cannot_decide_is_said_whatever_was_seen(worst):
     scores = {"annealed": 64.0, "proportional": 65.0, "round-robin": worst}
     gelu = MINBERT | {"method_options": {"activation": "gelu"}}
     found = [r for s, v in scores.items() for r in runs("pals-204", v, v, v, schedule=s, **gelu)]
-    kind, value, note = claim_verdict(LEDGER["C13b"], found)
+    kind, value, note, _ = claim_verdict(LEDGER["C13b"], found)
     assert kind == "not testable at this scale" and f"against {worst:.1f}" in value
     assert note.endswith(f"it would take {LEDGER['C13b'].scale}") and "several passes of SST and STS" in note
     assert claim_verdict(LEDGER["C13b"], [])[0] == "not run"

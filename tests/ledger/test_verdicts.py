@@ -4,12 +4,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from palslib.common import PROJECT
+from palslib.common import PROJECT, RECORDS
 from palslib.data.tasks import Task
 from palslib.ledger.derivations import agrees_with_ledger, derive, last_place, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.verdicts import VERDICTS, format_values, verdict, verdict_frame
-from palslib.ledger.view import averages_of_table_2, find, part, ratios_of_table_3, verdict_tiles
+from palslib.ledger.view import averages_of_table_2, find, part, part_page, ratios_of_table_3, verdict_tiles
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, RELEASED_SIZES, Recipe, rate_factor
 
@@ -241,8 +241,8 @@ def test_every_row_is_in_the_frame_once_and_in_order():
     assert [len(part(FRAME, kind)) for kind in "ABCD"] == [28, 21, 29, 17]
     assert (
         verdict_frame()
-        .drop(columns=["verdict", "ours", "note"])
-        .equals(FRAME.drop(columns=["verdict", "ours", "note"]))
+        .drop(columns=["verdict", "ours", "note", "files"])
+        .equals(FRAME.drop(columns=["verdict", "ours", "note", "files"]))
     )
 
 
@@ -342,3 +342,16 @@ def test_every_row_leads_to_a_notebook_that_there_is(monkeypatch):
     html = shown[0].data
     assert html.count("<tr>") == 21 and "<a href='02_parameter_counting.ipynb'>B1</a>" in html
     assert html.count("<details><summary>") == 21 and "does not follow" in html
+
+
+def test_every_record_behind_a_verdict_is_there_and_the_page_links_to_it():
+    """Rows that are decided by runs name the files; what the page shows links to them from notebooks/."""
+    frame = verdict_frame().set_index("id")
+    named = [file for files in frame["files"] for file in files]
+    assert named and all((RECORDS / file).is_file() for file in named)
+    decided = frame[frame["verdict"].isin(["reproduced", "not reproduced", "inconclusive"])]
+    assert (decided["files"].map(len) > 0).all() and (
+        frame.loc[frame["verdict"] == "not run", "files"].map(len) == 0
+    ).all()
+    page = part_page(frame.reset_index(), "C")
+    assert all(f"href='../figures/records/{file}'" in page for file in named)
