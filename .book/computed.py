@@ -6,7 +6,7 @@ In a page they stand between `<!-- computed: NAME -->` and `<!-- end -->`, where
 import json
 import re
 
-from palslib import count_parameters
+from palslib import METHODS, TASKS, count_parameters
 from palslib.common import PROJECT, RECORDS, check_name
 from palslib.ledger import results
 from palslib.ledger.claims import SEEDS
@@ -86,7 +86,15 @@ def precision() -> str:
     return f"{frame['seeds'].min()} seeds: {', '.join(said)} (standard errors)."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, precision)}
+def method_names() -> str:
+    return "Names of methods: " + ", ".join(f"`{name}`" for name in METHODS) + "."
+
+
+def task_names() -> str:
+    return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
+
+
+BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, precision, method_names, task_names)}
 
 
 def written(text: str) -> str:

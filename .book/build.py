@@ -1,0 +1,136 @@
+"""The course as a web page, in `runs/book`: `make book`.
+
+The book's source is put together in `runs/book-source`: the pages of this folder, the notebooks, the ledger's rows, and
+a page for every file that one of them links to. Then Sphinx makes HTML of it, by `conf.py`; a warning is an error.
+"""
+
+import os
+import re
+import shutil
+import sys
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import nbformat
+from sphinx.cmd.build import main as sphinx
+
+from palslib.common import PROJECT, runs_folder
+from palslib.ledger.verdicts import verdict_frame
+
+HERE = Path(__file__).parent
+LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+KINDS = {
+    "A": "Numbers that hold",
+    "B": "Numbers that do not follow",
+    "C": "Claims that runs decide",
+    "D": "Where the released code differs",
+}
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml"}
+
+
+def place(path: str) -> str:
+    """Where a file of the repository is in the book's source."""
+    if path.startswith("notebooks/") or path.endswith(".png"):
+        return path
+    return PurePosixPath(path).name.lower() if path.endswith(".md") else f"source/{path}.md"
+
+
+def relinked(text: str, home: str, linked: set[str]) -> str:
+    """A page's Markdown with its relative links pointing to where things are in the book; they are added to `linked`.
+
+    Raises ValueError for a link to nothing.
+    """
+
+    def link(found: re.Match) -> str:
+        if "://" in found[2] or found[2].startswith("mailto:"):
+            return found[0]
+        path = os.path.normpath(PurePosixPath(home).parent / found[2])
+        if not (PROJECT / path).is_file():
+            raise ValueError(f"{home}: a link to {found[2]}, which is no file")
+        linked.add(path)
+        return f"{found[1]}{os.path.relpath(place(path), PurePosixPath(place(home)).parent)}{found[3]}"
+
+    return LINK.sub(link, text)
+
+
+def stage(folder: Path) -> None:
+    """Writes the book's source."""
+    shutil.rmtree(folder, ignore_errors=True)
+    done, linked = set(), {f"notebooks/{path.name}" for path in PROJECT.glob("notebooks/*.ipynb")}
+    linked |= {"CONTRIBUTING.md", *(f".book/{path.name}" for path in HERE.glob("*.md"))}
+    while todo := linked - done:
+        for path in todo:
+            target = folder / place(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source = PROJECT / path
+            if path.endswith(".png"):
+                shutil.copy(source, target)
+            elif path.endswith(".ipynb"):
+                notebook = nbformat.read(source, as_version=4)
+                for cell in notebook.cells:
+                    if cell.cell_type == "markdown":
+                        cell.source = relinked(cell.source, path, linked)
+                    elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, so here
+                        cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
+                nbformat.write(notebook, target)
+            elif path.endswith(".md"):
+                target.write_text(relinked(source.read_text(encoding="utf-8"), path, linked), encoding="utf-8")
+            else:
+                language = LANGUAGES.get(source.suffix, "text")
+                text = (
+                    f"---\norphan: true\n---\n# {path}\n\n`````{language}\n{source.read_text(encoding='utf-8')}`````\n"
+                )
+                target.write_text(text, encoding="utf-8")
+        done |= todo
+    (folder / "ledger").mkdir()
+    for kind in KINDS:
+        (folder / "ledger" / f"{kind.lower()}.md").write_text(ledger(kind), encoding="utf-8")
+
+
+def ledger(kind: str) -> str:
+    """The page of the ledger's rows of one kind."""
+    frame = verdict_frame()
+    rows = frame[frame["kind"] == kind].to_dict("records")
+    return f"# {kind} · {KINDS[kind]}\n\n" + "\n".join(map(ledger_row, rows))
+
+
+def ledger_row(row: dict) -> str:
+    """One row: what is said and where, what came out, and what the verdict rests on."""
+    lines = [f"({row['id'].lower()})=", f"## {row['id']} · {row['verdict']}", "", escaped(row["statement"]), ""]
+    for name, what in (("published", "Published"), ("ours", "Here"), ("derivation", "How"), ("note", "Note")):
+        if row[name] and row[name] != "–":
+            lines.append(f"* *{what}:* {escaped(row[name])}")
+    named = [f"[{path.stem[:2]}](../notebooks/{path.name})" for path in notebooks_that_name(row["id"])]
+    source = f"* *Source:* {escaped(row['source'])}"
+    return "\n".join([*lines, source + (f"; in notebooks {', '.join(named)}" if named else ""), ""])
+
+
+def escaped(text: str) -> str:
+    """Words that are no Markdown."""
+    return re.sub(r"([\\`*_$<>\[\]~])", r"\\\1", text)
+
+
+def notebooks_that_name(row: str) -> list[Path]:
+    return [path for path in sorted(PROJECT.glob("notebooks/*.ipynb")) if row in rows_named(path)]
+
+
+@cache
+def rows_named(path: Path) -> set[str]:
+    """The rows of the ledger that a notebook's text names, one by one or as `A3 to A10`."""
+    text = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+    found = set(re.findall(r"\b[A-D]\d+[a-z]?\b", text))
+    for kind, first, last in re.findall(r"\b([A-D])(\d+)(?: to |–|-)\1(\d+)\b", text):
+        found |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
+    return found
+
+
+def main() -> int:
+    source, book = runs_folder() / "book-source", runs_folder() / "book"
+    stage(source)
+    shutil.rmtree(book, ignore_errors=True)
+    flags = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{source}-cache"]
+    return sphinx([*flags, str(source), str(book)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""How Sphinx makes the book from what `build.py` puts together: notebooks as they are committed, nothing executed."""
+
+import re
+
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
+import palslib
+
+project, author, release = "palslib", "The palslib authors", palslib.__version__
+copyright = author
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+nb_execution_mode = "off"
+nb_output_stderr = "remove"  # progress bars
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 140
+
+html_theme = "furo"
+html_title = "BERT and PALs"
+html_static_path = ["static"]
+html_css_files = ["book.css"]
+html_copy_source = html_show_sphinx = False
+html_math_renderer = "mathml"  # browsers draw it by themselves: no script from another host
+
+
+fields = {}  # the lines below a field, which Napoleon would take for `type: what it is`
+
+
+def before(app, what, name, thing, options, lines):
+    if what == "attribute":
+        fields[name] = list(lines)
+
+
+def after(app, what, name, thing, options, lines):
+    """Docstrings have `names` in single backticks, perhaps with letters behind them."""
+    text = "\n".join(fields.get(name, lines))
+    lines[:] = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text).split("\n")
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", before, priority=400)
+    app.connect("autodoc-process-docstring", after, priority=600)
+
+    def visit(display: str):
+        def visit(self, node):
+            self.body.append(convert(node.astext(), display=display))
+            raise SkipNode
+
+        return visit, None
+
+    app.add_html_math_renderer("mathml", visit("inline"), visit("block"))
