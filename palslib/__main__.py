@@ -24,7 +24,7 @@ from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from palslib.common import FIRST, check_name, end_with_launcher, read_object, runs_folder, unknown
-from palslib.plan.config import PRESETS, RunConfig
+from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
 
 
@@ -69,6 +69,9 @@ def pretrain(words: list[str]) -> Callable[[], int]:
     return run
 
 
+_Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+
+
 @settings
 class Adapters:
     """Trains adapters for one task after another on a frozen BERT, and then removes them, span by span of layers."""
@@ -81,11 +84,11 @@ class Adapters:
     """Where the tasks' runs lie; called again, finished ones are not trained anew."""
     method: str = "houlsby-64"
     """One that trains nothing that tasks share."""
-    rows: Annotated[int, Field(ge=1)] | None = None
+    rows: _Count | None = None
     """Dev rows of each task that adapters are removed on, at most; None: all."""
-    epochs: Annotated[int, Field(ge=1)] = 10
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Of each task, each followed by an evaluation; the best by the dev score is what stays."""
-    epoch_steps: Annotated[int, Field(ge=1)] | None = None
+    epoch_steps: _Count | None = None
     """At most so many steps make an epoch; None: the task's data once."""
     start: str | None = None
     """A folder of weights with earlier tasks, to go on from."""
@@ -104,7 +107,10 @@ def adapters(words: list[str]) -> Callable[[], int]:
         from palslib.analysis.adapter_removal import ablate
         from palslib.records import write_record
 
-        write_record(path, ablate(**given, **options))
+        record = ablate(**given, **options)
+        write_record(path, record)
+        best = {run["config"]["tasks"][0]: run["results"]["best"]["dev_average"] for run in record["runs"]}
+        _say({"record": str(path), "dev_average": best})
         return 0
 
     return run
@@ -124,11 +130,11 @@ class Sweep:
     """Runs nothing; says how many hours the grid takes where this record of `palslib benchmark` was made."""
     folder: Path | None = None
     """Where the runs lie; None: runs/sweeps/ and the grid's name."""
-    slots: Annotated[int, Field(ge=1)] = 2
+    slots: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Runs (or jobs of Slurm) at once."""
-    limit: Annotated[Number, Field(gt=0)] | None = None
+    limit: Annotated[Number, Field(gt=0, le=1e9)] | None = None
     """Seconds that one try of a run may take."""
-    retries: Annotated[int, Field(ge=0)] = 1
+    retries: Annotated[int, Field(ge=0, le=1000)] = 1
     """Further tries, each from the checkpoint."""
     command: str = f"{shlex.quote(sys.executable)} -m palslib train"
     """What trains a CONFIG.json."""
@@ -225,9 +231,9 @@ class Heads:
     """Where the dev examples come from, as `train` takes it."""
     tasks: Names = ("sst2",)
     """Those for which heads are removed."""
-    rows: Annotated[int, Field(ge=1)] = 500
+    rows: _Count = 500
     """Dev rows of each of these tasks, at most."""
-    texts: Annotated[int, Field(ge=1)] = 4
+    texts: _Count = 4
     """Dev examples of every task for the maps."""
     precision: Literal["float32", "bf16"] = "float32"
     """Of the evaluations."""
@@ -243,6 +249,7 @@ def heads(words: list[str]) -> Callable[[], int]:
         from palslib.records import write_record
 
         write_record(out, inspect(**given))
+        _say({"record": str(out)})
         return 0
 
     return run
