@@ -13,6 +13,7 @@ import platform
 import secrets
 import shutil
 import signal
+import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -318,6 +319,15 @@ def in_use(folder: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def progress_bar(steps: Iterable | None, what: str, show: bool, **options):
+    """tqdm's bar for a phase that may take long: it comes after three seconds and goes at the end, on a terminal or in
+    a notebook, where `show`; a log has none. It counts what it is iterated over, or `total` of the options."""
+    from tqdm import tqdm  # here: most commands show none
+
+    seen = sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+    return tqdm(steps, what, delay=3, leave=False, disable=not (show and seen and FIRST), **options)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -69,7 +69,7 @@ def make_record(run) -> dict:
     count = count_parameters(run.method, run.model.config, len(config.tasks))
     exact = count_parameters(run.method, run.model.config, len(config.tasks), exact=True)
     device = run.accelerator.device
-    about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress")}
+    about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
     about["size"] = config.resolved_size
     for name in ("data", "backbone", "start"):
         prefix = MINBERT if name == "backbone" and about[name].startswith(MINBERT) else ""

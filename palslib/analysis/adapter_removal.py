@@ -14,6 +14,7 @@ import pandas as pd
 
 from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
+from palslib.common import progress_bar
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -57,11 +58,14 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
         yield
 
 
-def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, **options):
+def ablation_frame(
+    model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, progress: bool = False, **options
+) -> pd.DataFrame:
     """A task's score without the adapters of every span of layers; nothing is trained again.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used, if given.
+        progress: shows a bar.
         options: of `evaluation.evaluate`, such as `precision`.
 
     Columns task, metric (the task's first), whole (the score with all adapters, in percent), first, last, score, and
@@ -70,7 +74,8 @@ def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: 
     data = some_rows(data, rows) if rows else data
     metric, splits = data.task.metrics[0], {task: {"dev": data}}
     whole, found = evaluate(model, splits, **options)[task][metric], []
-    for first, last in itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2):
+    spans = list(itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2))
+    for first, last in progress_bar(spans, f"removing adapters of {task}", progress, unit=" spans"):
         with without_adapters(model, task, first, last):
             score = evaluate(model, splits, **options)[task][metric]
         change = 100 * (score - whole) / abs(whole) if whole else float("nan")
@@ -94,7 +99,8 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     for task, run in zip(tasks, runs, strict=True):
         known, source = model.tasks[task], options.get("data", RunConfig.data)
         data = tokenise_task(known, tokenizer, source, known.evaluation[0], run["config"]["max_length"])
-        frames.append(ablation_frame(model, task, data, rows, precision=run["precision"]))
+        shown = options.get("progress", RunConfig.progress)
+        frames.append(ablation_frame(model, task, data, rows, shown, precision=run["precision"]))
     return {
         "kind": "ablation",
         "spans": as_lines(pd.concat(frames)),

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from palslib.analysis.attention import numbers_of_heads
-from palslib.common import check_name
+from palslib.common import check_name, progress_bar
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.training.evaluation import evaluate
 
@@ -79,7 +79,14 @@ def uniform_heads(model, task: str):
 
 
 def head_importance(
-    model, task: str, data: TokenisedTask, kind: str = "pal", per: str = "head", rows: int = 500, **options
+    model,
+    task: str,
+    data: TokenisedTask,
+    kind: str = "pal",
+    per: str = "head",
+    rows: int = 500,
+    progress: bool = False,
+    **options,
 ) -> pd.DataFrame:
     """The score of a task without each of its heads in turn, a row for each head and metric.
 
@@ -87,6 +94,7 @@ def head_importance(
         data: the task's dev split, of which at most `rows` rows are used.
         kind: `pal`, the task's own heads, or `bert`.
         per: what is removed at once, of `PER`.
+        progress: shows a bar.
         options: of `evaluation.evaluate`, such as `precision`.
 
     Columns task, kind, those of `PER`, metric; score in percent; change in points against the whole model on the same
@@ -98,7 +106,7 @@ def head_importance(
         groups.setdefault(head[: len(names)], []).append(head)
     splits = {task: {"dev": some_rows(data, rows)}}
     whole, found = evaluate(model, splits, **options)[task], []
-    for place, heads in groups.items():
+    for place, heads in progress_bar(groups.items(), f"removing heads of {task}", progress):
         with without_heads(model, task, heads, kind):
             scores = evaluate(model, splits, **options)[task]
         about = {"task": task, "kind": kind} | dict(zip(names, place, strict=True))

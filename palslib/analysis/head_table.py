@@ -57,7 +57,7 @@ def head_table(maps: Maps) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) -> pd.DataFrame:
+def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
     """Every removal from a task, of its PAL's heads and of BERT's, on at most `rows` rows, by its first metric.
 
     Columns as `head_importance` gives them and `removed`: one of `PER`; `pattern` where nothing was removed, but every
@@ -65,7 +65,7 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) 
     """
     data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
     found = [
-        head_importance(model, task, data, kind, per, rows, **options).assign(removed=per)
+        head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per)
         for kind in ("pal", "bert")
         for per in PER
     ]
@@ -94,7 +94,7 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
     splits = {task: tokenise_task(known[task], tokenizer, data, known[task].evaluation[0]) for task in tasks}
-    removed = [removals(model, task, split, rows, precision=precision) for task, split in splits.items()]
+    removed = [removals(model, task, split, rows, True, precision=precision) for task, split in splits.items()]
     about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
         (run,) = read_records(above)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from palslib.common import atomic_write, runs_folder
+from palslib.common import atomic_write, progress_bar, runs_folder
 from palslib.data.tasks import Task, get_task, load_rows
 
 
@@ -100,23 +100,29 @@ def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
     return digest.hexdigest()[:24]
 
 
-def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> pa.Table:
+_AT_ONCE = 10_000  # texts, between two states of the bar
+
+
+def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool) -> pa.Table:
     texts = [frame[column].tolist() for column in task.texts]
     if task.apart:
         texts = [texts[0] + texts[1]]
-    whole = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, verbose=False)
-    cut = sum(len(row) > max_length for row in whole["input_ids"])
-    if cut:
-        whole = tokenizer(
-            *texts, truncation=True, max_length=max_length, return_token_type_ids=True, return_attention_mask=False
-        )
+    asked = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
+    ids, types, cut = [], [], 0
+    for first in progress_bar(range(0, len(texts[0]), _AT_ONCE), f"word pieces of {task.name}", progress):
+        some = [column[first : first + _AT_ONCE] for column in texts]
+        pieces = tokenizer(*some, **asked)
+        if over := sum(len(row) > max_length for row in pieces["input_ids"]):
+            pieces, cut = tokenizer(*some, truncation=True, max_length=max_length, **asked), cut + over
+        ids += pieces["input_ids"]
+        types += pieces["token_type_ids"]
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
     table = pa.table(
         {
-            "input_ids": pa.array(whole["input_ids"], pa.list_(pa.int32())),
-            "token_type_ids": pa.array(whole["token_type_ids"], pa.list_(pa.int8())),
+            "input_ids": pa.array(ids, pa.list_(pa.int32())),
+            "token_type_ids": pa.array(types, pa.list_(pa.int8())),
             "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # a pair's two texts have one
         }
     )
@@ -124,20 +130,26 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> pa
 
 
 def tokenise_task(
-    task: str | Task, tokenizer, data: str = "synthetic", split: str = "train", max_length: int = 128
+    task: str | Task,
+    tokenizer,
+    data: str = "synthetic",
+    split: str = "train",
+    max_length: int = 128,
+    progress: bool = False,
 ) -> TokenisedTask:
     """Loads a split, tokenises it once and keeps the result under `runs/cache/`; later calls map the file.
 
     Pairs become [CLS] first [SEP] second [SEP], or each text by itself where the task encodes them apart; a row over
     `max_length` word pieces is cut, longest text first, and counted. The file's name depends on texts, labels,
-    tokenizer and limit, so nothing stale is ever read; one that is no longer what was written is made anew.
+    tokenizer and limit, so nothing stale is ever read; one that is no longer what was written is made anew. `progress`
+    shows a bar.
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
     part = re.sub(r"[^\w.-]", "_", split)  # which may have been a path
     path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
     if (table := _read(path)) is None:
-        made = _tokenise(frame, task, tokenizer, max_length)
+        made = _tokenise(frame, task, tokenizer, max_length, progress)
         _write(path, made)
         if (table := _read(path)) is None:  # someone damages what is written there
             table = made

@@ -85,7 +85,6 @@ class _Session:
         self.stop.clear()
         self.bar.max, self.bar.value = config.steps, 0
         self._running(True)
-        self.explorer.say("loading data and model")
         self.thread = threading.Thread(target=self._train, args=(config,), daemon=True)
         self.thread.start()
 
@@ -102,7 +101,7 @@ class _Session:
         from palslib.training.loop import train
 
         try:
-            record = train(config, on_step=self._on_step)
+            record = train(config, on_step=self._on_step, on_phase=self.explorer.say)
             if record["status"] == "stopped":
                 said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept, Start goes on"
             else:

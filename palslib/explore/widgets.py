@@ -5,6 +5,7 @@ All of it is plain ipywidgets, with pictures made in the kernel, so nothing is f
 
 import io
 import os
+import re
 from collections.abc import Callable
 from contextlib import contextmanager
 from html import escape
@@ -87,7 +88,8 @@ class Picture(widgets.Image):
     """
 
     def __init__(self, height: float, width: float = PAGE_WIDTH, **margins: float):
-        super().__init__(format="png", layout={"width": f"{width:g}in", "height": "auto", "max_width": "100%"})
+        size = {"width": f"{width:g}in", "height": "auto", "max_width": "100%"}
+        super().__init__(format="png", layout={**size, "display": "none"})  # an empty one is a broken image
         self.inches, self.margins = (width, height), margins
 
     def draw(self, draw: Callable[[Figure], object]) -> None:
@@ -97,7 +99,7 @@ class Picture(widgets.Image):
             figure.subplots_adjust(**self.margins)
         draw(figure)
         figure.savefig(file, format="png", dpi=144)
-        self.value = file.getvalue()
+        self.value, self.layout.display = file.getvalue(), None
 
 
 def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
@@ -108,16 +110,24 @@ def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
 
     def line(cells, tag):
         sides = ["left"] + ["right"] * (len(cells) - 1)
-        row = (f'<{tag} style="{style}: {side}">{escape(c)}</{tag}>' for c, side in zip(cells, sides, strict=True))
+        row = (
+            f'<{tag} style="{style}: {side}">{symbols(escape(c))}</{tag}>' for c, side in zip(cells, sides, strict=True)
+        )
         return f"<tr>{''.join(row)}</tr>"
 
     body = line(headers, "th") + "".join(line(row, "td") for row in rows)
     return f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
 
 
+def symbols(words: str) -> str:
+    """V^E and V^D as a page sets them."""
+    return re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", words)
+
+
 def dropdown(label: str, options, value) -> widgets.Dropdown:
     """A choice from a list; `options` are values, or a dictionary of words and values."""
-    return widgets.Dropdown(options=options, value=value, description=label, layout={"width": "330px"})
+    label, layout = symbols(label), {"width": "330px"}
+    return widgets.Dropdown(options=options, value=value, description=label, description_allow_html=True, layout=layout)
 
 
 def slider(label: str, value: int, low: int, high: int, **options) -> widgets.IntSlider:

@@ -26,7 +26,7 @@ _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "ow
 
 @settings
 class RunConfig:
-    """What decides a run. Two runs with equal configs (but for `folder` and `progress`) end with the same weights."""
+    """What decides a run. Two runs with equal configs (but for `folder`, `progress` and `log_with`) end with the same weights."""
 
     method: Text = "pals-204"
     """A name of `METHODS`."""
@@ -107,7 +107,10 @@ class RunConfig:
     folder: Text | None = None
     """Where the run lies; by default under `runs/train/`, named by a hash of the config."""
     progress: bool = True
-    """Show a bar and the scores."""
+    """Show bars and the scores."""
+    log_with: Literal["tensorboard", "trackio"] | None = None
+    """Follow losses and scores elsewhere too, through accelerate: `tensorboard` (files in the run's folder) or
+    `trackio` (its own local database). Neither sends anything away; each is a package to be installed."""
 
     @model_validator(mode="before")
     @classmethod
@@ -184,7 +187,7 @@ class RunConfig:
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
         unsaid = {name for name, default in _LATER.items() if getattr(self, name) == default}
-        unsaid |= {"folder", "progress", "keep", "checkpoint_every"}  # which change no result
+        unsaid |= {"folder", "progress", "log_with", "keep", "checkpoint_every"}  # which change no result
         about = {k: v for k, v in asdict(self).items() if k not in unsaid} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 

@@ -5,40 +5,66 @@ GPU for each or CPUs alone, or by torch itself: `torchrun --standalone --nproc_p
 """
 
 import ctypes
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
 from palslib.common import Lock, end_with_launcher, run_lock
+from palslib.plan.config import RunConfig
 
 T = TypeVar("T")
 
 
-def make_accelerator() -> Accelerator:
+def make_accelerator(log_with: str | None = None, folder: Path | None = None) -> Accelerator:
     """The accelerator of a run: on as many processes as were started, with gloo on CPUs.
 
-    Raises ValueError where several were asked for and there is one, see `launched_alone`.
+    Args:
+        log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
+
+    Raises ValueError where several were asked for and there is one, see `launched_alone`, ImportError where the
+    tracker's package is not installed.
     """
+    if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would go on without
+        raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
     # Started by torch's launcher but not told to use CPUs, accelerate would make each process a run of its own.
     on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
     # Tasks that rest have no gradients. Autocast is ours: accelerate fixes its precision once for a whole process.
     handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
-    accelerator = Accelerator(cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers)
+    accelerator = Accelerator(
+        cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers, log_with=log_with, project_dir=folder
+    )
     if launched_alone() and accelerator.num_processes == 1:
         raise ValueError(
             "accelerate launch was asked for several processes and started one; with --multi_gpu, which takes a GPU "
             "for each or CPUs alone, it starts all: accelerate launch --multi_gpu --num_processes 2 ..."
         )
     return accelerator
+
+
+@contextmanager
+def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterator[None]:
+    """Within the block what `accelerator.log` is given goes to the config's tracker, if it names one."""
+    if config.log_with:
+        plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
+        about = {"trackio": {"name": folder.name, "resume": "allow"}}
+        accelerator.init_trackers("palslib" if config.log_with == "trackio" else config.log_with, plain, about)
+    try:
+        yield
+    finally:
+        for tracker in accelerator.trackers:
+            tracker.finish()
 
 
 def launched_alone() -> bool:

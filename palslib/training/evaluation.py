@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from palslib.common import progress_bar
 from palslib.data.metrics import Scores, score
 from palslib.data.tokens import TokenisedTask
 from palslib.plan.config import RunConfig
@@ -33,12 +34,13 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
 
 
 def predict(
-    model, task: str, data: TokenisedTask, accelerator: Accelerator | None = None, precision: str = "float32"
+    model, task: str, data: TokenisedTask, accelerator: Accelerator | None = None, precision: str = "float32", bar=None
 ) -> np.ndarray:
     """Logits of every row, (N, outputs), in the rows' order.
 
     Batches hold rows of like length, the longest first, so that a lack of memory shows at once. Several processes share
-    the batches and all get the whole. Dropout is off, and the model's training mode is as before afterwards.
+    the batches and all get the whole. Dropout is off, and the model's training mode is as before afterwards. `bar`: a
+    progress bar that counts rows.
     """
     accelerator = accelerator or Accelerator()
     rank, world = accelerator.process_index, accelerator.num_processes
@@ -53,6 +55,8 @@ def predict(
             for rows in batches[rank::world]:
                 logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
                 parts.append((rows, logits.cpu().numpy()))
+                if bar is not None:
+                    bar.update(min(len(rows) * world, bar.total - bar.n))
     finally:
         model.train(was_training)
     if world > 1:
@@ -69,6 +73,7 @@ def evaluate(
     recipe: Recipe | None = None,
     accelerator: Accelerator | None = None,
     precision: str = "float32",
+    progress: bool = False,
 ) -> Scores:
     """Every task's metrics in percent over its whole dev split.
 
@@ -76,21 +81,24 @@ def evaluate(
         splits: task -> split -> its rows. A second split (MNLI mismatched) enters as `accuracy_mm`.
         recipe: for the released code's way of measuring (ledger D3, D13).
         precision: `float32` or `bf16`.
+        progress: shows a bar.
     """
     recipe = recipe or Recipe()
     released = recipe.metrics == "released"
-    scores = {}
-    for name, by_split in splits.items():
-        scores[name] = {}
-        for split, data in by_split.items():
-            task, suffix = data.task, "_mm" if split.endswith("mismatched") else ""
-            if released and suffix:
-                continue
-            logits, labels = predict(model, name, data, accelerator, precision), data.labels
-            if task.is_regression:
-                logits = (logits.clip(0, 1) if released else logits) * task.scale
-                labels = labels * task.scale
-            values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
-            kept = task.metrics[:1] if released else task.metrics
-            scores[name] |= {metric + suffix: values[metric] for metric in kept}
+    scores: Scores = {}
+    rows = sum(len(data) for by_split in splits.values() for data in by_split.values())
+    with progress_bar(None, "evaluation", progress, total=rows, unit=" rows") as bar:
+        for name, by_split in splits.items():
+            scores[name] = {}
+            for split, data in by_split.items():
+                task, suffix = data.task, "_mm" if split.endswith("mismatched") else ""
+                if released and suffix:
+                    continue
+                logits, labels = predict(model, name, data, accelerator, precision, bar), data.labels
+                if task.is_regression:
+                    logits = (logits.clip(0, 1) if released else logits) * task.scale
+                    labels = labels * task.scale
+                values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
+                kept = task.metrics[:1] if released else task.metrics
+                scores[name] |= {metric + suffix: values[metric] for metric in kept}
     return scores

@@ -29,7 +29,7 @@ from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
-from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer
+from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.acting import measure, switched_off
 from palslib.training.checkpoints import Resumable, made_from_something_else, say, tidy
 from palslib.training.episodic_memory import EpisodicMemory
@@ -42,10 +42,11 @@ from palslib.training.trained import Trained
 class Run(Resumable):
     """One training run: what is fixed before the first step, and the steps."""
 
-    def __init__(self, config: RunConfig, folder: Path):
+    def __init__(self, config: RunConfig, folder: Path, on_phase: Callable[[str], None] = lambda phase: None):
+        self.on_phase = on_phase
         self.folder, self.environment = folder, environment()
         self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
-        self.accelerator, self.precision = make_accelerator(), precision_of(config)
+        self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config)
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
@@ -57,8 +58,11 @@ class Run(Resumable):
         tokenizer = load_tokenizer(config.backbone)
 
         def tokenised(task: str, split: str):
+            on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
-                return tokenise_task(config.task(task), tokenizer, config.data, split, config.max_length)
+                return tokenise_task(
+                    config.task(task), tokenizer, config.data, split, config.max_length, config.progress
+                )
 
         self.train_data = {task: tokenised(task, "train") for task in config.tasks}
         self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
@@ -69,6 +73,7 @@ class Run(Resumable):
         self.content = run_content(config, known)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         tasks = [data.task for data in self.train_data.values()]
+        on_phase("loading the model")
         if config.start:
             self.model = MultiTaskModel.continued(config.start, self.method, config.backbone, tasks)
         else:
@@ -141,8 +146,11 @@ class Run(Resumable):
     def evaluate(self) -> None:
         """Adds to the history: scores on all dev sets, both averages, mean loss by task since the last time."""
         self.read_losses()
+        self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
         began = time.perf_counter()
-        scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision)
+        scores = evaluate(
+            self.model, self.dev_data, self.recipe, self.accelerator, self.precision, self.config.progress
+        )
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
         self.spent["evaluate"] += time.perf_counter() - began
@@ -155,6 +163,8 @@ class Run(Resumable):
         if self.config.inspect and (acting := measure(self.model, self.dev_data, self.precision)):
             point["acting"] = acting
         self.history.append(point | {"scores": scores, "loss": loss})
+        seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}
+        self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
         if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
             self.keep_model("best")
 
@@ -164,7 +174,9 @@ class Run(Resumable):
             return None
         began = time.perf_counter()
         with switched_off(self.model):
-            scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision)
+            scores = evaluate(
+                self.model, self.dev_data, self.recipe, self.accelerator, self.precision, self.config.progress
+            )
         self.spent["evaluate"] += time.perf_counter() - began
         return {"dev_average": dev_average(scores), "scores": scores}
 
@@ -174,7 +186,12 @@ class Run(Resumable):
         return max(self.history, key=lambda p: -math.inf if math.isnan(p["dev_average"]) else p["dev_average"])
 
 
-def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool | None] | None = None) -> Trained:
+def train(
+    config: RunConfig,
+    resume: bool = True,
+    on_step: Callable[[Run], bool | None] | None = None,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> Trained:
     """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`, and with it the
     trained model: `train(config).model()`.
 
@@ -183,6 +200,7 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
             anew in a folder of its own; nothing that was saved is overwritten.
         on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
             what is returned then is only `{"key", "status": "stopped", "step"}`. Calling again goes on.
+        on_phase: called with what is begun before and between the steps: reading, loading, evaluating.
 
     A run has one writer: raises InUse where another process is at this one. SIGTERM, Ctrl-C and Slurm's warning end it
     after the step, with a checkpoint if it keeps any, by `signals.Stopped`, a KeyboardInterrupt. Raises
@@ -199,10 +217,10 @@ def train(config: RunConfig, resume: bool = True, on_step: Callable[[Run], bool 
         record, notes = decided_by_first(lambda: _record_or_room(config, folder))
         if record:
             return Trained(record, folder)
-        run = Run(config, folder)
+        run = Run(config, folder, on_phase)
         run.lock, run.notes = lock, notes
         run.load_checkpoint()
-        with StopSignals() as signals:
+        with StopSignals() as signals, tracked(run.accelerator, config, folder):
             return _train(run, on_step, signals)
 
 
@@ -245,7 +263,9 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         bar.update()
         if run.step % 20 == 0 or run.step == config.steps:
             run.read_losses()
-            latest.update(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
+            now = dict(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
+            latest.update(now)
+            run.accelerator.log({f"loss/{task}": loss for task, loss in now.items()}, step=run.step)
             seen = run.step
             bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
         every = config.evaluate_every

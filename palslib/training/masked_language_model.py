@@ -16,7 +16,7 @@ from transformers import BertForMaskedLM
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
-from palslib.common import seed_from
+from palslib.common import progress_bar, seed_from
 from palslib.plan.config import RunConfig
 from palslib.training.evaluation import autocast, precision_of
 
@@ -66,13 +66,15 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
     """Masked accuracy (percent), mean loss and perplexity over the chosen pieces of dev texts, masked by the seed."""
     loss, right, pieces = 0.0, 0, 0
     model.eval()
-    with torch.inference_mode(), autocast(precision_of(config), device):
-        for task, rows in data.items():
-            for i in range(0, len(rows), ROWS_MEASURED):
-                some = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))), device=device)["rows"]
-                logits, labels = predict_chosen(model, some, tokenizer, seed_from(config.seed, task, i))
-                loss += cross_entropy(logits, labels, reduction="sum").item()
-                right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
+    bar = progress_bar(None, "evaluation", config.progress, total=sum(map(len, data.values())), unit=" rows")
+    with torch.inference_mode(), autocast(precision_of(config), device), bar:
+        for task, i in ((task, i) for task, rows in data.items() for i in range(0, len(rows), ROWS_MEASURED)):
+            rows = data[task]
+            some = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))), device=device)["rows"]
+            logits, labels = predict_chosen(model, some, tokenizer, seed_from(config.seed, task, i))
+            loss += cross_entropy(logits, labels, reduction="sum").item()
+            right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
+            bar.update(min(ROWS_MEASURED, len(rows) - i))
     model.train()
     mean = loss / max(pieces, 1)
     return {"accuracy": 100 * right / max(pieces, 1), "loss": mean, "perplexity": math.exp(mean), "pieces": pieces}

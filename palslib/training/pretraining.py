@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
@@ -34,7 +35,7 @@ from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment
-from palslib.training.accelerator import make_accelerator, one_writer
+from palslib.training.accelerator import make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import (
     Checkpoints,
     check_moments,
@@ -63,7 +64,8 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     record, changed = _record(config, folder)
     if record and not changed:
         return record
-    if make_accelerator().num_processes > 1:
+    beside = folder.with_name(folder.name + ".tracked")  # what lies in the folder is written at the end, whole
+    if (accelerator := make_accelerator(config.log_with, beside)).num_processes > 1:
         raise ValueError("further pre-training runs in one process")
     with one_writer(folder, beside=True) as lock:
         record, changed = _record(config, folder)
@@ -71,8 +73,8 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
             return record
         notes = [made_from_something_else("the record", changed, set_aside([folder]))] if changed else []
         say(notes, folder)
-        with StopSignals() as signals:
-            return _pretrain(config, folder, lock, signals, on_step, notes)
+        with StopSignals() as signals, tracked(accelerator, config, folder):
+            return _pretrain(accelerator, config, folder, lock, signals, on_step, notes)
 
 
 def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
@@ -86,18 +88,23 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
 
 
 def _pretrain(
-    config: RunConfig, folder: Path, lock: Lock, signals: StopSignals, on_step: Callable | None, notes: list[str]
+    accelerator: Accelerator,
+    config: RunConfig,
+    folder: Path,
+    lock: Lock,
+    signals: StopSignals,
+    on_step: Callable | None,
+    notes: list[str],
 ) -> dict:
     """All that `pretrain` does in a folder that is its own."""
-    accelerator = make_accelerator()
     device, tokenizer = accelerator.device, load_tokenizer(config.backbone)
     model = masked_language_model(config.backbone, config.seed).to(device).train()
     if config.max_length > (positions := max_positions(model.config)):
         raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
     train, dev = {}, {}
     for task in map(config.task, config.tasks):
-        train[task.name] = tokenise_task(task, tokenizer, config.data, "train", config.max_length)
-        rows = tokenise_task(task, tokenizer, config.data, task.evaluation[0], config.max_length)
+        train[task.name] = tokenise_task(task, tokenizer, config.data, "train", config.max_length, config.progress)
+        rows = tokenise_task(task, tokenizer, config.data, task.evaluation[0], config.max_length, config.progress)
         dev[task.name] = some_rows(rows, DEV_ROWS)
     plan = make_plan(config, {task: len(rows) for task, rows in train.items()})
     trained = [p for name, p in model.named_parameters() if not name.startswith("bert.pooler")]
@@ -152,6 +159,7 @@ def _pretrain(
         optimizer.step()
         optimizer.zero_grad()
         state["step"], state["losses"] = step + 1, [*state["losses"], loss.item()]
+        accelerator.log({f"loss/{task}": loss.item()}, step=step + 1)
         more, every = step + 1 < config.steps, config.checkpoint_every
         stop = on_step is not None and on_step(step + 1) is False and more
         asked = signals.asked(accelerator, step + 1) and more
@@ -166,6 +174,8 @@ def _pretrain(
     settings |= {k: Path(settings[k]).name for k in ("backbone", "data")}  # no path of the machine
     record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}
     record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
+    for step, seen in ((0, record["before"]), (config.steps, record["after"])):
+        accelerator.log({f"dev/{name}": seen[name] for name in ("accuracy", "loss", "perplexity")}, step=step)
     record |= {"precision": precision_of(config), "device": device.type, "environment": environment()}
     record |= {"content": content} | ({"notes": state["notes"]} if state["notes"] else {})
     if not all(p.isfinite().all() for p in model.parameters()):

@@ -66,8 +66,8 @@ def cells(explorer, first: str) -> list[str]:
     """The cells of the table row that begins with `first`."""
     html = " ".join(w.value for w in widgets_in(explorer.results) if type(w).__name__ == "HTML")
     rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
-    (row,) = [row for row in rows if row[0] == first]
-    return [unescape(cell) for cell in row]
+    (row,) = [row for row in rows if row and re.sub("<sup>(.)</sup>", r"^\1", row[0]) == first]
+    return [unescape(re.sub("<sup>(.)</sup>", r"^\1", cell)) for cell in row]
 
 
 @pytest.fixture(scope="module")

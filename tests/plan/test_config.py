@@ -251,7 +251,7 @@ def test_key_depends_on_everything_else():
         "own": {"m": {"labels": ["a", "b"]}},
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
-    assert left == {"folder", "progress", "keep", "checkpoint_every"}
+    assert left == {"folder", "progress", "log_with", "keep", "checkpoint_every"}
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1
 
 

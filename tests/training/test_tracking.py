@@ -1,0 +1,73 @@
+"""A run seen while it goes on: a tracker gets its losses and scores, bars come where somebody looks."""
+
+import io
+import sys
+
+import pytest
+
+from palslib import RunConfig, train
+from palslib.common import progress_bar
+from palslib.training import accelerator
+from palslib.training.pretraining import pretrain
+
+TINY = {"backbone": "tiny", "size": 12, "tasks": ("rte", "cola"), "batch_size": 4, "max_length": 16, "progress": False}
+
+
+def tags(folder) -> dict[str, dict[int, float]]:
+    """What TensorBoard would draw: by name, by step."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    seen = events.EventAccumulator(str(folder))
+    seen.Reload()
+    return {tag: {one.step: one.value for one in seen.Scalars(tag)} for tag in seen.Tags()["scalars"]}
+
+
+def test_tensorboard_gets_losses_and_scores(tmp_path):
+    folder = str(tmp_path / "run")
+    record = train(RunConfig(**TINY, steps=45, evaluate_every=30, log_with="tensorboard", folder=folder))
+    seen = tags(tmp_path / "run" / "tensorboard")
+    assert list(seen["dev/average"]) == [30, 45]
+    for point in record["history"]:
+        assert seen["dev/average"][point["step"]] == pytest.approx(point["dev_average"])
+        for task, scores in point["scores"].items():
+            for metric, score in scores.items():
+                assert seen[f"dev/{task}/{metric}"][point["step"]] == pytest.approx(score)
+    assert set(seen["loss/rte"]) | set(seen["loss/cola"]) == {20, 40, 45}
+    assert "log_with" not in record["config"]  # it changes no result
+
+
+def test_further_pretraining_has_its_files_beside_its_folder(tmp_path):
+    folder = tmp_path / "backbone"
+    record = pretrain(RunConfig(**TINY, steps=2, log_with="tensorboard", folder=str(folder)))
+    seen = tags(tmp_path / "backbone.tracked" / "tensorboard")
+    assert seen["dev/accuracy"] == pytest.approx({0: record["before"]["accuracy"], 2: record["after"]["accuracy"]})
+    assert [max(seen[tag]) for tag in seen if tag.startswith("loss/")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backbone", "backbone.tracked"]
+
+
+def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(accelerator, "get_available_trackers", list)
+    for begin in (train, pretrain):
+        with pytest.raises(ImportError, match="log_with='trackio' needs the package trackio: pip install trackio"):
+            begin(RunConfig(**TINY, log_with="trackio", folder=str(tmp_path / "run")))
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_comes_where_somebody_looks(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert progress_bar(range(3), "a log", True).disable
+    monkeypatch.setattr(sys, "stderr", Screen())
+    assert not progress_bar(range(3), "a terminal", True).disable
+    assert progress_bar(range(3), "unasked", False).disable
+    assert list(progress_bar(range(3), "soon over", True)) == [0, 1, 2]
+    assert sys.stderr.getvalue().strip() == ""  # it comes after three seconds
+
+
+def test_phases_are_named_in_their_order(tmp_path):
+    said = []
+    train(RunConfig(**TINY, steps=2, folder=str(tmp_path / "run")), on_phase=said.append)
+    assert said[:2] == ["reading rte, train", "reading cola, train"]
+    assert said[-2:] == ["loading the model", "evaluating, after 2 of 2 steps"]
