@@ -1,0 +1,82 @@
+"""No link is dead in notebooks and what they show, in README and the other pages; no path is named that is gone."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nbformat
+import pytest
+
+from palslib.common import PROJECT
+
+PAGES = [
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "figures/records/PLAN.md")),
+    *sorted(PROJECT.glob(".book/*.md")),
+    *sorted(PROJECT.glob("notebooks/*.ipynb")),
+]
+
+
+def texts(path: Path) -> list[str]:
+    """What a reader sees of a page, code apart: Markdown, and what cells put out as Markdown or HTML."""
+    if path.suffix == ".md":
+        return [path.read_text(encoding="utf-8")]
+    cells = nbformat.read(path, as_version=4).cells
+    shown = [c.source for c in cells if c.cell_type == "markdown"]
+    for output in (output for cell in cells for output in cell.get("outputs", ())):
+        shown += [output.data[kind] for kind in ("text/markdown", "text/html") if kind in output.get("data", {})]
+    return shown
+
+
+def links(path: Path) -> list[str]:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", "\n".join(texts(path)), flags=re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+
+
+def anchors(path: Path) -> set[str]:
+    """What `#...` may name in a page: its headings, as GitHub and as JupyterLab write them, and places set by hand."""
+    text = "\n".join(texts(path))
+    headings = [heading.strip() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    plain = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return plain | {h.replace(" ", "-") for h in headings} | set(re.findall(r'(?:id|name)="([^"]+)"', text))
+
+
+def fault(path: Path, link: str) -> str:
+    """What is wrong with a link of a page, or nothing."""
+    parts = urlsplit(link)
+    if parts.scheme:
+        well_formed = parts.scheme == "https" and re.fullmatch(r"([a-z0-9-]+\.)+[a-z]+", parts.netloc)
+        return "" if well_formed or parts.scheme == "data" else "is no address"
+    there = path.parent / parts.path if parts.path else path
+    if not there.exists():
+        return "is no file"
+    known = there.suffix in (".md", ".ipynb") and parts.fragment
+    return f"has no such place, but {sorted(anchors(there))}" if known and parts.fragment not in anchors(there) else ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_no_link_is_dead(page):
+    assert [f"{link} {why}" for link in links(page) if (why := fault(page, link))] == []
+
+
+@pytest.mark.parametrize("page", [path for path in PAGES if path.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_every_path_that_is_named_exists(page):
+    """`palslib/bert/layer.py`, or `figures/style.py` in the package."""
+    named = re.findall(r"`((?:notebooks|palslib|tests|figures|\.book)/[\w./-]*)`", "\n".join(texts(page)))
+    assert [path for path in named if not any((root / path).exists() for root in (PROJECT, PROJECT / "palslib"))] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "why"),
+    [
+        ("notebooks/00_start_here.ipynb", ""),
+        ("notebooks/00_start_here.ipynb#the-course", ""),
+        ("notebooks/00_start_here.ipynb#The-course", ""),
+        ("notebooks/00_start_here.ipynb#the-cours", "has no such place"),
+        ("notebooks/00_stat_here.ipynb", "is no file"),
+        ("https://arxiv.org/abs/1902.02671", ""),
+        ("http://arxiv.org/abs/1902.02671", "is no address"),
+        ("https:/arxiv.org", "is no address"),
+    ],
+)
+def test_a_dead_link_is_seen(link, why):
+    assert bool(fault(PROJECT / "README.md", link)) == bool(why) and why in fault(PROJECT / "README.md", link)
