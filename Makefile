@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks numbers clean preflight
+.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks numbers book cpu extras clean preflight
 .DELETE_ON_ERROR:
 
 help:
@@ -28,6 +28,9 @@ help:
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"
+	@echo "make book        build the course as a web page, in runs/book, from the notebooks as they are committed"
+	@echo "make cpu         before all else, where no GPU is to be used: a torch without CUDA's gigabytes"
+	@echo "make extras      set up all that the others need, and nothing more"
 	@echo "make clean       remove .venv and caches; runs/ stays"
 
 reproduce: $(CORE)
@@ -49,7 +52,13 @@ test: $(EXTRAS)
 
 lab: $(EXTRAS)
 	$(check_imports)
-	@$(PY) -m jupyterlab notebooks $(ARGS)
+	@mkdir -p $(LAB_SETTINGS) && echo '{"@jupyterlab/docmanager-extension:plugin": {"autosave": false}}' \
+		> $(LAB_SETTINGS)/overrides.json # a look at a notebook does not change the file; Ctrl-S does
+	$(if $(AS_ROOT),@echo "Run by root (as in a container): JupyterLab is started with --allow-root.")
+	@$(PY) -m jupyterlab notebooks $(if $(AS_ROOT),--allow-root) $(ARGS)
+
+LAB_SETTINGS = $(VENV)/share/jupyter/lab/settings
+AS_ROOT = $(filter 0,$(shell id -u))
 
 sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
 	$(check_imports)
@@ -75,6 +84,10 @@ numbers: $(CORE)
 	$(check_imports)
 	@$(PY) .book/computed.py
 
+book: $(EXTRAS)
+	$(check_imports)
+	@$(PY) .book/book.py && echo "runs/book/index.html"
+
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__
 
@@ -91,8 +104,16 @@ $(CORE): pyproject.toml constraints.txt | preflight
 
 $(EXTRAS): $(CORE)
 	@echo "Installing what tests and JupyterLab need"
-	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster]' || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster,book]' || $(EXPLAIN)
 	@touch $@
+
+extras: $(EXTRAS)
+
+# uv knows where builds for CPUs are. What is installed then is a version that constraints.txt allows, and stays.
+cpu: | preflight
+	@test -e $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv || $(EXPLAIN)
+	@$(PY) -m uv pip install --python $(PY) --torch-backend cpu $(shell grep '^torch==' constraints.txt) || $(EXPLAIN)
 
 $(CLUSTER): $(CORE)
 	@$(PIP_INSTALL) -e '.[cluster]' || $(EXPLAIN)

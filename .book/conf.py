@@ -1,15 +1,12 @@
-"""How Sphinx makes the book from what `build.py` puts together: notebooks as they are committed, nothing executed."""
+"""How Sphinx makes the book from what `book.py` puts together: notebooks as they are committed, nothing executed."""
 
 import re
-
-from docutils.nodes import SkipNode
-from latex2mathml.converter import convert
 
 import palslib
 
 project, author, release = "palslib", "The palslib authors", palslib.__version__
 copyright = author
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-mathjax-offline"]
 
 nb_execution_mode = "off"
 nb_output_stderr = "remove"  # progress bars
@@ -26,7 +23,6 @@ html_title = "BERT and PALs"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
 html_copy_source = html_show_sphinx = False
-html_math_renderer = "mathml"  # browsers draw it by themselves: no script from another host
 
 
 fields = {}  # the lines below a field, which Napoleon would take for `type: what it is`
@@ -46,12 +42,3 @@ def after(app, what, name, thing, options, lines):
 def setup(app):
     app.connect("autodoc-process-docstring", before, priority=400)
     app.connect("autodoc-process-docstring", after, priority=600)
-
-    def visit(display: str):
-        def visit(self, node):
-            self.body.append(convert(node.astext(), display=display))
-            raise SkipNode
-
-        return visit, None
-
-    app.add_html_math_renderer("mathml", visit("inline"), visit("block"))

@@ -29,7 +29,7 @@ def texts(path: Path) -> list[str]:
 
 def links(path: Path) -> list[str]:
     text = re.sub(r"```.*?```|`[^`\n]*`", "", "\n".join(texts(path)), flags=re.DOTALL)
-    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:href|src)=["']([^"']+)["']""", text)
 
 
 def anchors(path: Path) -> set[str]:

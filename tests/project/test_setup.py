@@ -1,5 +1,6 @@
 """The set-up files agree with each other, and what the Makefile says when a machine is not fit for it."""
 
+import json
 import os
 import re
 import shutil
@@ -9,12 +10,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from palslib.common import PROJECT
 
 SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
+SETUP_FILES += [".binder/environment.yml", ".binder/postBuild", ".devcontainer/devcontainer.json"]
+SETUP_FILES += [".github/workflows/test.yml"]
+EXTRAS = "-e .[lab,test,browser,cluster,book]"
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +45,50 @@ def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
 def test_environment_yml_installs_the_same_thing(pyproject):
     text = (PROJECT / "environment.yml").read_text()
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
-    assert pip == ["-c constraints.txt", "-e .[lab,test,browser,cluster]"]
-    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser", "cluster"}
+    assert pip == ["-c constraints.txt", EXTRAS]
+    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser", "cluster", "book"}
     assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
+
+
+def targets(text: str) -> set[str]:
+    """What a file calls make for."""
+    return {target for call in re.findall(r"\bmake ([a-z ]+)", text) for target in call.split()}
+
+
+@pytest.mark.parametrize("name", [".binder/postBuild", ".devcontainer/devcontainer.json", ".github/workflows/test.yml"])
+def test_what_other_machines_call_is_a_target(name):
+    called = targets((PROJECT / name).read_text())
+    makefile = (PROJECT / "Makefile").read_text()
+    assert {"cpu"} < called <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+
+
+def test_binder_and_the_dev_container_have_the_python_of_environment_yml():
+    ours, binder = (
+        yaml.safe_load((PROJECT / name).read_text()) for name in ("environment.yml", ".binder/environment.yml")
+    )
+    assert binder["channels"] == ours["channels"]
+    assert binder["dependencies"] == [name for name in ours["dependencies"] if isinstance(name, str)]
+    assert os.access(PROJECT / ".binder" / "postBuild", os.X_OK)
+    container = json.loads((PROJECT / ".devcontainer" / "devcontainer.json").read_text())
+    assert container["image"] == "python:3.11" and "python=3.11" in binder["dependencies"]
+    assert container["postCreateCommand"] == "make cpu && make extras"
+
+
+def test_the_workflow_has_the_three_systems_and_their_commands():
+    """Keys as GitHub has them; on Windows, which has no make, what `make test` would call."""
+    workflow = yaml.safe_load((PROJECT / ".github" / "workflows" / "test.yml").read_text())
+    assert set(workflow) == {"name", True, "defaults", "permissions", "jobs"}  # YAML 1.1 reads `on` as true
+    systems = set()
+    for job in workflow["jobs"].values():
+        assert set(job) <= {"strategy", "runs-on", "timeout-minutes", "steps"}
+        assert all(set(step) in ({"uses"}, {"uses", "with"}, {"run"}) for step in job["steps"])
+        assert job["steps"][1]["with"] == {"python-version": "3.11"}
+        systems |= set(job.get("strategy", {}).get("matrix", {}).get("os", [job["runs-on"]]))
+    assert systems == {"ubuntu-latest", "macos-latest", "windows-latest"}
+    windows = [step["run"] for step in workflow["jobs"]["windows"]["steps"] if "run" in step]
+    assert windows[0] == f"python -m pip install -c constraints.txt {EXTRAS}"
+    tests = re.search(r"^PYTEST = .* (-m pytest .*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert windows[1:] == [f"python {tests}", f"python {tests} --nbval notebooks"]
 
 
 @pytest.mark.parametrize("name", SETUP_FILES)
@@ -131,12 +177,20 @@ def test_the_second_call_installs_nothing_again(folder):
     script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
     assert make(folder, "test")[0] == 0
     calls = (folder / "calls").read_text()
-    assert calls.count("-m pip") == 2 and "-c constraints.txt -e .[lab,test,browser,cluster]" in calls
+    assert calls.count("-m pip") == 2 and f"-c constraints.txt {EXTRAS}" in calls
     assert make(folder, "test")[0] == 0
     again = (folder / "calls").read_text().removeprefix(calls)
     assert "-m pip" not in again
     call = "-m pytest -n 2 --dist loadfile"
     assert [line for line in again.splitlines() if "pytest" in line] == [call, f"{call} --nbval notebooks"]
+
+
+def test_a_torch_for_cpus_first(folder):
+    """The version of constraints.txt, into the environment that the other targets then find."""
+    script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
+    assert make(folder, "cpu")[0] == 0
+    call = (folder / "calls").read_text().splitlines()[-1]
+    assert call == "-m uv pip install --python .venv/bin/python --torch-backend cpu torch==2.13.0"
 
 
 def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):

@@ -18,7 +18,8 @@ from palslib.common import PROJECT, runs_folder
 from palslib.ledger.verdicts import verdict_frame
 
 HERE = Path(__file__).parent
-LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+MARKDOWN = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+HTML = re.compile(r"""(href=["'])([^"'#]+)((?:#[^"']*)?["'])""")
 KINDS = {
     "A": "Numbers that hold",
     "B": "Numbers that do not follow",
@@ -35,22 +36,23 @@ def place(path: str) -> str:
     return PurePosixPath(path).name.lower() if path.endswith(".md") else f"source/{path}.md"
 
 
-def relinked(text: str, home: str, linked: set[str]) -> str:
-    """A page's Markdown with its relative links pointing to where things are in the book; they are added to `linked`.
+def relinked(text: str, home: str, linked: set[str], links: re.Pattern = MARKDOWN) -> str:
+    """A page's text with its relative links pointing to where things are in the book; they are added to `linked`.
 
     Raises ValueError for a link to nothing.
     """
 
     def link(found: re.Match) -> str:
-        if "://" in found[2] or found[2].startswith("mailto:"):
+        if "://" in found[2]:
             return found[0]
         path = os.path.normpath(PurePosixPath(home).parent / found[2])
         if not (PROJECT / path).is_file():
             raise ValueError(f"{home}: a link to {found[2]}, which is no file")
         linked.add(path)
-        return f"{found[1]}{os.path.relpath(place(path), PurePosixPath(place(home)).parent)}{found[3]}"
+        there = os.path.relpath(place(path), PurePosixPath(place(home)).parent)
+        return found[1] + (str(PurePosixPath(there).with_suffix(".html")) if links is HTML else there) + found[3]
 
-    return LINK.sub(link, text)
+    return links.sub(link, text)
 
 
 def stage(folder: Path) -> None:
@@ -72,6 +74,9 @@ def stage(folder: Path) -> None:
                         cell.source = relinked(cell.source, path, linked)
                     elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, so here
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
+                    for output in cell.get("outputs", ()):
+                        if html := output.get("data", {}).get("text/html"):
+                            output["data"]["text/html"] = relinked(html, path, linked, HTML)
                 nbformat.write(notebook, target)
             elif path.endswith(".md"):
                 target.write_text(relinked(source.read_text(encoding="utf-8"), path, linked), encoding="utf-8")

@@ -1,0 +1,87 @@
+"""The book is built without a warning, holds every notebook, row and public name, and none of its links is dead."""
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import palslib
+from palslib.common import PROJECT
+from palslib.ledger.paper import load_ledger
+
+pytest.importorskip("sphinx", reason="Sphinx is not installed (pip install -e '.[book]')")
+import book
+
+
+class Page(HTMLParser):
+    """What a page links to and what it loads, and which places in it can be linked to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.links, self.loads, self.places = [], [], set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        known = dict(attributes)
+        self.places |= {known[name] for name in ("id", "name") if name in known}
+        found = [known[name] for name in ("href", "src") if known.get(name)]
+        (self.links if tag == "a" else self.loads).extend(found)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The book, built anew, without a word: warnings are errors."""
+    runs = tmp_path_factory.mktemp("runs")
+    known = os.environ | {"PALSLIB_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, book.__file__], env=known, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    return runs / "book"
+
+
+@pytest.fixture(scope="module")
+def pages(folder) -> dict[Path, Page]:
+    return {path: Page(path) for path in folder.rglob("*.html")}
+
+
+@pytest.mark.slow
+def test_the_book_is_whole(folder, pages):
+    """Every notebook, every row of the ledger, every public name."""
+    for path in PROJECT.glob("notebooks/*.ipynb"):
+        assert folder / "notebooks" / f"{path.stem}.html" in pages
+    for row in load_ledger().values():
+        assert row.id.lower() in pages[folder / "ledger" / f"{row.kind.lower()}.html"].places
+    assert {f"palslib.{name}" for name in palslib.__all__} <= pages[folder / "api.html"].places
+    assert folder / "search.html" in pages and (folder / "searchindex.js").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_no_link_is_dead_and_nothing_comes_from_another_host(pages):
+    for path, page in pages.items():
+        for link in page.links + page.loads:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https"):
+                assert link in page.links, f"{path.name} loads {link}"
+            elif parts.scheme != "data":
+                there = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+                assert there.is_file(), f"{path.name}: {link}"
+                assert parts.fragment in {"", *pages[there].places} if there in pages else True, f"{path.name}: {link}"
+
+
+def test_a_link_to_nothing_stops_the_book():
+    with pytest.raises(ValueError, match=r"notebooks/a.ipynb: a link to ../palslib/layer.py, which is no file"):
+        book.relinked("[the layer](../palslib/layer.py)", "notebooks/a.ipynb", set())
+
+
+def test_links_lead_to_where_things_are_in_the_book():
+    linked, text = set(), "[01](01_architecture.ipynb#x) [layer](../palslib/bert/layer.py) [paper](https://arxiv.org)"
+    found = book.relinked(text, "notebooks/00_start_here.ipynb", linked)
+    assert (
+        found == "[01](01_architecture.ipynb#x) [layer](../source/palslib/bert/layer.py.md) [paper](https://arxiv.org)"
+    )
+    assert linked == {"notebooks/01_architecture.ipynb", "palslib/bert/layer.py"}
+    html = book.relinked("<a href='../palslib/bert/layer.py'>", "notebooks/00_start_here.ipynb", linked, book.HTML)
+    assert html == "<a href='../source/palslib/bert/layer.py.html'>"
