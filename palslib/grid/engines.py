@@ -164,11 +164,13 @@ def _ask_to_end(process: subprocess.Popen) -> None:
 
 
 class LocalSlots:
-    """Some runs at once on this machine: its cores are shared out among them, and its GPUs if it has several."""
+    """Some runs at once on this machine: its GPUs are shared out among them if it has several, and its cores, unless
+    `OMP_NUM_THREADS` says how many threads each is to have (cores that other work is on make a run of more slow)."""
 
     def __init__(self, slots: int, terms: Terms):
         self.slots, self.terms, self.stop = slots, terms, threading.Event()
-        self.threads = max(1, len(os.sched_getaffinity(0)) // slots)
+        said = os.environ.get("OMP_NUM_THREADS", "")
+        self.threads = int(said) if said.isdecimal() else max(1, len(os.sched_getaffinity(0)) // slots)
         self.pool = ThreadPoolExecutor(slots)
         self.gpus: queue.SimpleQueue = queue.SimpleQueue()
         gpus = visible_gpus()

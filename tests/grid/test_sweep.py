@@ -88,6 +88,14 @@ os.replace(folder / "record.tmp", folder / "record.json")
 def one_core_each(monkeypatch):
     """Two processes of many threads each are slow on few cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def test_cores_are_shared_out_unless_threads_are_said(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [LocalSlots(slots, Terms()).threads for slots in (1, 2, 3, 9)] == [8, 4, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert LocalSlots(2, Terms()).threads == 1
 
 
 @pytest.fixture
