@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import palslib
@@ -132,3 +133,18 @@ def test_beside_a_clone_that_is_installed_to_be_edited(clone, elsewhere):
     asked = "import palslib, palslib.common as c; print(palslib.__file__, c.CLONED, c.runs_folder())"
     said = elsewhere.run("-c", asked)
     assert said.split() == [str(clone / "palslib" / "__init__.py"), "True", str(clone / "runs")]
+
+
+@pytest.mark.slow
+def test_the_cell_that_installs_the_package_in_colab(clone, elsewhere, monkeypatch):
+    """Notebook 00 where palslib is missing: the cell as it stands, from the clone around the notebook. (Without the
+    network: no dependencies, which are there, and no tools to build from elsewhere.)"""
+    cells = nbformat.read(PROJECT / "notebooks" / "00_start_here.ipynb", as_version=4).cells
+    parameters, install = [cell.source for cell in cells if cell.cell_type == "code"][:2]
+    for name, value in {"NO_INDEX": "1", "NO_DEPS": "1", "NO_BUILD_ISOLATION": "0"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    elsewhere.work = clone / "notebooks"
+    elsewhere.work.mkdir()
+    elsewhere.run("-m", "IPython", "-c", f"{parameters}\n{install}\nimport palslib; palslib.count_parameters('lhuc')")
+    place = elsewhere.run("-P", "-c", "import palslib; print(palslib.__file__)").strip()
+    assert Path(place).is_relative_to(elsewhere.packages)
