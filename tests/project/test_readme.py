@@ -1,7 +1,8 @@
-"""The README: its tree lists every room, its numbers are the records', and what it quotes exists."""
+"""README and the pages it links to: the tree lists every room, numbers are the records', and what is quoted exists."""
 
 import re
 import subprocess
+import sys
 
 import computed
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from palslib import METHODS, count_parameters
 from palslib.common import PROJECT
 
-README = (PROJECT / "README.md").read_text()
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+PAGES = "\n".join(page.read_text(encoding="utf-8") for page in computed.PAGES)
 
 
 def test_the_tree_has_a_line_for_every_room():
     """Every folder and file of palslib is in the tree, and none that is gone; so is every folder of the project."""
-    tree = README.split("## What is where")[1].split("```")[1]
+    tree = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## What is where")[1].split("```")[1]
     lines = [line for line in tree.splitlines() if re.match(r"  \w", line)]  # `  a.py, b.py    what they are`
     listed = {name for line in lines for name in re.findall(r"\w+(?:/|\.py)", re.split(r"\s{2,}", line.strip())[0])}
     listed |= {name for line in lines for name in re.findall(r"^  (\w+(?:/|\.py)) ", line)}
@@ -38,9 +40,8 @@ def test_the_numbers_of_a_page_are_the_records(page):
 
 
 def test_every_number_that_can_be_computed_is_on_a_page():
-    pages = "".join(page.read_text(encoding="utf-8") for page in computed.PAGES)
-    assert sorted(re.findall(r"<!-- computed: (.*?) -->", pages)) == sorted(computed.BLOCKS)
-    assert pages.count("<!-- end -->") == len(computed.BLOCKS)
+    assert sorted(set(re.findall(r"<!-- computed: (.*?) -->", PAGES))) == sorted(computed.BLOCKS)
+    assert PAGES.count("<!-- computed: ") == PAGES.count("<!-- end -->")
 
 
 def test_a_block_is_computed_again_and_what_is_around_it_stays():
@@ -51,12 +52,13 @@ def test_a_block_is_computed_again_and_what_is_around_it_stays():
         computed.written(text.replace("precision", "speeed"))
 
 
-def test_pictures_and_files_that_are_named_exist():
-    """Links to pictures and notebooks, and the method names in the examples."""
-    for path in re.findall(r"\]\((figures/[^)]+)\)", README) + re.findall(r"`(notebooks/\w+\.ipynb)`", README):
-        assert (PROJECT / path).is_file(), path
-    for name in re.findall(r"-p method (\S+)", README):
-        assert name in METHODS
+def test_the_methods_of_the_examples_exist():
+    named = re.findall(r"-p method (\S+)|--method (\S+)", PAGES)
+    assert named and {first or second for first, second in named} <= METHODS.keys()
+
+
+def test_the_readme_is_a_screen_and_a_half():
+    assert len(README.splitlines()) <= 110
 
 
 def test_the_example_says_what_it_gives():
@@ -68,21 +70,35 @@ def test_the_example_says_what_it_gives():
 def test_make_lists_the_targets_that_the_readme_names():
     """`make reproduce`, `make test` and the others are what `make` says."""
     said = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", README, re.M))
-    assert named >= {"reproduce", "test", "lab", "sweep", "benchmark"}
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", PAGES, re.M))
+    assert named >= {"reproduce", "test", "lab", "sweep", "benchmark", "book", "cpu"}
     assert all(f"make {target} " in said for target in named)
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs_as_it_stands(tmp_path, monkeypatch):
-    """Train, keep, predict, save, load; and a file of one's own beside RTE."""
+def test_the_flags_of_the_examples_exist():
+    """Every `python -m palslib COMMAND ... --flag` of the pages."""
+    calls = re.findall(r"^python -m palslib (\w+)([^#\n]*)", PAGES, re.M)
+    assert {command for command, _ in calls} >= {"train", "sweep", "pretrain", "adapters"}
+    for command in {command for command, _ in calls}:
+        call = [sys.executable, "-m", "palslib", command, "--help"]
+        known = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        flags = {flag for name, rest in calls if name == command for flag in re.findall(r"--[a-z-]+", rest)}
+        assert not [flag for flag in flags if not re.search(rf"{flag}\b", known)], command
+
+
+@pytest.mark.slow
+def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
+    """Train, keep, predict, save, load; and a file of one's own beside RTE, in README and among the data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     lines = [f"I feel {word} today {i},{word}" for i in range(20) for word in ("fine", "ill")]
     (tmp_path / "mood.csv").write_text("\n".join(["tweet,feeling", *lines]))
-    blocks, names = re.findall(r"```python\n(.*?)```", README, re.S), {}
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block, names)
-    assert names["record"].model().tasks["mood"].labels == ("fine", "ill")
-    assert set(names["elsewhere"].tasks) == {"rte", "stsb"}
+    readme, others = {}, {}
+    for block in re.findall(r"```python\n(.*?)```", README, re.S):
+        exec(block, readme)
+    [block] = re.findall(r"```python\n(.*?)```", PAGES.removeprefix(README), re.S)
+    exec(block, others)  # the same run, which has finished
+    assert others["record"]["key"] == readme["record"]["key"]
+    assert readme["record"].model().tasks["mood"].labels == ("fine", "ill")
+    assert set(readme["elsewhere"].tasks) == {"rte", "stsb"}
