@@ -94,11 +94,14 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     if rows is not None and rows < 1:
         raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
     runs = train_in_turn(tasks, folder, method, **options)
-    model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / f"{len(tasks)}-{tasks[-1]}"))
+    where = {name: options[name] for name in ("data", "own") if name in options}
+    config = RunConfig.from_dict({"tasks": tasks} | where)
+    last = f"{len(config.tasks)}-{config.tasks[-1]}"
+    model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / last))
     tokenizer, began, frames = model.tokenizer, time.perf_counter(), []
-    for task, run in zip(tasks, runs, strict=True):
-        known, source = model.tasks[task], options.get("data", RunConfig.data)
-        data = tokenise_task(known, tokenizer, source, known.evaluation[0], run["config"]["max_length"])
+    for task, run in zip(config.tasks, runs, strict=True):
+        known = config.task(task)
+        data = tokenise_task(known, tokenizer, config.data, known.evaluation[0], run["config"]["max_length"])
         shown = options.get("progress", RunConfig.progress)
         frames.append(ablation_frame(model, task, data, rows, shown, precision=run["precision"]))
     return {

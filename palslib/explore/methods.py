@@ -14,7 +14,7 @@ from palslib.common import check_name
 from palslib.data.tasks import TASKS
 from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer
-from palslib.figures.style import TASK_LABELS, budget_bar, plan_panels
+from palslib.figures.style import TASK_LABELS, budget_bar, plan_panels, task_order
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import PAPER_BUDGET, ParameterCount, count_parameters, fit_budget
@@ -144,8 +144,9 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
 # ------------------------------------------------------------------------------------------------------------ schedules
 
 
-def parse_sizes(text: str) -> dict[str, int]:
-    """`rte=2,490 cola=8551` as a dictionary in the tasks' own order. Raises ValueError saying what is wrong.
+def parse_sizes(text: str, own=()) -> dict[str, int]:
+    """`rte=2,490 cola=8551` as a dictionary in the tasks' own order, then the reader's `own`. Raises ValueError saying
+    what is wrong.
 
     >>> parse_sizes("rte=2,490 cola=8551")
     {'cola': 8551, 'rte': 2490}
@@ -156,11 +157,11 @@ def parse_sizes(text: str) -> dict[str, int]:
         digits = number.replace(",", "").replace("_", "")
         if not sign or not re.fullmatch(r"[0-9]{1,12}", digits):
             raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
-        check_name("task", task, TASKS)
+        check_name("task", task, (*TASKS, *own))
         if task in sizes:
             raise ValueError(f"task {task!r} is there twice")
         sizes[task] = int(digits)
-    return {task: sizes[task] for task in TASKS if task in sizes}
+    return {task: sizes[task] for task in task_order(sizes)}
 
 
 def plan_frame(plan: TrainingPlan, step: int = 0) -> pd.DataFrame:
@@ -175,8 +176,11 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
     """Schedule, α, E, epoch and data sizes: probabilities, steps by task, and passes over each task's data.
 
     An epoch is the paper's 2,400 steps of 32 examples, so E epochs are 2,400 E steps.
+
+    Args:
+        sizes: examples by task, GLUE's or of one's own.
     """
-    text = " ".join(f"{task}={sizes[task]}" for task in TASKS if task in sizes)
+    text = " ".join(f"{task}={sizes[task]}" for task in task_order(sizes))
     c = {
         "schedule": dropdown("schedule", list(MIXED), schedule),
         "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
@@ -196,12 +200,14 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
         c["alpha"].layout.visibility = "hidden" if c["alpha"].disabled else "visible"  # its number would be wrong
         alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
-        plan = TrainingPlan(parse_sizes(c["sizes"].value), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
+        plan = TrainingPlan(parse_sizes(c["sizes"].value, sizes), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
         frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
         lines = []
         for row in frame.itertuples():
             steps_and_passes = [f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"]
-            lines.append([TASK_LABELS[row.task], f"{row.examples:,}", f"{row.probability:.4f}", *steps_and_passes])
+            lines.append(
+                [TASK_LABELS.get(row.task, row.task), f"{row.examples:,}", f"{row.probability:.4f}", *steps_and_passes]
+            )
         lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
         headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""

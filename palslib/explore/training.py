@@ -12,7 +12,7 @@ from dataclasses import replace
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.data.tasks import TASKS
+from palslib.data.tasks import Task
 from palslib.explore.widgets import Explorer, Picture, dropdown, table
 from palslib.figures.style import TASK_LABELS, learning_curves, step_losses
 from palslib.methods.table import METHODS
@@ -30,10 +30,10 @@ def losses_frame(tasks: list[str], losses: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"step": steps, "task": tasks[: len(losses)], "loss": losses})
 
 
-def main_scores(history: list[dict]) -> pd.DataFrame:
+def main_scores(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
     """Learning curves of each task's first metric and of the dev average, from a run's or a record's history."""
     frame = history_frame({"history": history})
-    main = {name: task.metrics[0] for name, task in TASKS.items()} | {"average": "dev"}
+    main = {name: task.metrics[0] for name, task in tasks.items()} | {"average": "dev"}
     return frame[frame["task"].map(main) == frame["metric"]] if len(frame) else frame
 
 
@@ -53,6 +53,7 @@ class _Session:
 
     def __init__(self, config: RunConfig):
         self.config, self.thread, self.stop, self.shown_at = config, None, threading.Event(), 0.0
+        self.tasks = {task: config.task(task) for task in config.tasks}
         number = {"layout": {"width": "200px"}}
         controls = {
             "method": dropdown("method", list(METHODS), config.method),
@@ -142,13 +143,14 @@ class _Session:
         scores = history[-1]["scores"] if history else {}
         rows = []
         for task, steps in drawn.items():
-            metric = TASKS[task].metrics[0]
+            metric = self.tasks[task].metrics[0]
             score = f"{scores[task][metric]:.1f} ({metric})" if scores else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
-            rows.append([TASK_LABELS[task], f"{steps:,}", f"{steps * batch_size:,}", loss, score])
+            rows.append([TASK_LABELS.get(task, task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
+        scored = main_scores(history, self.tasks)
         self.numbers.value = table(headers, rows, "run")
-        self.picture.draw(lambda figure: draw_progress(losses, main_scores(history), figure.subplots(1, 2)))
+        self.picture.draw(lambda figure: draw_progress(losses, scored, figure.subplots(1, 2)))
 
 
 def explore_training(config: RunConfig | None = None) -> Explorer:

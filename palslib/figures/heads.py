@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import MaxNLocator
 
-from palslib.data.tasks import TASKS
-from palslib.figures.style import PAGE_WIDTH, TASK_LABELS
+from palslib.figures.style import PAGE_WIDTH, TASK_LABELS, task_order
 
 COLOURS = "mako_r"  # light to dark in lightness too
 
@@ -105,7 +104,7 @@ def task_heatmap(frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: 
     """A number for each pair of tasks, written into its cell; columns `task`, `other_task` and `value`."""
     ax = ax or plt.gca()
     table = frame.pivot(index="task", columns="other_task", values=value)
-    order = [task for task in TASKS if task in table.index]
+    order = task_order(table.index)
     table = table.loc[order, order].rename(index=TASK_LABELS, columns=TASK_LABELS)
     sns.heatmap(table, cmap=COLOURS, vmin=0, vmax=vmax, annot=True, fmt=".2f", square=True, cbar=False, ax=ax)
     ax.set(xlabel="", ylabel="")
@@ -122,7 +121,7 @@ def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = F
             or named `change`, is red below 0, white at 0 and blue above.
         one_scale: one range of colours for all rows, so that they can be compared.
     """
-    tasks, columns = [task for task in TASKS if task in set(frame["task"])], list(values)
+    tasks, columns = task_order(frame["task"]), list(values)
     size = (PAGE_WIDTH, 1.35 * len(values) + 0.4)
     figure, axes = plt.subplots(len(values), len(tasks), figsize=size, sharex=True, sharey=True, squeeze=False)
     for row, (value, label) in zip(axes, values.items(), strict=True):
@@ -144,7 +143,7 @@ def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = F
         bar.outline.set_visible(False)
         row[0].set_ylabel("layer", fontsize=8)
     for top, bottom, task in zip(axes[0], axes[-1], tasks, strict=True):
-        top.set_title(TASK_LABELS[task])
+        top.set_title(TASK_LABELS.get(task, task))
         bottom.set_xlabel("head", fontsize=8)
     return figure
 
@@ -178,7 +177,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axe
         row: what one row of the dev set is worth, in points: a grey band.
     """
     ax = ax or plt.gca()
-    tasks = [task for task in TASKS if task in set(frame["task"])]
+    tasks = task_order(frame["task"])
     for place, task in enumerate(tasks):
         for side, kind in zip((-0.19, 0.19), KIND_LABELS, strict=True):
             some = frame[(frame["task"] == task) & (frame["kind"] == kind)]
@@ -186,7 +185,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axe
             label = KIND_LABELS[kind] if not place else None
             ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
     ax.axvspan(-row, row, color="0.9", zorder=0, label="one row")
-    ax.set_yticks(range(len(tasks)), [TASK_LABELS[task] for task in tasks])
+    ax.set_yticks(range(len(tasks)), [TASK_LABELS.get(task, task) for task in tasks])
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))
     return ax

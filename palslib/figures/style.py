@@ -37,6 +37,20 @@ def method_name(method: str | Method) -> str:
     return LABELS[method.name] + size
 
 
+def task_order(tasks) -> list[str]:
+    """Tasks, each once: the paper's in its order, then one's own as they come."""
+    named = list(dict.fromkeys(tasks))
+    return [task for task in TASKS if task in named] + [task for task in named if task not in TASKS]
+
+
+def task_colours(tasks) -> dict[str, tuple]:
+    """The colour of each task, in `task_order`: the paper's tasks have theirs everywhere, one's own get others."""
+    order = task_order(tasks)
+    own = sorted(task for task in order if task not in TASK_COLOURS)
+    mine = dict(zip(own, sns.color_palette("husl", len(own)), strict=True))
+    return {task: (TASK_COLOURS | mine)[task] for task in order}
+
+
 def symbols(words: str) -> str:
     """V^E and V^D set as formulas, for matplotlib."""
     return words.replace("V^E", "$V^E$").replace("V^D", "$V^D$")
@@ -79,10 +93,9 @@ def learning_curves(frame: pd.DataFrame, ax: Axes | None = None, hue: str = "tas
     ax = ax or plt.gca()
     colours, order = None, None
     if hue == "task":
-        others = [task for task in frame[hue].unique() if task not in (*TASK_COLOURS, "average")]  # one's own
-        colours = TASK_COLOURS | dict(zip(others, sns.color_palette("husl", len(others)), strict=True))
-        colours |= {"average": "black"}
-        order = [task for task in colours if task in set(frame[hue])]
+        colours = task_colours(task for task in frame[hue] if task != "average")
+        colours |= {"average": "black"} if "average" in set(frame[hue]) else {}
+        order = list(colours)
     sns.lineplot(
         frame, x="step", y="score", hue=hue, hue_order=order, palette=colours, marker="o", errorbar="se", ax=ax
     )
@@ -96,9 +109,9 @@ def learning_curves(frame: pd.DataFrame, ax: Axes | None = None, hue: str = "tas
 def task_bars(frame: pd.DataFrame, y: str, hue: str, ax: Axes | None = None) -> Axes:
     """A group of bars for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
     ax = ax or plt.gca()
-    order = [task for task in TASKS if task in set(frame["task"])]
+    order = task_order(frame["task"])
     sns.barplot(frame, x="task", y=y, hue=hue, order=order, errorbar=None, ax=ax)
-    ax.set_xticks(range(len(order)), [TASK_LABELS[task] for task in order])
+    ax.set_xticks(range(len(order)), [TASK_LABELS.get(task, task) for task in order])
     ax.set(xlabel="", ylabel=y)
     ax.legend(title="")
     return ax
@@ -155,14 +168,14 @@ def probability_areas(frame: pd.DataFrame, axes) -> list[Axes]:
         frame: columns `schedule`, `epoch`, `task` and `probability`.
         axes: as many Axes as there are schedules, in one row.
     """
-    tasks = [task for task in TASKS if task in set(frame["task"])]
+    tasks = task_order(frame["task"])
     for ax, (schedule, part) in zip(axes, frame.groupby("schedule", sort=False), strict=True):
         table = part.pivot(index="epoch", columns="task", values="probability")[tasks]
         ax.stackplot(
             table.index,
             table.to_numpy().T,
-            colors=[TASK_COLOURS[task] for task in tasks],
-            labels=[TASK_LABELS[task] for task in tasks],
+            colors=list(task_colours(tasks).values()),
+            labels=[TASK_LABELS.get(task, task) for task in tasks],
         )
         ax.set(title=schedule, xlabel="epoch", xlim=(table.index.min(), table.index.max()), ylim=(0, 1))
     axes[0].set(ylabel="probability")
@@ -174,11 +187,12 @@ def probability_areas(frame: pd.DataFrame, axes) -> list[Axes]:
 def draw_strips(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The task of every step as a coloured cell, one row for each schedule; `frame` has `row`, `step` and `task`."""
     ax = ax or plt.gca()
-    rows, tasks = list(frame["row"].unique()), [task for task in TASKS if task in set(frame["task"])]
-    for task in tasks:
+    rows, colours = list(frame["row"].unique()), task_colours(frame["task"])
+    for task in colours:
         mine = frame[frame["task"] == task]
         y = [rows.index(row) for row in mine["row"]]
-        ax.barh(y, 1, left=mine["step"], height=0.7, color=TASK_COLOURS[task], label=TASK_LABELS[task], linewidth=0)
+        label = TASK_LABELS.get(task, task)
+        ax.barh(y, 1, left=mine["step"], height=0.7, color=colours[task], label=label, linewidth=0)
     ax.set_yticks(range(len(rows)), rows)
     ax.invert_yaxis()
     ax.grid(visible=False)
@@ -215,9 +229,9 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
         frame: columns `task`, `probability` and `passes`, as `explore.plan_frame` gives it.
         axes: two Axes, side by side.
     """
-    tasks = [task for task in TASKS if task in set(frame["task"])]
+    tasks = task_order(frame["task"])
     table, places = frame.set_index("task").loc[tasks], np.arange(len(tasks))
-    colours = [TASK_COLOURS[task] for task in tasks]
+    colours = list(task_colours(tasks).values())
     axes[0].bar(places, table["probability"], color=colours)
     axes[0].set(ylabel="probability", ylim=(0, 1.05 * table["probability"].max()))
     # Passes run from less than one to hundreds, and a bar from 0 has no place on a logarithmic axis.
@@ -229,7 +243,9 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
     )
     axes[1].yaxis.set_minor_locator(NullLocator())
     for ax in axes:
-        ax.set_xticks(places, [TASK_LABELS[task] for task in tasks], rotation=45, ha="right", rotation_mode="anchor")
+        ax.set_xticks(
+            places, [TASK_LABELS.get(task, task) for task in tasks], rotation=45, ha="right", rotation_mode="anchor"
+        )
         ax.grid(axis="x", visible=False)
     return list(axes)
 
@@ -237,9 +253,11 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
 def step_losses(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The loss of every step, a line for each task through its own steps; `frame` has `step`, `task` and `loss`."""
     ax = ax or plt.gca()
-    for task in (task for task in TASKS if task in set(frame["task"])):
+    colours = task_colours(frame["task"])
+    for task in colours:
         mine = frame[frame["task"] == task]
-        ax.plot(mine["step"], mine["loss"], ".-", color=TASK_COLOURS[task], label=TASK_LABELS[task], linewidth=1)
+        label = TASK_LABELS.get(task, task)
+        ax.plot(mine["step"], mine["loss"], ".-", color=colours[task], label=label, linewidth=1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="training step", ylabel="training loss")
     return ax

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.common import check_name, read_object, shown, unknown
-from palslib.data.tasks import TASKS, Task, get_row, get_task, task_from_file
+from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
@@ -26,7 +26,7 @@ _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "ow
 
 @settings
 class RunConfig:
-    """What decides a run. Two runs with equal configs (but for `folder`, `progress` and `log_with`) end with the same weights."""
+    """What decides a run. Two with equal configs (but for `folder`, `progress`, `log_with`) end with equal weights."""
 
     method: Text = "pals-204"
     """A name of `METHODS`."""
@@ -40,7 +40,8 @@ class RunConfig:
     weights: Literal["pretrained", "random"] = "pretrained"
     """The backbone's own, or of its architecture alone, drawn at random from `seed`: training from scratch."""
     tasks: Names = tuple(TASKS)
-    """Names of `TASKS` or of another of `SUITES`, or of delimited files in `data`, in the order of round robin."""
+    """Names of `TASKS` or of another of `SUITES`, of delimited files in `data`, or files of one's own (`mood.csv`, with
+    the columns text and label), in the order of round robin."""
     own: dict = field(default_factory=dict)
     """Tasks of one's own, by names that `tasks` then may have: a CSV, TSV or Parquet file with the columns text and
     label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"], "labels": ["bad", "good"],
@@ -115,14 +116,15 @@ class RunConfig:
     @model_validator(mode="before")
     @classmethod
     def _own_among_tasks(cls, given: ArgsKwargs) -> ArgsKwargs:
-        """A `Task` in `tasks` becomes its name there and its fields in `own`, which JSON can hold."""
+        """A `Task` or a file in `tasks` becomes its name there and its fields in `own`, which JSON can hold."""
         named = dict(given.kwargs or {})
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
-            mine = [task for task in tasks if isinstance(task, Task) and get_row(task.name) != task]
-            named["tasks"] = tuple(task.name if isinstance(task, Task) else task for task in tasks)
-            if mine:
-                named["own"] = {task.name: task.said() for task in mine} | named.get("own", {})
+            mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
+            files = {t: Path(t).stem for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
+            named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(t, t) for t in tasks)
+            if mine := mine | {name: path for path, name in files.items()}:
+                named["own"] = mine | named.get("own", {})
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):

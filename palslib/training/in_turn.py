@@ -59,7 +59,8 @@ def train_in_turn(
             once = -(-len(load_rows(whole.task(task), whole.data, "train")) // whole.batch_size)
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
-            about = {**known, **steps, "tasks": [task], "start": start and str(start), "folder": str(place)}
+            own = {name: about for name, about in whole.own.items() if name == task}
+            about = {**known, **steps, "tasks": [task], "own": own, "start": start and str(start), "folder": str(place)}
             records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # no model is kept alive
             if records[-1]["status"] != "finished":
                 break

@@ -342,6 +342,21 @@ def test_a_run_that_is_stopped_and_started_again_ends_with_the_same_weights(tmp_
     assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
+def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    explorer = explore_training(tiny_run(tmp_path / "run", tasks=("rte", str(tmp_path / "mood.csv"))))
+    assert explorer.session.picture.layout.display == "none"  # there is nothing to be seen yet
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert message(explorer).startswith("finished") and explorer.session.picture.layout.display is None
+    assert cells(explorer, "mood")[4].endswith("(accuracy)") and cells(explorer, "RTE")
+    explorer = explore_schedules(sizes={"mood": 48, "rte": 2490})
+    assert cells(explorer, "mood")[1] == "48" and cells(explorer, "RTE")[1] == "2,490"
+    explorer.controls["sizes"].value = "rte=10 mood=30"
+    assert message(explorer) == "" and cells(explorer, "mood")[1] == "30"
+
+
 def test_a_finished_run_is_shown_and_not_trained_again(tmp_path):
     record = train(tiny_run(tmp_path / "run"))
     before = (tmp_path / "run" / "record.json").read_text()
@@ -387,7 +402,7 @@ def test_of_two_explorers_one_trains_at_a_time(tmp_path):
 
 
 def test_scores_before_the_first_evaluation_are_an_empty_table():
-    assert len(main_scores([])) == 0
+    assert len(main_scores([], {})) == 0
 
 
 # --- attention

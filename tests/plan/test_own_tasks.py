@@ -57,6 +57,11 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
     frame.to_csv(tmp_path / "m.tsv", sep="\t", index=False)
     found = config("mood", "rte", own={"mood": str(tmp_path / "m.tsv")})
     assert found.task("mood").labels == ("bad", "good") and found.task("mood").name == "mood"
+    named = config("rte", str(tmp_path / "m.tsv"))  # as on a command line: --tasks rte m.tsv
+    assert named.tasks == ("rte", "m") and named.own == {"m": str(tmp_path / "m.tsv")}
+    assert named.task("m").labels == ("bad", "good")
+    with pytest.raises(ValueError, match="each once"):
+        config(str(tmp_path / "m.tsv"), "m")
 
 
 def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
