@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
 from palslib.common import check_name
-from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
+from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.heads import attention_map, head_grid
 from palslib.figures.style import TASK_LABELS
 
@@ -63,7 +63,7 @@ def explore_attention(
     task = check_name("task of this model", task or tasks[0], tasks)
     words = {TASK_LABELS.get(name, name): name for name in tasks}
     limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
-    line = {"continuous_update": False, "layout": {"width": "664px"}}
+    line = {"continuous_update": False, "layout": WIDE}
     c = {
         "text": widgets.Text(text, description="text", **line),
         "pair": widgets.Text(pair, description="second", placeholder="none", **line),

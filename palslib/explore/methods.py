@@ -12,7 +12,7 @@ import pandas as pd
 
 from palslib.common import check_name
 from palslib.data.tasks import TASKS
-from palslib.explore.widgets import Explorer, Picture, dropdown, slider, table
+from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer
 from palslib.figures.style import TASK_LABELS, budget_bar, plan_panels, task_order
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
@@ -108,7 +108,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
         "sharing": dropdown("V^E, V^D", _SHARING, "layers"),
     }
-    numbers, image = widgets.HTML(), Picture(1.5, left=0.01, right=0.72, bottom=0.36, top=0.96)
+    numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.72, bottom=0.36, top=0.96)
     rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
     explorer = Explorer("parameters", c, rows, [numbers, image])
 
@@ -187,7 +187,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         "epochs": slider("E", PAPER_EPOCHS, 1, 50),
         "epoch": slider("epoch e", 1, 1, PAPER_EPOCHS),
         "seed": slider("seed", 0, 0, 20),
-        "sizes": widgets.Text(text, description="examples", continuous_update=False, layout={"width": "664px"}),
+        "sizes": widgets.Text(text, description="examples", continuous_update=False, layout=WIDE),
     }
     numbers, image = widgets.HTML(), Picture(2.5, left=0.09, right=0.99, bottom=0.22, top=0.96, wspace=0.25)
     rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]

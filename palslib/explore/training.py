@@ -13,7 +13,7 @@ import ipywidgets as widgets
 import pandas as pd
 
 from palslib.data.tasks import Task
-from palslib.explore.widgets import Explorer, Picture, dropdown, table
+from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, table
 from palslib.figures.style import TASK_LABELS, learning_curves, step_losses
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
@@ -63,7 +63,7 @@ class _Session:
             "start": widgets.Button(description="Start", button_style="primary"),
             "stop": widgets.Button(description="Stop", disabled=True),
         }
-        self.bar = widgets.IntProgress(description="step", layout={"width": "664px"})
+        self.bar = widgets.IntProgress(description="step", layout=WIDE)
         self.numbers, self.picture = widgets.HTML(), Picture(2.6)
         rows = [["method", "schedule"], ["steps", "seed", "start", "stop"]]
         self.explorer = Explorer("training", controls, rows, [self.bar, self.numbers, self.picture])

@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 
 from palslib.figures.style import PAGE_WIDTH
 
+WIDE = {"width": "664px", "max_width": "99%"}
+"""Of a control as wide as two, or as the page where that is narrower."""
+
 
 class Explorer(widgets.VBox):
     """Controls, a line for messages, and results that follow them. All state is the instance's own."""
@@ -116,7 +119,8 @@ def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
         return f"<tr>{''.join(row)}</tr>"
 
     body = line(headers, "th") + "".join(line(row, "td") for row in rows)
-    return f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
+    whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
+    return f'<div style="overflow-x: auto">{whole}</div>'  # where the page is narrow
 
 
 def symbols(words: str) -> str:

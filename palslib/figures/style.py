@@ -243,9 +243,8 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
     )
     axes[1].yaxis.set_minor_locator(NullLocator())
     for ax in axes:
-        ax.set_xticks(
-            places, [TASK_LABELS.get(task, task) for task in tasks], rotation=45, ha="right", rotation_mode="anchor"
-        )
+        names = [TASK_LABELS.get(task, task if len(task) < 10 else f"{task[:8]}…") for task in tasks]
+        ax.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
         ax.grid(axis="x", visible=False)
     return list(axes)
 
