@@ -189,7 +189,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         "seed": slider("seed", 0, 0, 20),
         "sizes": widgets.Text(text, description="examples", continuous_update=False, layout=WIDE),
     }
-    numbers, image = widgets.HTML(), Picture(2.5, left=0.09, right=0.99, bottom=0.22, top=0.96, wspace=0.25)
+    numbers, image = widgets.HTML(), Picture(2.6, left=0.09, right=0.99, bottom=0.26, top=0.96, wspace=0.25)
     rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]
     explorer = Explorer("schedules", c, rows, [numbers, image])
 

@@ -243,7 +243,7 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
     )
     axes[1].yaxis.set_minor_locator(NullLocator())
     for ax in axes:
-        names = [TASK_LABELS.get(task, task if len(task) < 10 else f"{task[:8]}…") for task in tasks]
+        names = [TASK_LABELS.get(task, task if len(task) < 9 else f"{task[:6]}…") for task in tasks]
         ax.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
         ax.grid(axis="x", visible=False)
     return list(axes)
