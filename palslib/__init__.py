@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; below is what Python d
     from palslib.methods.table import METHODS as METHODS
     from palslib.methods.table import Method as Method
     from palslib.methods.table import get_method as get_method
+    from palslib.model.learned import load_trained as load_trained
     from palslib.model.multi_task import MultiTaskModel as MultiTaskModel
     from palslib.plan.config import RunConfig as RunConfig
     from palslib.plan.sampling import TrainingPlan as TrainingPlan
@@ -50,6 +51,7 @@ _HOME = {
     "load_rows": "data.tasks",
     "load_task": "data.tasks",
     "MultiTaskModel": "model.multi_task",
+    "load_trained": "model.learned",
     "RunConfig": "plan.config",
     "train": "training.loop",
     "evaluate": "training.loop",

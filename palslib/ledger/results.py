@@ -341,7 +341,7 @@ def _row(records: Sequence[dict], left: str, right: str) -> pd.Series:
 def _said(row: pd.Series) -> str:
     """A difference, its interval, seeds and what follows."""
     if row["seeds"] < SEEDS:
-        return f"not answered ({row['seeds']:.0f} seeds in common, {SEEDS} are needed)"
+        return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
     low, high = row["difference"] - row["half"], row["difference"] + row["half"]
     kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
     return f"{row['difference']:+.2f} points ({low:+.2f} to {high:+.2f} at 95 %, {row['seeds']:.0f} seeds), {kind}"

@@ -353,8 +353,12 @@ class Saved(
             model.add_task(task)
         return model
 
-    def save_task(self, task: str, folder: str | Path) -> Path:
-        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path."""
+    def save_task(self, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
+
+        Args:
+            dtype: what they are rounded to in the file (`torch.float16` for half its size); None: as they are.
+        """
         about = {
             "task": json.dumps(asdict(self._known(task)) | {"data": ""}),
             "method": json.dumps(self.method.to_dict()),
@@ -362,7 +366,8 @@ class Saved(
         }
         path = Path(folder) / f"{task}.safetensors"
         with atomic_write(path) as temporary:
-            _write(_states(self._parts(task)), temporary, about, *about.values())
+            tensors = _states(self._parts(task))
+            _write({k: v.to(dtype) for k, v in tensors.items()}, temporary, about, *about.values())
         return path
 
     def load_task(self, path: str | Path) -> str:
