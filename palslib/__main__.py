@@ -122,8 +122,8 @@ class Sweep:
     done. Status 0 if every run finished, 1 if not."""
 
     grid: Positional[Path]
-    """A JSON file with base, product and runs, see `palslib.Grid`; or the name of one in palslib/grid/plans: `pilot`,
-    `table3` (the paper's, BERT-base on a GPU)."""
+    """A JSON file with base, product and runs, see `palslib.Grid`; or the name of one in palslib/grid/plans: `table3`
+    (the paper's, BERT-base on a GPU), `main` and the others of figures/records/PLAN.md."""
     base: dict = field(default_factory=dict)
     """Settings of all runs in place of the grid's: steps=100 data=synthetic."""
     expect: Path | None = None

@@ -14,7 +14,8 @@ import pandas as pd
 
 from palslib.data.tasks import Task
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, table
-from palslib.figures.style import TASK_LABELS, learning_curves, step_losses
+from palslib.figures.style import TASK_LABELS
+from palslib.figures.training import learning_curves, step_losses
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES

@@ -3,7 +3,8 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from palslib.figures.style import TASK_COLOURS, learning_curves
+from palslib.figures.style import TASK_COLOURS
+from palslib.figures.training import learning_curves
 
 
 def test_every_task_has_a_line():

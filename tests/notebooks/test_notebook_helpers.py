@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from palslib import notebook
-from palslib.figures.style import TASK_COLOURS, draw_strips, plan_panels, probability_areas
+from palslib.figures.sampling import draw_strips, plan_panels, probability_areas
+from palslib.figures.style import TASK_COLOURS
 
 
 @pytest.fixture

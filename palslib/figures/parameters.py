@@ -1,0 +1,75 @@
+"""Where parameters go: by part, by number of tasks, beside the budget."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
+
+from palslib.figures.style import method_name, symbols
+
+
+def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Where a task's parameters go: one bar a method, stacked by part, its total (in millions) at the end.
+
+    Args:
+        frame: columns `method`, `part`, `parameters`, in the order in which they are drawn.
+    """
+    ax = ax or plt.gca()
+    methods, parts = list(frame["method"].unique()), list(frame["part"].unique())
+    table = frame.pivot_table("parameters", "method", "part", "sum", 0).loc[methods, parts] / 1e6
+    left = np.zeros(len(methods))
+    for part in parts:
+        ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
+        left += table[part].to_numpy()
+    for row, total in enumerate(left):
+        ax.text(total, row, f" {total:.3f}", va="center", fontsize="small")
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel="parameters a task (millions)", xlim=(0, left.max() * 1.12))
+    ax.figure.legend(loc="outside upper center", ncols=3)
+    return ax
+
+
+def cost_lines(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Parameters over one backbone as tasks are added, both axes logarithmic, each line named at its end.
+
+    Args:
+        frame: columns `method`, `tasks` and `ratio`; `fine-tuned`, the line to beat, is dashed black.
+    """
+    ax = ax or plt.gca()
+    colours = sns.color_palette("colorblind")
+    for number, (method, line) in enumerate(frame.groupby("method", sort=False)):
+        style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
+        ax.plot(line["tasks"], line["ratio"], **style)
+        ax.text(
+            line["tasks"].max() * 1.06, line["ratio"].iloc[-1], method_name(method), va="center", color=style["color"]
+        )
+    ax.set(xscale="log", yscale="log", xlabel="number of tasks", ylabel="parameters / one BERT")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(10, (1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
+    return ax
+
+
+def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes | None = None) -> Axes:
+    """What a method adds for all tasks, stacked by part in one bar, and the budget as a line (both in millions).
+
+    Args:
+        frame: columns `part` and `parameters`, as `explore.parts_frame` gives it; no rows draw no bar.
+        budget: in parameters.
+    """
+    ax = ax or plt.gca()
+    colours, left = sns.color_palette("colorblind"), 0.0
+    for number, (part, value) in enumerate(zip(frame["part"], frame["parameters"] / 1e6, strict=True)):
+        ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=symbols(part))
+        left += value
+    ax.axvline(budget / 1e6, color="black", linestyle="--", linewidth=1.2, label="the paper's budget")
+    ax.set(
+        xlabel="parameters added for all tasks (millions)", xlim=(0, 1.08 * max(left, budget / 1e6)), ylim=(-0.5, 0.5)
+    )
+    ax.set_yticks([])
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax
