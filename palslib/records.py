@@ -59,7 +59,7 @@ def _processor() -> str:
 
 
 def make_record(run) -> dict:
-    """What a finished `training.Run` leaves: config, results, counts, sampling, versions, device and time.
+    """What a finished `training.loop.Run` leaves: config, results, counts, sampling, versions, device and time.
 
     No path of the machine: a folder or file of data or backbone is recorded by its last name.
     """
@@ -194,7 +194,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     """The records of runs of a file, or of a folder and those below it, in order of path.
 
-    A record of several runs (`adapters.ablate`) gives each of them, with what else it has. JSON files of other things
+    A record of several runs (`adapter_removal.ablate`) gives each of them, with what else it has. JSON files of other things
     in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record that is
     missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or is called
     `record.json`, must hold one. Each says in `file` where it lies: within `RECORDS`, or else its whole path.

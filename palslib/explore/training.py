@@ -1,7 +1,7 @@
 """Start, watch and stop a small run from a notebook, in a thread of its own so that the notebook stays free.
 
 Stopping keeps a checkpoint, and starting the same run again goes on from there: it ends with the weights that it would
-have had anyway (`training.train`). Dropout draws from the process's one random generator, so of all explorers in a
+have had anyway (`training.loop.train`). Dropout draws from the process's one random generator, so of all explorers in a
 kernel one trains at a time.
 """
 

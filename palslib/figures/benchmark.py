@@ -1,4 +1,4 @@
-"""`benchmark.py`'s record as text and as a figure."""
+"""A record of `palslib benchmark` as text and as a figure."""
 
 import re
 

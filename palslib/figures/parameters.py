@@ -58,7 +58,7 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes | None = None) -> Axes
     """What a method adds for all tasks, stacked by part in one bar, and the budget as a line (both in millions).
 
     Args:
-        frame: columns `part` and `parameters`, as `explore.parts_frame` gives it; no rows draw no bar.
+        frame: columns `part` and `parameters`, as `explore.methods.parts_frame` gives it; no rows draw no bar.
         budget: in parameters.
     """
     ax = ax or plt.gca()

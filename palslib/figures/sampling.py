@@ -54,7 +54,7 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
     """The chance of each task at one step, and how often training goes through each task's examples.
 
     Args:
-        frame: columns `task`, `probability` and `passes`, as `explore.plan_frame` gives it.
+        frame: columns `task`, `probability` and `passes`, as `explore.methods.plan_frame` gives it.
         axes: two Axes, side by side.
     """
     tasks = task_order(frame["task"])

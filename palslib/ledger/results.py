@@ -318,7 +318,8 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
     decided = [
         f"{t} {known.loc[t, 'difference']:+.1f}" for t in known.index if known.loc[t, "verdict"] != "inconclusive"
     ]
-    said.append("By task PALs differ from sharing, beyond chance, on " + (", ".join(decided) or "none") + ".")
+    differ = f"differ from sharing, beyond chance, on {', '.join(decided) or 'none'}"
+    said.append(f"By task PALs {differ}." if known.size else "By task, PALs against sharing: not answered yet.")
     by_setting = sizes.groupby("setting", sort=False)["difference"].agg(["mean", "count"])
     enough = by_setting[by_setting["count"] >= SEEDS]
     ends = (

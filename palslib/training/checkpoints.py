@@ -190,7 +190,7 @@ def say(sentences: list[str], folder: Path) -> None:
 
 
 class Resumable:
-    """The part of `training.Run` that saves checkpoints, finds them and goes on from them."""
+    """The part of `training.loop.Run` that saves checkpoints, finds them and goes on from them."""
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -109,7 +109,7 @@ class EpisodicMemory:
             self.store(self.plan.tasks[k], self.plan.examples(k))
 
     def constrain(self, run, task: str) -> None:
-        """Projects the gradient of a `training.Run`, between backward and clip, on a step of `task`.
+        """Projects the gradient of a `training.loop.Run`, between backward and clip, on a step of `task`.
 
         A gradient of None counts as zero. What is written: nothing, where no inner product is negative; else the
         projected gradient of the constrained parameters, which gives one to other tasks' own parameters too.

@@ -33,7 +33,7 @@ def train_in_turn(
         epochs: of each task, each followed by an evaluation; the best by the dev score is what stays.
         epoch_steps: at most so many steps make an epoch; by default the task's data once.
         start: a folder of weights with earlier tasks, to go on from.
-        on_step: as `training.train` takes it; where it stops a run, that is the last one.
+        on_step: as `training.loop.train` takes it; where it stops a run, that is the last one.
         options: of `RunConfig`, in place of `REPORT`'s.
 
     Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, for a method

@@ -1,7 +1,7 @@
 """The optimiser as the released code has it, with each of its quirks a switch (ledger D10-D12).
 
 AdamW's update with or without bias correction, gradients clipped each by itself or not, and a schedule that counts each
-tensor's own updates or not. `training.py` uses torch's fused AdamW wherever no quirk is asked for.
+tensor's own updates or not. Where no quirk is asked for it is torch's fused AdamW.
 """
 
 from collections.abc import Callable, Collection
