@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palslib.common import data_folder
+from palslib.common.places import data_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import nbformat
 from sphinx.cmd.build import main as sphinx
 
-from palslib.common import PROJECT, runs_folder
+from palslib.common.places import PROJECT, runs_folder
 from palslib.ledger.verdicts import verdict_frame
 
 HERE = Path(__file__).parent

@@ -7,7 +7,8 @@ import json
 import re
 
 from palslib import METHODS, TASKS, count_parameters
-from palslib.common import PROJECT, RECORDS, check_name
+from palslib.common.names import check_name
+from palslib.common.places import PROJECT, RECORDS
 from palslib.ledger import results
 from palslib.ledger.claims import SEEDS
 from palslib.ledger.results import LABELS, cell

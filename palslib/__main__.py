@@ -23,7 +23,10 @@ from tyro import _errors  # private: pyproject.toml names the very version
 from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from palslib.common import FIRST, check_name, end_with_launcher, read_object, runs_folder, unknown
+from palslib.common.names import check_name, unknown
+from palslib.common.places import runs_folder
+from palslib.common.processes import FIRST, end_with_launcher
+from palslib.common.reading import read_object
 from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
 

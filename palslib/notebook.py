@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from PIL import Image as Pillow
 from pydantic import ConfigDict, TypeAdapter
 
-from palslib.common import check_name, shown
+from palslib.common.names import check_name, shown
 from palslib.figures.style import save_figure, use_style
 
 

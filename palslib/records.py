@@ -14,7 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.bert.backbones import MINBERT
-from palslib.common import PROJECT, RECORDS, read_json, shown, write_text
+from palslib.common.files import write_text
+from palslib.common.names import shown
+from palslib.common.places import PROJECT, RECORDS
+from palslib.common.reading import read_json
 from palslib.methods.counting import count_parameters
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
@@ -194,10 +197,10 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     """The records of runs of a file, or of a folder and those below it, in order of path.
 
-    A record of several runs (`adapter_removal.ablate`) gives each of them, with what else it has. JSON files of other things
-    in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record that is
-    missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or is called
-    `record.json`, must hold one. Each says in `file` where it lies: within `RECORDS`, or else its whole path.
+    A record of several runs (`adapter_removal.ablate`) gives each of them, with what else it has. JSON files of other
+    things in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record
+    that is missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or
+    is called `record.json`, must hold one. Each says in `file` where it lies: within `RECORDS`, or else its whole path.
     """
     return [record | {"file": _place(path)} for path, record in _runs(source)]
 

@@ -20,7 +20,9 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
-from palslib.common import PROJECT, atomic_write, check_name
+from palslib.common.files import atomic_write
+from palslib.common.names import check_name
+from palslib.common.places import PROJECT
 
 NOTEBOOKS = PROJECT / "notebooks"
 INLINE = "module://matplotlib_inline.backend_inline"

@@ -14,7 +14,7 @@ import pandas as pd
 
 from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
-from palslib.common import progress_bar
+from palslib.common.processes import progress_bar
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel

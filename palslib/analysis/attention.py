@@ -20,7 +20,7 @@ from scipy.special import entr
 
 from palslib.bert.dropout import without_dropout
 from palslib.bert.rows import Rows
-from palslib.common import check_name
+from palslib.common.names import check_name
 
 KINDS = {"attention": "bert", "task attention": "pal"}
 """Point of `bert/layer.py` where heads are seen -> their kind."""

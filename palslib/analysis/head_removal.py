@@ -15,7 +15,8 @@ import pandas as pd
 import torch
 
 from palslib.analysis.attention import numbers_of_heads
-from palslib.common import check_name, progress_bar
+from palslib.common.names import check_name
+from palslib.common.processes import progress_bar
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.training.evaluation import evaluate
 

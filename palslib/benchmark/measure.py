@@ -30,7 +30,7 @@ from palslib.benchmark.others import Other, count_trained
 from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import STARTS, in_turn, matrix_rate, resident, spread, start_up
 from palslib.bert.backbones import load_encoder, load_tokenizer
-from palslib.common import data_folder, runs_folder
+from palslib.common.places import data_folder, runs_folder
 from palslib.data.tasks import TASKS, get_task
 from palslib.data.tokens import some_rows
 from palslib.figures.benchmark import benchmark_figure, lines, machine

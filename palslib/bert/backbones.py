@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from palslib.common import read_object, shown
+from palslib.common.names import shown
+from palslib.common.reading import read_object
 
 MINBERT = "minbert:"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.data.tasks import TASKS, Task
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from palslib.common import check_name, data_folder, shown, unknown
+from palslib.common.names import check_name, shown, unknown
+from palslib.common.places import data_folder
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": ","}
 """Endings of delimited files, with the separator that goes without saying."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import atomic_write, check_name, write_text
+from palslib.common.files import atomic_write, write_text
+from palslib.common.names import check_name
 from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, check_texts, find_file, locate, read_delimited, read_repository
 from palslib.data.synthetic import synthetic_split

@@ -14,7 +14,7 @@ import zlib
 
 import pandas as pd
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.data.lexicon import IRREGULAR, OPPOSITE, SAME, VAGUE, WORDS
 
 SYNTHETIC_DEV_SIZE = 120  # rows of every validation split: divides into halves and thirds

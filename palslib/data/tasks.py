@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import atomic_write, check_name, runs_folder, shown, unknown
+from palslib.common.files import atomic_write
+from palslib.common.names import check_name, shown, unknown
+from palslib.common.places import runs_folder
 from palslib.data.sources import (
     SUFFIXES,
     check_column,

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from palslib.common import atomic_write, progress_bar, runs_folder
+from palslib.common.files import atomic_write
+from palslib.common.places import runs_folder
+from palslib.common.processes import progress_bar
 from palslib.data.tasks import Task, get_task, load_rows
 
 

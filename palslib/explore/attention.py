@@ -6,7 +6,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.heads import attention_map, head_grid
 from palslib.figures.style import TASK_LABELS

@@ -10,7 +10,7 @@ from html import escape
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.data.tasks import TASKS
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from palslib.common import runs_folder
+from palslib.common.places import runs_folder
 from palslib.data.tasks import TASKS
 from palslib.methods.method import Method
 from palslib.methods.table import LABELS, get_method

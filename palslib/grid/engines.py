@@ -21,7 +21,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from palslib.common import PARENT, InUse, read_object, run_lock, write_text
+from palslib.common.files import write_text
+from palslib.common.lock import PARENT, InUse, run_lock
+from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
 

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import check_name, in_use, read_object, shown, unknown
+from palslib.common.lock import in_use
+from palslib.common.names import check_name, shown, unknown
+from palslib.common.reading import read_object
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since

@@ -186,8 +186,8 @@ def _about(record: dict) -> str:
 
 
 def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
-    """Of the records of `adapter_removal.ablate`: does any one layer cost less than a quarter of what all of them cost, and is
-    nothing worse than to remove all?"""
+    """Of the records of `adapter_removal.ablate`: does any one layer cost less than a quarter of what all of them cost,
+    and is nothing worse than to remove all?"""
     seen, holds, seeds = [], [], {}
     for record in records:
         for task, frame in from_lines(record["spans"]).groupby("task", sort=False):

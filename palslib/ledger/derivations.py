@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.data.metrics import glue_average
 from palslib.ledger.paper import (
     ADAPTERS_FIGURE_6_ELMO_SICK_E,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.common import RECORDS
+from palslib.common.places import RECORDS
 from palslib.data.tasks import Task
 from palslib.ledger.claims import claim_verdict
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers

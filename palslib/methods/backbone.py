@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from palslib.common import unknown
+from palslib.common.names import unknown
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from palslib.common import check_name, shown, unknown
+from palslib.common.names import check_name, shown, unknown
 from palslib.methods.backbone import Backbone
 
 MOST = 4096

@@ -1,6 +1,6 @@
 """Every method of the paper and of the reports by name."""
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.methods.houlsby import Houlsby
 from palslib.methods.lhuc import LHUC
 from palslib.methods.low_rank import LowRank, Serial

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 

@@ -20,7 +20,8 @@ from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.rows import Rows
-from palslib.common import check_name, seed_from
+from palslib.common.names import check_name
+from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.functions import Adaptation, initialise
 from palslib.methods.method import Method

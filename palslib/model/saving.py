@@ -30,7 +30,9 @@ from transformers import AutoConfig, AutoModel
 
 from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
-from palslib.common import atomic_write, check_name, read_object, shown
+from palslib.common.files import atomic_write
+from palslib.common.names import check_name, shown
+from palslib.common.reading import read_object
 from palslib.data.metrics import METRICS
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone

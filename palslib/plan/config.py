@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from palslib.common import check_name, read_object, shown, unknown
+from palslib.common.names import check_name, shown, unknown
+from palslib.common.reading import read_object
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import Method, get_method

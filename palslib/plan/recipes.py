@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.data import glue
 from palslib.methods.method import MOST, Method
 from palslib.plan.settings import Number, settings

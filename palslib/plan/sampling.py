@@ -16,7 +16,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from palslib.common import check_name, seed_from, shown, unknown
+from palslib.common.names import check_name, shown, unknown
+from palslib.common.seeds import seed_from
 from palslib.data.glue import TRAIN_SIZES
 
 SCHEDULES = {

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Union, dataclass_transform, get_args, get
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from palslib.common import shown, unknown
+from palslib.common.names import shown, unknown
 
 Number = int | float
 """Of any kind, kept as it was given: a config that says 0 is another file, with another key, than one that says 0.0."""

@@ -19,7 +19,8 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
-from palslib.common import Lock, end_with_launcher, run_lock
+from palslib.common.lock import Lock, run_lock
+from palslib.common.processes import end_with_launcher
 from palslib.plan.config import RunConfig
 
 T = TypeVar("T")

@@ -18,20 +18,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from palslib.common import (
-    FIRST,
-    MANIFEST,
-    Damaged,
-    InUse,
-    atomic_write,
-    prove,
-    remove,
-    remove_temporaries,
-    restore,
-    run_lock,
-    seal,
-    set_aside,
-)
+from palslib.common.files import atomic_write, remove, remove_temporaries, restore, set_aside
+from palslib.common.lock import InUse, run_lock
+from palslib.common.processes import FIRST
+from palslib.common.sealed import MANIFEST, Damaged, prove, seal
 from palslib.plan.content import exchanged
 
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)

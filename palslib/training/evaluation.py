@@ -7,7 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from palslib.common import progress_bar
+from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, score
 from palslib.data.tokens import TokenisedTask
 from palslib.plan.config import RunConfig

@@ -21,7 +21,11 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common import Lock, read_object, runs_folder, seed_from, set_aside
+from palslib.common.files import set_aside
+from palslib.common.lock import Lock
+from palslib.common.places import runs_folder
+from palslib.common.reading import read_object
+from palslib.common.seeds import seed_from
 from palslib.data.metrics import dev_average, glue_average
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel

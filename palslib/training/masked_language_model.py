@@ -16,7 +16,8 @@ from transformers import BertForMaskedLM
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
-from palslib.common import progress_bar, seed_from
+from palslib.common.processes import progress_bar
+from palslib.common.seeds import seed_from
 from palslib.plan.config import RunConfig
 from palslib.training.evaluation import autocast, precision_of
 

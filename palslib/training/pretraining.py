@@ -20,16 +20,12 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common import (
-    Damaged,
-    Lock,
-    atomic_write,
-    read_object,
-    remove_temporaries,
-    runs_folder,
-    seed_from,
-    set_aside,
-)
+from palslib.common.files import atomic_write, remove_temporaries, set_aside
+from palslib.common.lock import Lock
+from palslib.common.places import runs_folder
+from palslib.common.reading import read_object
+from palslib.common.sealed import Damaged
+from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from palslib.common import check_name
+from palslib.common.names import check_name
 from palslib.model.multi_task import MultiTaskModel
 
 

@@ -13,7 +13,7 @@ from palslib.benchmark.others import Other, classifier, count_trained
 from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import in_turn, spread
 from palslib.bert import attention, dropout, layer
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 from palslib.figures.benchmark import lines, machine
 from palslib.methods.counting import BACKBONES
 from palslib.methods.operations import count_operations

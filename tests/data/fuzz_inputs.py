@@ -50,7 +50,7 @@ from transformers import BertConfig, BertModel
 from transformers.utils.logging import disable_progress_bar
 
 from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
-from palslib.common import PROJECT, RECORDS
+from palslib.common.places import PROJECT, RECORDS
 from palslib.data.tasks import Task, get_task, load_rows, task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.grid.sweep import Grid

@@ -5,7 +5,8 @@ import time
 import pytest
 from fuzz_inputs import BAD, KINDS, OUTCOMES, Case, fuzz, outcome, table
 
-from palslib.common import read_object, write_text
+from palslib.common.files import write_text
+from palslib.common.reading import read_object
 
 
 @pytest.mark.slow

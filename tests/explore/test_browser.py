@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from palslib import count_parameters
-from palslib.common import PROJECT, runs_folder
+from palslib.common.places import PROJECT, runs_folder
 from palslib.explore.methods import explore_parameters, explore_schedules
 from palslib.figures.style import use_style
 from palslib.reproduce import NOTEBOOKS

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from palslib.__main__ import main
-from palslib.common import InUse, in_use, run_lock
+from palslib.common.lock import InUse, in_use, run_lock
 from palslib.grid import engines
 from palslib.grid.engines import SlurmJob, Terms, perform_in_job
 from palslib.grid.sweep import Grid, grid_frame, state

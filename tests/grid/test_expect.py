@@ -6,7 +6,7 @@ import re
 import pytest
 
 from palslib.__main__ import main
-from palslib.common import RECORDS
+from palslib.common.places import RECORDS
 from palslib.grid.expect import attained, expected_hours, operations
 from palslib.grid.sweep import PLANS, Grid
 from palslib.ledger.paper import TABLE_3

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from palslib.__main__ import main
-from palslib.common import in_use, run_lock
+from palslib.common.lock import in_use, run_lock
 from palslib.grid import engines, sweep
 from palslib.grid.engines import LocalSlots, Terms, failed, log_end
 from palslib.grid.sweep import Grid, Table, grid_frame, state

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 MODULES = "palslib.ledger.verdicts, palslib.ledger.view, palslib.ledger.claims, palslib.ledger.derivations"
 

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from palslib.common import PROJECT, RECORDS
+from palslib.common.places import PROJECT, RECORDS
 from palslib.data.tasks import Task
 from palslib.ledger.derivations import agrees_with_ledger, derive, last_place, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from shapes import batch, equal_states, randomise, randomised, tiny_encoder, tiny_method, tiny_model
 
-import palslib.common
+import palslib.common.files
 import palslib.model.saving
 from palslib.data.tasks import TASKS, Task
 from palslib.methods.counting import count_parameters
@@ -271,7 +271,7 @@ def test_crash_between_the_two_renames(tmp_path, monkeypatch):
         rename(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(palslib.common.os, "replace", only_old)
+        patch.setattr(palslib.common.files.os, "replace", only_old)
         with pytest.raises(Crash):
             second.save_pretrained(folder)
     assert not folder.exists()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from palslib.common import RECORDS
+from palslib.common.places import RECORDS
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, make_plan

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import palslib
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 from palslib.ledger.paper import load_ledger
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed (pip install -e '.[book]')")

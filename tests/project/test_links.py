@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import nbformat
 import pytest
 
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 PAGES = [
     *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "figures/records/PLAN.md")),

@@ -5,7 +5,7 @@ import re
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 
 def pins(lines) -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ import pytest
 
 import palslib
 import palslib.records
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 
 def test_editors_see_the_public_names():
@@ -30,7 +30,7 @@ def test_counting_without_fcntl():
     """Windows has none."""
     code = (
         "import sys; sys.modules['fcntl'] = None\n"
-        "import palslib, palslib.common, palslib.records, palslib.data.tokens\n"
+        "import palslib, palslib.common.files, palslib.records, palslib.data.tokens\n"
         "print(palslib.count_parameters('pals-204', 'bert-base-uncased', num_tasks=8).added, len(palslib.TASKS))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -130,7 +130,7 @@ def test_beside_a_clone_that_is_installed_to_be_edited(clone, elsewhere):
     """In the folder above a clone, Python takes the folder `palslib` for a package without code if it may."""
     elsewhere.install("-e", clone)
     elsewhere.work = clone.parent
-    asked = "import palslib, palslib.common as c; print(palslib.__file__, c.CLONED, c.runs_folder())"
+    asked = "import palslib, palslib.common.places as c; print(palslib.__file__, c.CLONED, c.runs_folder())"
     said = elsewhere.run("-c", asked)
     assert said.split() == [str(clone / "palslib" / "__init__.py"), "True", str(clone / "runs")]
 

@@ -8,7 +8,7 @@ import computed
 import pytest
 
 from palslib import METHODS, count_parameters
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 PAGES = "\n".join(page.read_text(encoding="utf-8") for page in computed.PAGES)

@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from palslib.common import PROJECT
+from palslib.common.places import PROJECT
 
 SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
 SETUP_FILES += [".binder/environment.yml", ".binder/postBuild", ".devcontainer/devcontainer.json"]

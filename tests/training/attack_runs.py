@@ -24,7 +24,8 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 
-from palslib.common import InUse, read_object
+from palslib.common.lock import InUse
+from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.records import environment, write_record
 from palslib.training.loop import train

@@ -15,7 +15,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-import palslib.common as paths
+import palslib.common.files as paths
 import palslib.training.loop as training
 from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
 from palslib.data.metrics import score

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palslib.common import PARENT, InUse, in_use, run_lock
+from palslib.common.lock import PARENT, InUse, in_use, run_lock
 from palslib.plan.config import RunConfig
 from palslib.training.in_turn import train_in_turn
 from palslib.training.loop import train

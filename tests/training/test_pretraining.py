@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.bert.minbert import MinBert
-from palslib.common import seed_from
+from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
@@ -205,7 +205,7 @@ def test_killed_while_writing_the_folder(whole, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("palslib.common.replace_folder", killed)
+        patch.setattr("palslib.common.files.replace_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             pretrain(settings)
     assert not (tmp_path / "backbone").exists()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from palslib import RunConfig, train
-from palslib.common import progress_bar
+from palslib.common.processes import progress_bar
 from palslib.training import accelerator
 from palslib.training.pretraining import pretrain
 

@@ -13,23 +13,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from palslib.common import (
-    Damaged,
-    InUse,
-    atomic_write,
-    in_use,
-    prove,
-    read_json,
-    read_object,
-    remove_temporaries,
-    restore,
-    run_lock,
-    seal,
-    seed_from,
-    set_aside,
-    shown,
-    write_text,
-)
+from palslib.common.files import atomic_write, remove_temporaries, restore, set_aside, write_text
+from palslib.common.lock import InUse, in_use, run_lock
+from palslib.common.names import shown
+from palslib.common.reading import read_json, read_object
+from palslib.common.sealed import Damaged, prove, seal
+from palslib.common.seeds import seed_from
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -209,7 +198,7 @@ def test_a_lock_is_never_had_by_two(tmp_path):
     code = """
 import os, sys
 from pathlib import Path
-from palslib.common import InUse, run_lock
+from palslib.common.lock import InUse, run_lock
 folder, done = Path(sys.argv[1]), 0
 while done < 25:
     try:

@@ -1,0 +1,62 @@
+"""JSON read strictly: what is wrong with a file is said by its name."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def read_json(path: str | Path, what: str = "JSON") -> object:
+    """What a JSON file holds.
+
+    Raises ValueError naming the file where that is no UTF-8 or no JSON (NaN and infinity are not), nested deeper than
+    any of ours, or an object that has a key twice; OSError where it cannot be read.
+    """
+    path = Path(path)
+    try:
+        hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
+        level = [values := json.loads(path.read_text(encoding="utf-8"), **hooks)]
+        for _ in range(_DEPTH):
+            level = [inner for value in level for inner in _inside(value)]
+    except ValueError as error:
+        raise ValueError(f"{path}: not {what}: {error}") from error
+    except RecursionError:
+        level = [path]
+    if level:
+        raise ValueError(f"{path}: not {what} of ours: nested more than {_DEPTH} deep")
+    return values
+
+
+_DEPTH = 64
+"""Of our files: a record has 7 levels."""
+
+
+def _inside(value: object) -> Iterable:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    _number(text)  # 1 and 400 zeros is as infinite as 1e400
+    return int(text)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict:
+    values = {}
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"the key {name!r} comes twice")
+        values[name] = value
+    return values
+
+
+def read_object(path: str | Path, parts: str = "parameters") -> dict:
+    """A JSON file that must hold an object of `parts`; else ValueError, or `read_json`'s errors, naming the file."""
+    if not isinstance(values := read_json(path), dict):
+        raise ValueError(f"{path}: not an object of {parts} but a {type(values).__name__}")
+    return values

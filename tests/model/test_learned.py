@@ -1,0 +1,50 @@
+"""The tasks that are shipped have learned what their record says, and fit the backbone that everybody has."""
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from palslib.common.places import RECORDS
+from palslib.data.tasks import TASKS
+from palslib.data.tokens import tokenise_task
+from palslib.model.learned import _FOLDER, load_trained
+from palslib.records import read_records
+from palslib.training.loop import evaluate
+
+FILES = sorted(_FOLDER.glob("*.safetensors"))
+
+
+def test_a_file_for_each_task_of_glue_small_and_in_half_precision():
+    assert {path.stem for path in FILES} == set(TASKS)
+    assert sum(path.stat().st_size for path in FILES) < 8e6
+    for path in FILES:
+        with safe_open(path, "pt") as file:
+            assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
+
+
+def test_predictions_differ_by_text_and_by_task():
+    model = load_trained("sst2", "rte", "mnli")
+    assert set(model.tasks) == {"sst2", "rte", "mnli"} and not model.training
+    good, bad = model.predict(["A joy from start to finish.", "A dull and clumsy film."], "sst2")["label"]
+    assert (good, bad) == ("positive", "negative")
+    pair = ("A dog is chasing a ball in the park.", "No animal is outdoors.")
+    said = model.predict(pair, ["mnli", "rte"]).set_index("task")["label"]
+    assert said["mnli"] == "contradiction"
+
+
+def test_another_task_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"unknown trained task 'sst5': did you mean 'sst2'\? Valid: cola, mnli"):
+        load_trained("sst5")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["sst2", "rte", "mrpc", "stsb"])
+def test_scores_are_those_of_the_record(name):
+    """Half precision costs less than half a point."""
+    (record,) = read_records(RECORDS / "trained")
+    model = load_trained(name)
+    task = TASKS[name]
+    rows = {split: tokenise_task(task, model.tokenizer, "glue", split) for split in task.evaluation}
+    scores = evaluate(model, {name: rows})[name]
+    written = record["results"]["last"]["scores"][name]
+    assert scores[task.metrics[0]] == pytest.approx(written[task.metrics[0]], abs=0.5)
