@@ -70,8 +70,9 @@ class Selection:
             return False
         if config["weights"] != weights:
             return False
-        if self.alone:  # separate models, in one run or many; of other methods those on one task
-            if self.method != "fine-tuned" and len(config["tasks"]) > 1:
+        if self.alone:  # models for one task each: in one run, too, where they train nothing that tasks share
+            apart = self.method == "fine-tuned" or built.get("freeze") == "backbone"
+            if not apart and len(config["tasks"]) > 1:
                 return False
         elif config["schedule"] != self.schedule:
             return False

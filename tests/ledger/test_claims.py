@@ -264,7 +264,9 @@ def test_further_pretraining_is_compared_with_none():
         ("shared annealed", {"method": "shared"}, True),
         ("shared annealed", {"method": "shared", "size": "paper"}, True),
         ("fine-tuned single-task", {"method": "fine-tuned"}, True),
-        ("houlsby-64 single-task", {"method": "houlsby-64"}, False),
+        ("houlsby-64 single-task", {"method": "houlsby-64"}, True),  # on a frozen BERT: eight tasks that share nothing
+        ("pals-204 single-task", {}, False),
+        ("pals-204 single-task", {"tasks": ("rte",)}, True),
         ("houlsby-64 single-task", {"method": "houlsby-64", "tasks": ("rte",)}, True),
         ("pals-204 annealed", {"tasks": ("rte", "cola")}, False),
         ("pals-204 annealed data=minbert", MINBERT, True),
