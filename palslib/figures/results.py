@@ -66,7 +66,7 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
                 x, part[value], part[error].fillna(0), fmt="o-", capsize=2, color=colours[method], label=labels[method]
             )
         if not any(len(line.get_xdata()) for line in ax.lines):
-            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color="0.55")
+            ax.text(0.5, 0.5, "no two seeds of any", transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
         ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
         ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))

@@ -209,19 +209,19 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
 def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
     """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
 
-    Returns `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN without
+    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN without
     pairs). Tasks of one run are not independent, so that p is too small, if anything.
     """
     from scipy import stats
 
-    differences = []
-    for task in TASKS:
-        differences += Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records).differences
+    of = [Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records) for task in TASKS]
+    differences = [d for outcome in of for d in outcome.differences]
+    found = {"seeds": max(len(outcome.seeds) for outcome in of), "pairs": len(differences)}
     if not any(differences):
-        return {"pairs": len(differences), "better": 0, "median": math.nan, "p": math.nan}
-    p = float(stats.wilcoxon(differences).pvalue)
+        return found | {"better": 0, "median": math.nan, "p": math.nan}
     better = sum(d > 0 for d in differences)
-    return {"pairs": len(differences), "better": better, "median": float(pd.Series(differences).median()), "p": p}
+    median = float(pd.Series(differences).median())
+    return found | {"better": better, "median": median, "p": float(stats.wilcoxon(differences).pvalue)}
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
