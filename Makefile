@@ -104,7 +104,7 @@ $(CORE): pyproject.toml constraints.txt | preflight
 
 $(EXTRAS): $(CORE)
 	@echo "Installing what tests and JupyterLab need"
-	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster,book]' || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster,book,onnx]' || $(EXPLAIN)
 	@touch $@
 
 extras: $(EXTRAS)

@@ -19,7 +19,7 @@ from palslib.common.places import PROJECT
 SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
 SETUP_FILES += [".binder/environment.yml", ".binder/postBuild", ".devcontainer/devcontainer.json"]
 SETUP_FILES += [".github/workflows/test.yml"]
-EXTRAS = "-e .[lab,test,browser,cluster,book]"
+EXTRAS = "-e .[lab,test,browser,cluster,book,onnx]"
 
 
 @pytest.fixture(scope="module")
