@@ -135,7 +135,7 @@ class Sweep:
     """Where the runs lie; None: runs/sweeps/ and the grid's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Runs (or jobs of Slurm) at once."""
-    limit: Annotated[Number, Field(gt=0, le=1e9)] | None = None
+    limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
     """Seconds that one try of a run may take."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 1
     """Further tries, each from the checkpoint."""

@@ -388,7 +388,7 @@ class Saved(
             method, task = Method.from_dict(json.loads(about["method"])), _task_from(json.loads(about["task"]))
         if method != self.method:
             ours = self.method.to_dict()
-            differ = {k: (v, ours.get(k)) for k, v in method.to_dict().items() if v != ours.get(k)}
+            differ = {k: (v, ours[k]) for k, v in method.to_dict().items() if k in ours and v != ours[k]}
             raise ValueError(
                 f"{path.name} holds {method.label}, the model {self.method.label}; (file, model): {differ}"
             )

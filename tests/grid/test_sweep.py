@@ -447,9 +447,9 @@ def test_a_grid_is_refused_before_anything_starts(tmp_path, capsys, grid, messag
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("slots", "0", "an integer of at least 1"),
-        ("retries", "-1", "an integer of at least 0"),
-        ("limit", "0", "a number above 0 or None"),
+        ("slots", "0", "an integer of at least 1 and of at most 10,000"),
+        ("retries", "-1", "an integer of at least 0 and of at most 1,000"),
+        ("limit", "0", "a number above 0 and of at most 1,000,000,000 or None"),
     ],
 )
 def test_numbers_out_of_range(write, capsys, flag, value, message):

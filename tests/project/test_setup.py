@@ -46,7 +46,9 @@ def test_environment_yml_installs_the_same_thing(pyproject):
     text = (PROJECT / "environment.yml").read_text()
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
     assert pip == ["-c constraints.txt", EXTRAS]
-    assert set(pyproject["project"]["optional-dependencies"]) == {"lab", "test", "browser", "cluster", "book"}
+    assert set(pyproject["project"]["optional-dependencies"]) == {
+        *("lab", "test", "browser", "cluster", "book", "onnx")
+    }
     assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
 
 
