@@ -209,8 +209,8 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
 def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
     """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
 
-    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN without
-    pairs). Tasks of one run are not independent, so that p is too small, if anything.
+    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN
+    without pairs). Tasks of one run are not independent, so that p is too small, if anything.
     """
     from scipy import stats
 

@@ -27,9 +27,9 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import read_records
 
-ASIDE = ("pilot", "same-rate")
-"""Folders of records that decide no verdict: the pilot, which has chosen the settings of the others, and what was run
-in another setting beside it (figures/records/PLAN.md)."""
+ASIDE = ("pilot", "same-rate", "trained")
+"""Folders of records that decide no verdict: the pilot, which has chosen the settings of the others, what was run
+in another setting beside it, and what was trained to be shipped (figures/records/PLAN.md)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",

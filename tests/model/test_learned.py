@@ -12,33 +12,36 @@ from palslib.records import read_records
 from palslib.training.loop import evaluate
 
 FILES = sorted(_FOLDER.glob("*.safetensors"))
+NAMES = [path.stem for path in FILES]
 
 
-def test_a_file_for_each_task_of_glue_small_and_in_half_precision():
-    assert {path.stem for path in FILES} == set(TASKS)
-    assert sum(path.stat().st_size for path in FILES) < 8e6
+def test_a_small_file_for_each_task_in_half_precision():
+    assert NAMES == ["mnli", "qnli", "qqp", "sst2"]
+    assert sum(path.stat().st_size for path in FILES) < 3e6
     for path in FILES:
         with safe_open(path, "pt") as file:
             assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
 
 
 def test_predictions_differ_by_text_and_by_task():
-    model = load_trained("sst2", "rte", "mnli")
-    assert set(model.tasks) == {"sst2", "rte", "mnli"} and not model.training
+    model = load_trained("sst2", "mnli")
+    assert list(model.tasks) == ["sst2", "mnli"] and not model.training and list(load_trained().tasks) == NAMES
     good, bad = model.predict(["A joy from start to finish.", "A dull and clumsy film."], "sst2")["label"]
     assert (good, bad) == ("positive", "negative")
-    pair = ("A dog is chasing a ball in the park.", "No animal is outdoors.")
-    said = model.predict(pair, ["mnli", "rte"]).set_index("task")["label"]
-    assert said["mnli"] == "contradiction"
+    pairs = [
+        ("A dog is chasing a ball.", "No animal is outdoors."),
+        ("Two women are talking.", "Some people are talking."),
+    ]
+    assert list(model.predict(pairs, "mnli")["label"]) == ["contradiction", "entailment"]
 
 
 def test_another_task_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"unknown trained task 'sst5': did you mean 'sst2'\? Valid: cola, mnli"):
+    with pytest.raises(ValueError, match=r"unknown trained task 'sst5': did you mean 'sst2'\? Valid: mnli, qnli"):
         load_trained("sst5")
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", ["sst2", "rte", "mrpc", "stsb"])
+@pytest.mark.parametrize("name", ["sst2", "qnli"])
 def test_scores_are_those_of_the_record(name):
     """Half precision costs less than half a point."""
     (record,) = read_records(RECORDS / "trained")
