@@ -303,27 +303,31 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
     """Five sentences on the question of the paper, as far as the records answer it."""
     frame = against(records).set_index("method")
     tasks = task_differences(records, "pals-204", "shared").set_index("task")
-    pals, sizes = frame.loc["pals-204"], acting(pilot)[1]
+    pals, sizes = frame.loc["pals-204"], acting(records)[1]
+    sizes = acting(pilot)[1] if sizes.empty else sizes
     said = [f"PALs against sharing everything: {_said(pals)}."]
     said.append(
         f"PALs against separate models, eight times the parameters: {_said(_row(records, 'pals-204', 'fine-tuned'))}."
     )
     run = frame[frame["seeds"] >= SEEDS]
-    if len(run):
+    if len(run) > 1:
         best = run["difference"].idxmax()
         said.append(f"Of {len(run)} methods with three seeds {LABELS[best]} gains most: {_said(run.loc[best])}.")
     else:
-        said.append("No method has been compared with sharing on three seeds yet.")
+        said.append("No other method has been compared with sharing on three seeds yet.")
     known = tasks.loc[[t for t in TASKS if tasks.loc[t, "seeds"] >= SEEDS]]
     decided = [
         f"{t} {known.loc[t, 'difference']:+.1f}" for t in known.index if known.loc[t, "verdict"] != "inconclusive"
     ]
-    differ = f"differ from sharing, beyond chance, on {', '.join(decided) or 'none'}"
+    differ = f"differ from sharing, each at 95 %, on {', '.join(decided) or 'none'}"
     said.append(f"By task PALs {differ}." if known.size else "By task, PALs against sharing: not answered yet.")
     by_setting = sizes.groupby("setting", sort=False)["difference"].agg(["mean", "count"])
     enough = by_setting[by_setting["count"] >= SEEDS]
     ends = (
-        (f"{enough.loc[i, 'mean']:+.1f} points ({i})" for i in (enough["mean"].idxmax(), enough["mean"].idxmin()))
+        (
+            f"{enough.loc[i, 'mean']:+.1f} points ({i.replace('$', '')})"
+            for i in dict.fromkeys((enough["mean"].idxmax(), enough["mean"].idxmin()))
+        )
         if len(enough)
         else ()
     )

@@ -166,7 +166,9 @@ def test_the_answer_in_five_sentences():
     said = answer(RECORDS)
     assert len(said) == 5 and "+2.00 points (+1.75 to +2.25 at 95 %, 3 seeds), better" in said[0]
     assert "not answered, with 0 of 3 seeds" in said[1]
-    assert said[2].startswith("Of 1 methods with three seeds PALs gains most: +2.00")
+    assert said[2] == "No other method has been compared with sharing on three seeds yet."
+    more = answer([*RECORDS, *runs("low-rank-100", 63.0, 64.9, 64.1)])
+    assert more[2].startswith("Of 2 methods with three seeds low rank gains most: +3.00")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
 
