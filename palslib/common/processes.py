@@ -22,8 +22,10 @@ def end_with_launcher() -> None:
 
 def progress_bar(steps: Iterable | None, what: str, show: bool, **options):
     """tqdm's bar for a phase that may take long: it comes after three seconds and goes at the end, on a terminal or in
-    a notebook, where `show`; a log has none. It counts what it is iterated over, or `total` of the options."""
+    a notebook that somebody watches, where `show`; a log has none, nor has a page (`PALSLIB_STATIC`), where a bar below
+    another leaves its traces. It counts what it is iterated over, or `total` of the options."""
     from tqdm import tqdm  # here: most commands show none
 
-    seen = sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+    live = type(sys.stderr).__module__.startswith("ipykernel") and not os.environ.get("PALSLIB_STATIC")
+    seen = sys.stderr.isatty() or live
     return tqdm(steps, what, delay=3, leave=False, disable=not (show and seen and FIRST), **options)
