@@ -105,9 +105,9 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> list[Axes]:
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
     shared = {"hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "legend": False}
     sns.lineplot(sizes, x="layer", y="size", marker="o", ax=axes[0], **shared)
-    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", ylim=(0, None))
+    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", yscale="log")  # from nothing to thirty times too much
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
     sns.pointplot(off, x="difference", y="setting", order=settings, linestyle="none", capsize=0.2, ax=axes[1], **shared)
     axes[1].axvline(0, color="black", linewidth=1)
-    axes[1].set(xlabel="dev average when switched off, points", ylabel="")
+    axes[1].set(xlabel="switched off, points", ylabel="")
     return list(axes)
