@@ -10,6 +10,7 @@ from palslib import METHODS, TASKS, count_parameters
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
 from palslib.ledger import results
+from palslib.ledger.answer import answer as five_sentences
 from palslib.ledger.claims import SEEDS
 from palslib.ledger.results import LABELS, cell
 from palslib.ledger.verdicts import evidence, verdict_frame
@@ -25,7 +26,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def answer() -> str:
     """The five sentences of notebook 11."""
-    said = results.answer(results.one_setting(evidence()), read_records(RECORDS / "pilot"))
+    said = five_sentences(results.one_setting(evidence()), read_records(RECORDS / "pilot"))
     return "\n".join(f"* {sentence}" for sentence in said)
 
 

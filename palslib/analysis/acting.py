@@ -1,4 +1,4 @@
-"""Did what the tasks add act? What a run with `inspect` recorded of it (`training/acting.py`), as tidy frames."""
+"""Did what the tasks add act? What a run with `inspect` recorded of it (`training/inspection.py`), as tidy frames."""
 
 from collections.abc import Iterable
 

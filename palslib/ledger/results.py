@@ -12,7 +12,6 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
-from palslib.analysis.acting import acting_frame, switched_off_frame
 from palslib.data.tasks import TASKS, get_task
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
@@ -108,7 +107,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
         for schedule in SCHEDULES:
             printed = TABLE_3.get(method, {}).get(schedule)
             runs = _runs(text.replace("annealed", schedule), records)
-            row = {"method": method, "schedule": schedule, **_mean([_average(r, without) for r in runs])}
+            row = {"method": method, "schedule": schedule, **_mean([average(r, without) for r in runs])}
             known = printed is not None and not without
             row |= {"paper": printed.mean if known else math.nan}
             row |= {"paper error": (printed.error or math.nan) if known else math.nan}
@@ -116,7 +115,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
-def _average(record: dict, without: Sequence[str] = ()) -> float:
+def average(record: dict, without: Sequence[str] = ()) -> float:
     scores = record["results"]["last"]["scores"]
     return fmean(v[get_task(t).metrics[0]] for t, v in scores.items() if t not in without)
 
@@ -241,7 +240,7 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         if set(config["method_options"]) - {"init"}:
             continue
         key = (config["method"], config["schedule"], config["size"] or "budget", changed)
-        found.setdefault(key, {})[config["seed"]] = _average(record)
+        found.setdefault(key, {})[config["seed"]] = average(record)
     rows = []
     for (method, schedule, size, changed), scores in found.items():
         paper = found.get((method, schedule, size, ()), {})
@@ -257,99 +256,6 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     return frame.sort_values(
         "row", key=lambda s: s.str.removeprefix("D").replace("all", "99").astype(int), kind="stable"
     )
-
-
-def setting_name(record: dict) -> str:
-    """How what a run's tasks add is trained: `10 x BERT's rate, V^D from zero`."""
-    drawn = record["method"].get("init") == "normal"
-    rate = record["config"].get("adaptation_rate", 1)
-    return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
-
-
-def acting(records: Sequence[dict], method: str = "pals-204") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of a method's inspected runs, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`, `seed`, a mean
-    over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
-    runs = [r for r in records if r["config"]["method"] == method and "switched off" in r["results"]]
-    runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
-    named = {r["key"]: setting_name(r) for r in runs}
-    sizes, off = acting_frame(runs), switched_off_frame(runs)
-    if not sizes.empty:
-        sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
-    sizes = sizes.groupby(["key", "seed", "layer"], sort=False)["size"].mean().reset_index()
-    off = off[off["task"] == "average"]
-    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes, off))
-
-
-def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
-    CoLA, CoLA, and what switching off costs; means over seeds with standard errors, and their number."""
-    rows = []
-    for r in records:
-        off = r["results"].get("switched off")
-        config, scores = r["config"], {"dev average": _average(r), "without CoLA": _average(r, ("cola",))}
-        scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
-        scores |= {"switched off": off["dev_average"] - _average(r) if off else math.nan}
-        row = {"method": LABELS[config["method"]], "rate": config["learning_rate"], "steps": config["steps"]}
-        rows.append(row | {"setting": setting_name(r) if off else "–", "seed": config["seed"]} | scores)
-    columns = ["dev average", "without CoLA", "CoLA", "switched off"]
-    frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
-    grouped = frame.groupby(["method", "rate", "steps", "setting"], sort=False)[columns]
-    table = grouped.agg(["mean", "sem"])
-    table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
-    return table.assign(seeds=grouped.size()).reset_index()
-
-
-def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
-    """Five sentences on the question of the paper, as far as the records answer it."""
-    frame = against(records).set_index("method")
-    tasks = task_differences(records, "pals-204", "shared").set_index("task")
-    pals, sizes = frame.loc["pals-204"], acting(records)[1]
-    sizes = acting(pilot)[1] if sizes.empty else sizes
-    said = [f"PALs against sharing everything: {_said(pals)}."]
-    said.append(
-        f"PALs against separate models, eight times the parameters: {_said(_row(records, 'pals-204', 'fine-tuned'))}."
-    )
-    run = frame[frame["seeds"] >= SEEDS]
-    if len(run) > 1:
-        best = run["difference"].idxmax()
-        said.append(f"Of {len(run)} methods with three seeds {LABELS[best]} gains most: {_said(run.loc[best])}.")
-    else:
-        said.append("No other method has been compared with sharing on three seeds yet.")
-    known = tasks.loc[[t for t in TASKS if tasks.loc[t, "seeds"] >= SEEDS]]
-    decided = [
-        f"{t} {known.loc[t, 'difference']:+.1f}" for t in known.index if known.loc[t, "verdict"] != "inconclusive"
-    ]
-    differ = f"differ from sharing, each at 95 %, on {', '.join(decided) or 'none'}"
-    said.append(f"By task PALs {differ}." if known.size else "By task, PALs against sharing: not answered yet.")
-    by_setting = sizes.groupby("setting", sort=False)["difference"].agg(["mean", "count"])
-    enough = by_setting[by_setting["count"] >= SEEDS]
-    ends = (
-        (
-            f"{enough.loc[i, 'mean']:+.1f} points ({i.replace('$', '')})"
-            for i in dict.fromkeys((enough["mean"].idxmax(), enough["mean"].idxmin()))
-        )
-        if len(enough)
-        else ()
-    )
-    said.append(
-        "Switching PALs off changes the average by "
-        + (" to ".join(ends) or "an amount not yet measured on three seeds")
-        + "."
-    )
-    return said
-
-
-def _row(records: Sequence[dict], left: str, right: str) -> pd.Series:
-    return against(records, right).set_index("method").loc[left]
-
-
-def _said(row: pd.Series) -> str:
-    """A difference, its interval, seeds and what follows."""
-    if row["seeds"] < SEEDS:
-        return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
-    low, high = row["difference"] - row["half"], row["difference"] + row["half"]
-    kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
-    return f"{row['difference']:+.2f} points ({low:+.2f} to {high:+.2f} at 95 %, {row['seeds']:.0f} seeds), {kind}"
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds: int = SEEDS) -> pd.DataFrame:

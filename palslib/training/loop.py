@@ -34,10 +34,10 @@ from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.acting import measure, switched_off
 from palslib.training.checkpoints import Resumable, made_from_something_else, say, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
+from palslib.training.inspection import measure, switched_off
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
 from palslib.training.trained import Trained

@@ -9,18 +9,17 @@ import pytest
 
 from palslib.data.tasks import TASKS, get_task
 from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
+from palslib.ledger.answer import answer
 from palslib.ledger.paper import TABLE_2, TABLE_3
+from palslib.ledger.pilot import acting, pilot_frame
 from palslib.ledger.results import (
     COLUMNS,
     LABELS,
     METHODS,
     SCHEDULES,
-    acting,
     against,
-    answer,
     by_task,
     one_setting,
-    pilot_frame,
     plan_frame,
     quirk_effects,
     signed_ranks,
@@ -168,7 +167,8 @@ def test_the_answer_in_five_sentences():
     assert "not answered, with 0 of 3 seeds" in said[1]
     assert said[2] == "No other method has been compared with sharing on three seeds yet."
     more = answer([*RECORDS, *runs("low-rank-100", 63.0, 64.9, 64.1)])
-    assert more[2].startswith("Of 2 methods with three seeds low rank gains most: +3.00")
+    assert more[2].startswith("Of 2 methods with three seeds 2 are better and 0 worse than sharing, each at 95 %;")
+    assert "low rank has the largest difference: +3.00" in more[2]
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
 

@@ -14,17 +14,31 @@ README = (PROJECT / "README.md").read_text(encoding="utf-8")
 PAGES = "\n".join(page.read_text(encoding="utf-8") for page in computed.PAGES)
 
 
+TREE = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## What is where")[1].split("```")[1]
+
+
+def _listed() -> list[str]:
+    """Folders and files of palslib in the order of the tree: lines like `  a.py, b.py    what they are`."""
+    lines = [re.split(r"\s{2,}", line.strip())[0] for line in TREE.splitlines() if re.match(r"  \w", line)]
+    return [name for line in lines for name in re.findall(r"\w+(?:/|\.py)", line)]
+
+
 def test_the_tree_has_a_line_for_every_room():
     """Every folder and file of palslib is in the tree, and none that is gone; so is every folder of the project."""
-    tree = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## What is where")[1].split("```")[1]
-    lines = [line for line in tree.splitlines() if re.match(r"  \w", line)]  # `  a.py, b.py    what they are`
-    listed = {name for line in lines for name in re.findall(r"\w+(?:/|\.py)", re.split(r"\s{2,}", line.strip())[0])}
-    listed |= {name for line in lines for name in re.findall(r"^  (\w+(?:/|\.py)) ", line)}
     here = {path.name for path in (PROJECT / "palslib").iterdir() if path.suffix == ".py"} - {"__init__.py"}
     here |= {f"{path.parent.name}/" for path in (PROJECT / "palslib").glob("*/__init__.py")}
-    assert listed == here
+    assert set(_listed()) == here
     top = {path.split("/")[0] + "/" for path in _tracked() if "/" in path and not path.startswith(".")}
-    assert {line.split()[0] for line in tree.splitlines() if re.match(r"\w+/", line)} == top
+    assert {line.split()[0] for line in TREE.splitlines() if re.match(r"\w+/", line)} == top
+
+
+@pytest.mark.parametrize("room", _listed())
+def test_a_room_imports_only_what_is_above_it(room):
+    above = {name.rstrip("/").removesuffix(".py") for name in _listed()[: _listed().index(room) + 1]}
+    path = PROJECT / "palslib" / room
+    for file in [path] if path.is_file() else path.rglob("*.py"):
+        imported = re.findall(r"^\s*(?:from|import) palslib\.(\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not (below := set(imported) - above), f"{file.name} imports {', '.join(below)}"
 
 
 def _tracked() -> list[str]:

@@ -8,14 +8,14 @@ import pytest
 import torch
 from shapes import LAYERS, VOCABULARY, D, randomised, tiny_model
 
-import palslib.training.acting as acting
+import palslib.training.inspection as inspection
 from palslib.analysis.acting import acting_frame, switched_off_frame
 from palslib.bert.rows import Rows
 from palslib.data.tokens import TokenisedTask
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
-from palslib.training.acting import measure, relative_entropies, switched_off
 from palslib.training.evaluation import evaluate
+from palslib.training.inspection import measure, relative_entropies, switched_off
 from palslib.training.loop import train
 
 WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]
@@ -99,7 +99,7 @@ def test_of_each_task_what_there_is(monkeypatch):
     for name in ("lhuc", "shared", "fine-tuned"):
         other = tiny_model(name)
         assert measure(other, splits(rows_of(other))) == {}
-    monkeypatch.setattr(acting, "ROWS", 2)  # the first and the last
+    monkeypatch.setattr(inspection, "ROWS", 2)  # the first and the last
     model = randomised("pals-204")
     some, two = rows_of(model), rows_of(model, lengths=(5, 4))
     two = replace(two, input_ids=np.concatenate([some.input_ids[:5], some.input_ids[-4:]]))

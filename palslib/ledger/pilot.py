@@ -1,0 +1,50 @@
+"""Whether what tasks add acts, and what the pilot showed of it: by setting, from inspected runs (notebook 11)."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from palslib.analysis.acting import acting_frame, switched_off_frame
+from palslib.ledger.results import average
+from palslib.methods.table import LABELS
+
+
+def setting_name(record: dict) -> str:
+    """How what a run's tasks add is trained: `10 x BERT's rate, V^D from zero`."""
+    drawn = record["method"].get("init") == "normal"
+    rate = record["config"].get("adaptation_rate", 1)
+    return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
+
+
+def acting(records: Sequence[dict], method: str = "pals-204") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of a method's inspected runs, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`, `seed`, a mean
+    over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
+    runs = [r for r in records if r["config"]["method"] == method and "switched off" in r["results"]]
+    runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
+    named = {r["key"]: setting_name(r) for r in runs}
+    sizes, off = acting_frame(runs), switched_off_frame(runs)
+    if not sizes.empty:
+        sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
+    sizes = sizes.groupby(["key", "seed", "layer"], sort=False)["size"].mean().reset_index()
+    off = off[off["task"] == "average"]
+    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes, off))
+
+
+def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
+    """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
+    CoLA, CoLA, and what switching off costs; means over seeds with standard errors, and their number."""
+    rows = []
+    for r in records:
+        off = r["results"].get("switched off")
+        config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
+        scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
+        scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
+        row = {"method": LABELS[config["method"]], "rate": config["learning_rate"], "steps": config["steps"]}
+        rows.append(row | {"setting": setting_name(r) if off else "–", "seed": config["seed"]} | scores)
+    columns = ["dev average", "without CoLA", "CoLA", "switched off"]
+    frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
+    grouped = frame.groupby(["method", "rate", "steps", "setting"], sort=False)[columns]
+    table = grouped.agg(["mean", "sem"])
+    table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
+    return table.assign(seeds=grouped.size()).reset_index()
