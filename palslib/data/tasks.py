@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -208,12 +208,12 @@ def get_row(name: str) -> Task | None:
     return _ROWS.get(name)
 
 
-def get_task(task: str | Task, data: str | Path = "") -> Task:
+def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
     """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
     (or is `data`): then its columns are `text` and `label`, and its classes those that occur.
 
-    Raises ValueError for a name that is none, with what is there, and FileNotFoundError where `data` is a path and
-    nothing is there.
+    Raises ValueError for a name that is none, with what is there and the names in `own`, and FileNotFoundError where
+    `data` is a path and nothing is there.
     """
     if isinstance(task, Task) or check_task_name(task) in _ROWS:
         return task if isinstance(task, Task) else _ROWS[task]
@@ -224,7 +224,7 @@ def get_task(task: str | Task, data: str | Path = "") -> Task:
     if source and "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise no_source(str(source))
     found = [source] if path else sorted(source.glob("*.[ct]sv")) if source else []
-    error = unknown("task", task, [*_ROWS, *(file.stem for file in found)])
+    error = unknown("task", task, [*own, *_ROWS, *(file.stem for file in found)])
     if source and source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
     raise error

@@ -34,13 +34,20 @@ _SHARING = {
 }
 
 
-def _methods(method: str | Method) -> tuple[dict[str, Method], str]:
-    """Those that can be chosen by name, one of the reader's own among them, and the name of the first."""
-    return METHODS | ({} if isinstance(method, str) else {method.name: method}), get_method(method).name
+def _methods(method: str | Method | list[Method]) -> tuple[dict[str, Method], str]:
+    """Those that can be chosen by name, the reader's own among them, and the name of the first."""
+    given = method if isinstance(method, list) else [method]
+    return METHODS | {m.name: m for m in given if not isinstance(m, str)}, get_method(given[0]).name
 
 
-def explore_architecture(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
-    """Choose a method: the layer with what it adds, where, and with which sizes (`draw_layer`)."""
+def explore_architecture(
+    method: str | Method | list[Method] = "pals-204", backbone: str = "bert-base-uncased"
+) -> Explorer:
+    """Choose a method: the layer with what it adds, where, and with which sizes (`draw_layer`).
+
+    Args:
+        method: shown first, a name or one of your own; several of your own can be chosen too.
+    """
     methods, first = _methods(method)
     controls = {"method": dropdown("method", list(methods), first)}
     controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)

@@ -219,38 +219,51 @@ def draw_layer(method: str | Method, ax: Axes | None = None, backbone="bert-base
 
 
 def draw_methods(methods, backbone="bert-base-uncased") -> Figure:
-    """Up to three methods side by side, at the same scale; each takes a third of a page."""
+    """Up to three methods side by side, at the same scale; each takes a third of a page.
+
+    Args:
+        backbone: of all of them, or a list with one for each, which is then named.
+    """
+    each = backbone if isinstance(backbone, list) else [backbone] * len(methods)
     figure = plt.figure(figsize=(PAGE_WIDTH / 3 * len(methods), 4), layout="constrained")
     axes = figure.subplots(1, len(methods), squeeze=False)[0]
-    limits = [draw_layer(method, ax, backbone).get_ylim() for method, ax in zip(methods, axes, strict=True)]
+    limits = [draw_layer(m, ax, b).get_ylim() for m, ax, b in zip(methods, axes, each, strict=True)]
+    if each is backbone:
+        for ax, b in zip(axes, each, strict=True):
+            ax.set_title(f"{ax.get_title()} on {Backbone.of(b).name}", loc="center", fontsize=FONT + 1.5)
     low, high = min(low for low, _ in limits), max(high for _, high in limits)
     plt.setp(axes, ylim=(low, high))
     figure.set_figheight(PAGE_WIDTH / 3 * (high - low) / 10.6 + 0.3)
     return figure
 
 
-def draw_places(methods, backbone="bert-base-uncased", notes=None) -> Figure:
+def draw_places(methods, backbone="bert-base-uncased", columns=None) -> Figure:
     """Which place of BERT each method uses: a row a method, a column a place, in the order of the data's way.
 
     A dot is filled with the colour of its owner, as in the diagrams.
 
     Args:
-        notes: a word to each method, written at the end of its row.
+        columns: further ones by their headings, a word for each method, written to the right of the places.
     """
-    methods, b = list(map(get_method, methods)), Backbone.of(backbone)
+    methods, b, columns = list(map(get_method, methods)), Backbone.of(backbone), columns or {}
     used = [{p.place: p.boxes[-1].owner if p.boxes else "layer" for p in m.parts(b)} for m in methods]
     places = [place for place in PLACES if any(place in some for some in used)]
     figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.18 * len(methods) + 1.1))
+    end = len(places) - 0.5
     for y, some in enumerate(used):
-        ax.axhline(y, color="0.9", linewidth=0.8, zorder=0)
+        ax.plot([-0.6, end], [y, y], color="0.9", linewidth=0.8, zorder=0)
         for place, owner in some.items():
             fill, edge = OWNERS[owner]
             ax.plot(places.index(place), y, "o", markersize=8, markerfacecolor=fill, markeredgecolor=edge)
-        if notes is not None:
-            ax.text(len(places) - 0.4, y, notes[y], va="center", ha="left", fontsize=FONT + 1, color=INK)
+    ticks = list(range(len(places)))
+    for words in columns.values():
+        end += 0.3 + 0.22 * max(map(len, words))
+        ticks.append(end - 0.3)
+        for y, word in enumerate(words):
+            ax.text(end, y, word, va="center_baseline", ha="right", fontsize=FONT + 1, color=INK)
     ax.set_yticks(range(len(methods)), list(map(method_name, methods)), fontsize=FONT + 1)
-    ax.set_xticks(range(len(places)), places, rotation=40, ha="left", rotation_mode="anchor", fontsize=FONT + 1)
-    ax.set(xlim=(-0.6, len(places) + 1.2 * (notes is not None) - 0.4), ylim=(len(methods) - 0.4, -0.6))
+    ax.set_xticks(ticks, [*places, *columns], rotation=40, ha="left", rotation_mode="anchor", fontsize=FONT + 1)
+    ax.set(xlim=(-0.6, end), ylim=(len(methods) - 0.4, -0.6))
     ax.xaxis.tick_top()
     ax.tick_params(length=0)
     ax.grid(visible=False)

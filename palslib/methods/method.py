@@ -136,7 +136,9 @@ class Method:
 
     def captions(self, backbone: Backbone) -> Iterable[tuple[str, str]]:
         """(owner, words) of each line under a diagram: how many of a part there are, and for whom."""
-        return ()
+        owners = dict.fromkeys(box.owner for part in self.parts(backbone) for box in part.boxes)
+        words = {"layer": half_of(getattr(self, "layers", "all")), "task": "one per task", "tasks": "one for all tasks"}
+        return [(owner, f"added: {words[owner]}") for owner in owners]
 
     def build(self, encoder, pooler, shared=None):
         """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` what `build_shared` gave."""

@@ -314,7 +314,11 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return scores.float() / task.scale
 
     def one_task(self, task: str) -> OneTask:
-        """This model for one task, to be called without its name: for Transformers' `Trainer`, `torch.export`, ONNX."""
+        """This model for one task, to be called without its name: for Transformers' `Trainer`, `torch.export`, ONNX.
+
+        Its output is a type of this package: for where there is no palslib, export a module around it that hands on the
+        logits (notebook 13).
+        """
         return OneTask(self, self._known(task))
 
     def parameter_groups(

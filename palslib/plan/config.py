@@ -148,7 +148,7 @@ class RunConfig:
         """The task of that name: one of one's own, or as `get_task` finds it."""
         given = self.own.get(name)
         if given is None:
-            return get_task(name, self.data)
+            return get_task(name, self.data, self.own)
         if get_row(name):
             raise ValueError(f"own: {name!r} is the name of a task that there is; choose another")
         if isinstance(given, str):

@@ -224,7 +224,8 @@ def train(
         run = Run(config, folder, on_phase)
         run.lock, run.notes = lock, notes
         run.load_checkpoint()
-        with StopSignals() as signals, tracked(run.accelerator, config, folder):
+        again = "the same call goes on" if resume else f"folder={str(folder)!r} goes on"
+        with StopSignals(again) as signals, tracked(run.accelerator, config, folder):
             return _train(run, on_step, signals)
 
 

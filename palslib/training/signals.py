@@ -29,7 +29,8 @@ class StopSignals:
     In a thread other than the main one, where Python handles no signals, it does nothing.
     """
 
-    def __init__(self):
+    def __init__(self, again: str = "the same call goes on"):
+        self.again = again  # what goes on from a checkpoint
         self.number, self._since, self._before = 0, 0.0, {}
 
     def __enter__(self) -> "StopSignals":
@@ -63,5 +64,5 @@ class StopSignals:
 
     def stop(self, step: int, steps: int, kept: bool) -> None:
         """Raises Stopped; `kept`: a checkpoint is."""
-        what = "a checkpoint is kept, the same call goes on" if kept else "checkpoint_every=0: nothing is kept"
+        what = f"a checkpoint is kept, {self.again}" if kept else "checkpoint_every=0: nothing is kept"
         raise Stopped(f"stopped by {signal.Signals(self.number).name} at step {step} of {steps}; {what}", self.number)

@@ -163,6 +163,11 @@ def test_the_reports_presets(preset, rows, epoch):
     assert large.resolved_method().size == 324
 
 
+def test_a_task_of_ones_own_with_a_slip_of_the_pen():
+    with pytest.raises(ValueError, match=r"unknown task 'mod': did you mean 'mood'\? Valid: mood, cola"):
+        RunConfig(tasks=("rte", "mod"), own={"mood": {"labels": ("bad", "good")}})
+
+
 def test_unknown_parameter_and_preset():
     with pytest.raises(
         ValueError, match=r"unknown parameter 'learning_rat': did you mean 'learning_rate'\? Valid: method, "

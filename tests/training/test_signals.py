@@ -57,6 +57,16 @@ def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, number):
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
+def test_a_run_that_started_anew_says_what_goes_on(tmp_path):
+    """The same call would start anew again, in another folder."""
+    config = replace(TINY, folder=str(tmp_path / "run"))
+    with pytest.raises(Stopped, match=r"a checkpoint is kept, folder='.*run-1' goes on") as stopped:
+        train(config, resume=False, on_step=send(signal.SIGTERM, 3))
+    seen, folder = [], str(stopped.value).split("'")[1]
+    train(replace(config, folder=folder), on_step=lambda run: seen.append(run.step))
+    assert seen == [4, 5, 6]
+
+
 def test_at_the_end_the_run_is_finished_first(tmp_path):
     config = replace(TINY, folder=str(tmp_path / "run"))
     with pytest.raises(Stopped, match="SIGTERM, when the run had come to its end"):
