@@ -173,7 +173,10 @@ def verdict_tiles(frame: pd.DataFrame, ax: Axes | None = None, columns: int = 14
         colour = VERDICT_COLOURS.get(name, (0, 0, 0))
         for number, row_id in enumerate(ids):
             x, y = number % columns, top + number // columns
-            ax.add_patch(Rectangle((x + 0.04, y + 0.06), 0.92, 0.88, facecolor=(*colour, 0.35), edgecolor=colour))
+            look = {"facecolor": (*colour, 0.35), "edgecolor": colour}
+            if name == "not run":  # an empty tile
+                look = {"facecolor": "none", "edgecolor": "0.6", "linestyle": ":"}
+            ax.add_patch(Rectangle((x + 0.04, y + 0.06), 0.92, 0.88, **look))
             ax.text(x + 0.5, y + 0.5, row_id, ha="center", va="center", fontsize=("small", "x-small")[len(row_id) > 3])
         ax.text(-0.3, top + 0.5, name, ha="right", va="center")
         ax.text(-5.8, top + 0.5, str(len(ids)), ha="right", va="center", fontweight="bold")
