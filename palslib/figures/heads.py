@@ -84,34 +84,6 @@ def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | 
     return figure
 
 
-def head_heatmap(
-    frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: float | None = 1.0, bar: bool = True
-) -> Axes:
-    """A statistic over layer (the input is at the bottom, as data flows upward) and head.
-
-    Args:
-        frame: one row a head, with `layer`, `head` and the column `value`; as `attention.head_statistics` gives it for
-            one task and one kind of head.
-    """
-    ax = ax or plt.gca()
-    table = frame.pivot(index="layer", columns="head", values=value).sort_index(ascending=False)
-    sns.heatmap(table, cmap=COLOURS, vmin=0, vmax=vmax, cbar=bar, ax=ax)
-    ax.tick_params(rotation=0, labelsize=7, length=0)
-    return ax
-
-
-def task_heatmap(frame: pd.DataFrame, value: str, ax: Axes | None = None, vmax: float | None = None) -> Axes:
-    """A number for each pair of tasks, written into its cell; columns `task`, `other_task` and `value`."""
-    ax = ax or plt.gca()
-    table = frame.pivot(index="task", columns="other_task", values=value)
-    order = task_order(table.index)
-    table = table.loc[order, order].rename(index=TASK_LABELS, columns=TASK_LABELS)
-    sns.heatmap(table, cmap=COLOURS, vmin=0, vmax=vmax, annot=True, fmt=".2f", square=True, cbar=False, ax=ax)
-    ax.set(xlabel="", ylabel="")
-    ax.tick_params(rotation=0, length=0)
-    return ax
-
-
 def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = False) -> Figure:
     """Statistics over task, layer and head: a row of panels for each statistic, in it a panel for each task.
 
