@@ -90,8 +90,11 @@ def test_no_path_of_this_machine(path):
 # --- every notebook, run
 
 
-@every_notebook
+@pytest.mark.parametrize(
+    "path", [PATHS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in PATHS[1:])], ids=lambda path: path.stem
+)
 def test_runs_at_its_default_parameters(path, tmp_path):
+    """By papermill; `pytest --nbval` runs them all in any case, and the slow tests with other parameters."""
     result = run_notebook(path, tmp_path / path.name)
     assert not result.error, result.error
     assert result.cells == len(code_cells(path))
