@@ -133,6 +133,7 @@ def results_dots(frame: pd.DataFrame) -> Figure:
         error = part["standard_error"].fillna(0)
         ax.errorbar(part["ours"], y, xerr=error, fmt="o", markersize=5, color=blue, label="ours", zorder=3)
         ax.set(title=label, xlabel="percent", yticks=y, yticklabels=list(map(model_label, models)))
+        ax.margins(x=0.1)  # no dot on the edge
     places = range(1, max(4, len(panels["place by mean"])) + 1)
     axes[-1].set(xlabel="1 is best", xticks=places, xlim=(0.5, len(places) + 0.5))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
