@@ -49,7 +49,7 @@ class Pen:
         shape, corner = "round,pad=0,rounding_size=0.18", (x - wide / 2, bottom)
         style = {"fc": colour[0], "ec": colour[1], "lw": 0.8 if colour is BERT else 1.2, "zorder": 2}
         self.ax.add_patch(FancyBboxPatch(corner, wide, high, shape, **style))
-        self.text(x, bottom + high / 2, text, wide - 0.1, linespacing=1.15, zorder=3)
+        self.text(x, bottom + high / 2, text, wide - 0.3, linespacing=1.15, zorder=3)
         return bottom + high
 
     def line(self, *points, colour=INK, zorder=1):

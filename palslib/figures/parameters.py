@@ -24,7 +24,8 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
         left += table[part].to_numpy()
     for row, total in enumerate(left):
-        ax.text(total, row, f" {total:.3f}", va="center", fontsize="small")
+        clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # of the grid's lines
+        ax.annotate(f"{total:.3f}", (total, row), (4, 0), textcoords="offset points", va="center", size=8, bbox=clear)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="parameters a task (millions)", xlim=(0, left.max() * 1.12))
@@ -47,6 +48,7 @@ def cost_lines(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
             line["tasks"].max() * 1.06, line["ratio"].iloc[-1], method_name(method), va="center", color=style["color"]
         )
     ax.set(xscale="log", yscale="log", xlabel="number of tasks", ylabel="parameters / one BERT")
+    ax.set_xlim(right=frame["tasks"].max())  # the names stand beside the grid, not on it
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(10, (1, 2, 5)))
         axis.set_major_formatter("{x:g}")
