@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
 from palslib.common.names import check_name
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
-from palslib.figures.heads import attention_map, head_grid
+from palslib.figures.heads import attention_map, darkest, head_grid
 from palslib.figures.style import TASK_LABELS
 
 MOST_TOKENS = 32  # that can be read along an axis
@@ -38,7 +38,7 @@ def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, ti
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
         tokens = maps.tokens[:MOST_TOKENS]
-        attention_map(weights, tokens, ax, max(w.max() for w in shown), bar=False).set_title(title)
+        attention_map(weights, tokens, ax, darkest(*shown), bar=False).set_title(title)
     axes[1].set(ylabel="", yticks=[])
     figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
 

@@ -51,7 +51,7 @@ def explore_architecture(
     methods, first = _methods(method)
     controls = {"method": dropdown("method", list(methods), first)}
     controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
-    image, text = Picture(5.4, 3.3), widgets.HTML()
+    image, text = Picture(5.4, 3.3), widgets.HTML(layout={"flex": "1 1 320px"})
 
     def update():
         count = count_parameters(methods[controls["method"].value], controls["backbone"].value)
@@ -115,9 +115,9 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "size": slider("s", 204, 1, LARGEST_SIZE),
         "tasks": slider("tasks", 8, 1, 32),
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
-        "sharing": dropdown("V^E, V^D", _SHARING, "layers"),
+        "sharing": dropdown("Vᴱ, Vᴰ", _SHARING, "layers"),
     }
-    numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.72, bottom=0.36, top=0.96)
+    numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
     rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
     explorer = Explorer("parameters", c, rows, [numbers, image])
 
@@ -126,7 +126,10 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         m = methods[c["method"].value]
         step = getattr(m, "heads", 1)
         with explorer.held():
-            c["size"].min, c["size"].step, c["size"].max = step, step, LARGEST_SIZE // step * step
+            # By steps of one: a page moves an s that is not on the new grid, and sends that back.
+            for name, number in [("step", 1), ("min", 1), ("value", step), ("min", step), ("step", step)]:
+                setattr(c["size"], name, number)
+            c["size"].max = LARGEST_SIZE // step * step
             for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
                 c[name].value, c[name].disabled = getattr(m, name, usual), not m.takes(name)
 
@@ -166,7 +169,7 @@ def parse_sizes(text: str, own=()) -> dict[str, int]:
         digits = number.replace(",", "").replace("_", "")
         if not sign or not re.fullmatch(r"[0-9]{1,12}", digits):
             raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
-        check_name("task", task, (*TASKS, *own))
+        check_name("task", task, task_order((*TASKS, *own)))
         if task in sizes:
             raise ValueError(f"task {task!r} is there twice")
         sizes[task] = int(digits)
@@ -207,7 +210,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         with explorer.held():
             c["epoch"].max = epochs
         c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
-        c["alpha"].layout.visibility = "hidden" if c["alpha"].disabled else "visible"  # its number would be wrong
+        c["alpha"].layout.display = "none" if c["alpha"].disabled else None  # its number would be wrong
         alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
         plan = TrainingPlan(parse_sizes(c["sizes"].value, sizes), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
         frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)

@@ -107,20 +107,19 @@ class Picture(widgets.Image):
 
 def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
     """An HTML table; the first column is text, the others are numbers, set to the right."""
-    style = (
-        "padding: 1px 12px 1px 0; line-height: 1.4; border-bottom: 1px solid var(--jp-border-color2, #ddd); text-align"
-    )
+    style = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; text-align"
+    under = "; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
 
     def line(cells, tag):
-        sides = ["left"] + ["right"] * (len(cells) - 1)
-        row = (
-            f'<{tag} style="{style}: {side}">{symbols(escape(c))}</{tag}>' for c, side in zip(cells, sides, strict=True)
-        )
-        return f"<tr>{''.join(row)}</tr>"
+        sides, row = ["left"] + ["right"] * (len(cells) - 1), ""
+        for c, side in zip(cells, sides, strict=True):
+            whole = "; white-space: nowrap" * (len(c) <= 6)  # STS-B is one word
+            row += f'<{tag} style="{style}: {side}{under}{whole}">{symbols(escape(c))}</{tag}>'
+        return f"<tr>{row}</tr>"
 
     body = line(headers, "th") + "".join(line(row, "td") for row in rows)
     whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
-    return f'<div style="overflow-x: auto">{whole}</div>'  # where the page is narrow
+    return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # where the page is narrow
 
 
 def symbols(words: str) -> str:
@@ -130,8 +129,7 @@ def symbols(words: str) -> str:
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:
     """A choice from a list; `options` are values, or a dictionary of words and values."""
-    label, layout = symbols(label), {"width": "330px"}
-    return widgets.Dropdown(options=options, value=value, description=label, description_allow_html=True, layout=layout)
+    return widgets.Dropdown(options=options, value=value, description=label, layout={"width": "330px"})
 
 
 def slider(label: str, value: int, low: int, high: int, **options) -> widgets.IntSlider:

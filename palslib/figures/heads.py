@@ -58,11 +58,17 @@ def attention_map(
     return ax
 
 
+def darkest(*maps: np.ndarray) -> float:
+    """Attention of the darkest colour of maps (..., S, S) in one scale: the largest, or twice that of a head that looks
+    everywhere alike, which would be black otherwise."""
+    return max(2 / maps[0].shape[-1], *(one.max() for one in maps))
+
+
 def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | None = None) -> Figure:
     """All heads of a layer as small multiples, group below group, each group with a colour scale of its own.
 
     Args:
-        groups: name -> maps (heads, S, S), drawn in that order; a group's darkest colour is its largest attention.
+        groups: name -> maps (heads, S, S), drawn in that order; each group with a scale of its own (`darkest`).
     """
     rows = {name: -(-len(maps) // columns) for name, maps in groups.items()}
     height = 1.22 * sum(rows.values()) + 0.3 * len(groups)
@@ -74,7 +80,7 @@ def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | 
             if head >= len(maps):
                 ax.set_visible(False)
                 continue
-            image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=maps.max())
+            image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=darkest(maps))
             ax.set(xticks=[], yticks=[])
             ax.set_title(f"head {head}", fontsize=7, pad=2)
         part.suptitle(name, x=0.01, ha="left", fontsize=9)

@@ -39,6 +39,6 @@ def step_losses(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         mine = frame[frame["task"] == task]
         label = TASK_LABELS.get(task, task)
         ax.plot(mine["step"], mine["loss"], ".-", color=colours[task], label=label, linewidth=1)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.set(xlabel="training step", ylabel="training loss")
     return ax

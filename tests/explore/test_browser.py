@@ -293,6 +293,12 @@ def test_every_explorer_in_one_notebook(open_notebook, screenshots, notebooks_st
     move_s(explorer(page, "parameters"))
     second = explorer(page, "parameters", 1)  # LHUC: 8 · 12 · 768, whatever happens in the first
     expect(second.locator(".palslib-added")).to_have_text("73,728")
+    # From s = 204 in steps of 12 to 100 in steps of 1 (8 · 12 · 2 · 768 · 100), and nothing comes back from the page.
+    for method, added in {"pals-204": "14,492,160", "low-rank-100": "14,745,600", "pals-276-top": "14,360,832"}.items():
+        second.locator("select").first.select_option(method)
+        expect(second.locator(".palslib-added")).to_have_text(added)
+        page.wait_for_timeout(500)
+        expect(second.locator(".palslib-added")).to_have_text(added)
     move_epoch(explorer(page, "schedules"))
     type_a_sentence(explorer(page, "attention"))
 

@@ -493,7 +493,7 @@ def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
     draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
     for ax, maps in zip(figure.axes, sides, strict=False):
         assert (ax.images[0].get_array() == maps.pal[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
-        assert ax.images[0].get_clim() == (0, max(one.pal[1, 2].max() for one in sides))
+        assert ax.images[0].get_clim() == (0, max(2 / 6, *(one.pal[1, 2].max() for one in sides)))
     words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
 
