@@ -193,7 +193,10 @@ def test_colour_says_who_owns_a_part(name, colours):
 
 def test_what_is_added_stands_at_its_place():
     """Beside the layer, in its column, above it, or on top of all layers: by height and by column."""
-    place = {name: places(draw_layer(name)) for name in METHODS}
+    place = {}
+    for name in METHODS:
+        place[name] = places(draw_layer(name))
+        plt.close("all")
     assert place["shared"] == []
     beside, column = place["pals-204"][0][0], place["serial-100"][0][0]
     assert beside > column and {x for x, _ in place["low-rank-100"]} == {beside}

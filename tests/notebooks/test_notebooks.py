@@ -62,8 +62,9 @@ def test_executed_in_order_and_without_error(path):
 @every_notebook
 def test_cells_are_short_and_claims_are_asserted(path):
     sources = [cell.source for cell in code_cells(path)]
-    assert max(len(source.splitlines()) for source in sources) <= 25
-    assert any(re.search(r"^\s*assert\b", source, re.MULTILINE) for source in sources)
+    assert max(len(source.splitlines()) for source in sources) <= 25, "a cell has 25 lines at most"
+    asserted = any(re.search(r"^\s*assert\b", source, re.MULTILINE) for source in sources)
+    assert asserted, "what the text claims is asserted in a cell"
 
 
 @every_notebook

@@ -50,7 +50,7 @@ def _tracked() -> list[str]:
 def test_the_numbers_of_a_page_are_the_records(page):
     """`make numbers` writes them."""
     text = page.read_text(encoding="utf-8")
-    assert computed.written(text) == text
+    assert computed.written(text) == text, "call `make numbers`"
 
 
 def test_every_number_that_can_be_computed_is_on_a_page():
