@@ -85,11 +85,11 @@ def check_encoder(encoder: nn.Module) -> None:
         return  # its weights are yet to come
     most = max_positions(config)
     ids = torch.tensor(_TRIAL, device=weight.device)[:, :most] % config.vocab_size
-    types = torch.tensor(_TYPES, device=weight.device)[:, :most] % config.type_vocab_size
     mask = torch.ones_like(ids)
     mask[1, 3:] = 0
     ids[1, 3:] = config.pad_token_id or 0
     try:
+        types = torch.tensor(_TYPES, device=weight.device)[:, :most] % config.type_vocab_size
         with without_dropout(encoder), torch.no_grad():
             theirs = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)[0][mask.bool()]
             rows = Rows.from_padded(ids, mask, types)

@@ -83,8 +83,12 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
             raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(Path(source))}")
     elif "/" not in source:  # the Hub's names have an owner
         raise no_source(source)
+    parts = sorted(map(str, Path(source, name).glob(f"{split}-*.parquet")))  # of a folder that has no README.md
     try:
-        loaded = datasets.load_dataset(source, name, split=split)
+        if parts and not (Path(source) / "README.md").is_file():
+            loaded = datasets.load_dataset("parquet", data_files={split: parts}, split=split)
+        else:
+            loaded = datasets.load_dataset(source, name, split=split)
         return loaded.to_pandas(), loaded.features
     except yaml.YAMLError as error:
         raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error

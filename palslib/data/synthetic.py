@@ -212,7 +212,7 @@ def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
     Splits: "train", "validation" (mnli: "validation_matched" and, in other words, "validation_mismatched"). No text is
     both in training and in validation: its checksum says where it belongs. Unknown names raise ValueError.
     """
-    generate, columns, shares, _ = TABLE[check_name("task", task, TABLE)]
+    generate, columns, shares, _ = TABLE[check_name("task of the synthetic data", task, TABLE)]
     splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else ("train", "validation")
     training = check_name(f"split of {task}", split, splits) == "train"
     genres = ("town", "sea") if task != "mnli" else ("sea",) if split == "validation_mismatched" else ("town",)

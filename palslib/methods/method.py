@@ -169,6 +169,9 @@ class Method:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.kind = vars(cls).get("kind") or cls.__name__
+        other = Method.families.get(cls.kind, cls)
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # not its own cell, run again
+            raise ValueError(f"{other.__module__} has a family of methods {cls.kind!r}: give this one another `kind`")
         Method.families[cls.kind] = cls
 
     def __post_init__(self):

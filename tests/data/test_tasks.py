@@ -187,6 +187,17 @@ def test_folder_like_the_hub(tmp_path, own_cache):
         load_rows("mnli", folder, "validation_matched")
 
 
+def test_folder_like_the_hub_without_its_readme(tmp_path, own_cache):
+    folder = mirror(tmp_path / "own")
+    (tmp_path / "own" / "README.md").unlink()
+    assert load_rows("rte", folder).to_numpy().tolist() == [list(row[:3]) for row in ROWS]
+    assert len(load_rows("rte", folder, "validation")) == 1
+    with pytest.raises(ValueError, match=r"own rte/test: .*"):
+        load_rows("rte", folder, "test")
+    with pytest.raises(FileNotFoundError, match="has no data of task 'mnli'"):
+        load_rows("mnli", folder, "validation_matched")
+
+
 def test_glue_is_the_mirror_where_there_is_one(tmp_path, own_cache, monkeypatch):
     mirror(tmp_path / "glue")
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))

@@ -21,6 +21,7 @@ from palslib.methods.table import METHODS, get_method
 class LoRA(Method):
     """q + BAh and v + BAh (Hu et al. 2021), drawn as one pair for both or as a pair each."""
 
+    kind = "LoRA, drawn"
     size: int = 8
     apart: bool = False
 
@@ -37,6 +38,8 @@ class LoRA(Method):
 @dataclass(frozen=True, kw_only=True)
 class IA3(Method):
     """Keys, values and the inner activation, each times a vector (Liu et al. 2022)."""
+
+    kind = "IA3, drawn"
 
     def parts(self, backbone):
         yield Part("attention", (Box("keys · $l_k$\nvalues · $l_v$"),))

@@ -175,3 +175,16 @@ def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(Method.families, OWN[0].kind)
     with pytest.raises(ValueError, match=r"palslib\.json.*unknown family of methods 'LoRA'"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
+
+
+def test_two_families_of_one_name_are_no_silent_exchange():
+    """Another module's is refused, unless it has a `kind` of its own; a cell that is run again defines its own anew."""
+    kind, about = OWN[0].kind, {"__module__": "elsewhere"}
+    with pytest.raises(ValueError, match=r"test_own_methods has a family of methods 'LoRA': give this one another"):
+        type("LoRA", (Method,), about)
+    assert Method.families[kind] is type(OWN[0])
+    try:
+        assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}).kind == "LoRA, elsewhere"
+        assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}) is Method.families["LoRA, elsewhere"]
+    finally:
+        del Method.families["LoRA, elsewhere"]
