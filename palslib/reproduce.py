@@ -71,7 +71,7 @@ def _check_parameters(path: Path, parameters: Mapping) -> None:
 def _headline(notebook) -> str:
     tagged = [cell for cell in notebook.cells if "headline" in cell.metadata.get("tags", [])]
     outputs = tagged[-1].outputs if tagged else []
-    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs if o.get("name") != "stderr"]
+    texts = [output["text"] for output in outputs if output.get("name") == "stdout"]
     return " ".join(" ".join(texts).split())[:80]
 
 

@@ -114,7 +114,7 @@ def write(folder: Path, name: str, *sources: str) -> Path:
 
 
 def test_parameters_reach_the_notebook_and_the_last_tagged_cell_is_the_headline(tmp_path):
-    path = write(tmp_path, "01_a.ipynb", "steps = 2\nname = 'x'", "print('total:', steps * 2)\nprint(name)")
+    path = write(tmp_path, "01_a.ipynb", "steps = 2\nname = 'x'", "print('total:', steps * 2)\nprint(name)\n'shown'")
     result = run_notebook(path, tmp_path / "out" / "{braces}.ipynb", {"steps": 21})
     assert (result.name, result.error, result.headline) == ("01_a", "", "total: 42 x")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["{braces}.ipynb"]
