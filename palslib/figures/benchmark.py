@@ -82,8 +82,9 @@ def speed_bars(rows: list[dict], ax: Axes) -> Axes:
     rows = [row for row in rows if row["what"] != "released"]
     places = np.arange(len(rows))
     bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
-    ax.bar_label(bars, [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows], fontsize="small")
     ax.axhline(5, color="C3", linestyle="--", linewidth=1)
+    texts = [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows]
+    ax.bar_label(bars, texts, padding=1, fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
     ax.set_xticks(places, map(_label, rows))
     ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
     ax.margins(y=0.25)
