@@ -5,6 +5,7 @@ In a page they stand between `<!-- computed: NAME -->` and `<!-- end -->`, where
 
 import json
 import re
+from collections import Counter
 
 from palslib import METHODS, TASKS, count_parameters
 from palslib.common.names import check_name
@@ -12,6 +13,7 @@ from palslib.common.places import PROJECT, RECORDS
 from palslib.ledger import results
 from palslib.ledger.answer import answer as five_sentences
 from palslib.ledger.claims import SEEDS
+from palslib.ledger.pilot import pilot_frame
 from palslib.ledger.results import LABELS, cell
 from palslib.ledger.verdicts import evidence, verdict_frame
 from palslib.records import load_records, read_records, summarise
@@ -49,7 +51,7 @@ def pilot() -> str:
     """A row a setting: means over seeds ± standard errors, and how many seeds."""
     names = ["dev average", "without CoLA", "CoLA", "switched off"]
     rows = []
-    for row in results.pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
+    for row in pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
         about = [row["method"], f"{row['rate']:g}", f"{row['steps']:,}", row["setting"].replace("$V^D$", "Vᴰ")]
         rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), str(row["seeds"])])
     return table(["method", "rate of BERT", "steps", "what is added learns at", *names, "seeds"], rows)
@@ -88,6 +90,40 @@ def precision() -> str:
     return f"{frame['seeds'].min()} seeds: {', '.join(said)} (standard errors)."
 
 
+def _attacks(name: str) -> tuple[int, dict, Counter]:
+    """Of `fuzz` (bad input) or `runs` (killed and damaged): the seed, counts of each outcome by kind of attack, and of
+    all together."""
+    record = json.loads((RECORDS / "attacks" / f"{name}.json").read_text())
+    total = Counter()
+    for of in record["counts"].values():
+        total.update(of)  # `+` would leave out what is 0
+    return record["seed"], record["counts"], total
+
+
+def _attack_table(name: str) -> str:
+    seed, counts, total = _attacks(name)
+    rows = {kind.replace("_", " "): of for kind, of in counts.items()} | {"all": total}
+    cells = [[kind, str(sum(of.values())), *map(str, of.values())] for kind, of in rows.items()]
+    return table([f"seed {seed}", "tries", *total], cells)
+
+
+def bad_input() -> str:
+    return _attack_table("fuzz")
+
+
+def attacked_runs() -> str:
+    return _attack_table("runs")
+
+
+def attacks() -> str:
+    """How often there was which outcome, zeros too."""
+    said = []
+    for name, what in (("fuzz", "bad inputs"), ("runs", "attacks on runs")):
+        _, _, total = _attacks(name)
+        said.append(f"{sum(total.values()):,} {what}: " + ", ".join(f"{n:,} {outcome}" for outcome, n in total.items()))
+    return "; ".join(said) + "."
+
+
 def method_names() -> str:
     return "Names of methods: " + ", ".join(f"`{name}`" for name in METHODS) + "."
 
@@ -96,7 +132,8 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, precision, method_names, task_names)}
+_ALL = (answer, methods, pilot, verdicts, speed, precision, attacks, bad_input, attacked_runs, method_names, task_names)
+BLOCKS = {f.__name__: f for f in _ALL}
 
 
 def written(text: str) -> str:

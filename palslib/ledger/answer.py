@@ -30,9 +30,9 @@ def _of_all_methods(compared: pd.DataFrame) -> str:
         return "No other method has been compared with sharing on three seeds yet."
     low, high = compared["difference"] - compared["half"], compared["difference"] + compared["half"]
     best = compared["difference"].idxmax()
-    counts = f"{(low > 0).sum()} are better and {(high < 0).sum()} worse"
+    counts = f"{(low > 0).sum()} did better than sharing and {(high < 0).sum()} worse"
     return (
-        f"Of {len(compared)} methods with three seeds {counts} than sharing, each at 95 %; "
+        f"Of {len(compared)} methods with three seeds {counts}, each at 95 %; "
         f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
     )
 

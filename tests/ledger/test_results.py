@@ -167,7 +167,7 @@ def test_the_answer_in_five_sentences():
     assert "not answered, with 0 of 3 seeds" in said[1]
     assert said[2] == "No other method has been compared with sharing on three seeds yet."
     more = answer([*RECORDS, *runs("low-rank-100", 63.0, 64.9, 64.1)])
-    assert more[2].startswith("Of 2 methods with three seeds 2 are better and 0 worse than sharing, each at 95 %;")
+    assert more[2].startswith("Of 2 methods with three seeds 2 did better than sharing and 0 worse, each at 95 %;")
     assert "low rank has the largest difference: +3.00" in more[2]
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
