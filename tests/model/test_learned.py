@@ -41,7 +41,7 @@ def test_another_task_is_refused_by_name():
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", ["sst2", "qnli"])
+@pytest.mark.parametrize("name", ["sst2", pytest.param("qnli", marks=pytest.mark.slow)])
 def test_scores_are_those_of_the_record(name):
     """Half precision costs less than half a point."""
     (record,) = read_records(RECORDS / "trained")
