@@ -103,7 +103,7 @@ def test_the_flags_of_the_examples_exist():
 
 @pytest.mark.slow
 def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
-    """Train, keep, predict, save, load; and a file of one's own beside RTE, in README and among the data."""
+    """Train, keep, predict, save, load; and a file of one's own beside QQP, in README and among the data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     lines = [f"I feel {word} today {i},{word}" for i in range(20) for word in ("fine", "ill")]
@@ -115,4 +115,4 @@ def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
     exec(block, others)  # the same run, which has finished
     assert others["record"]["key"] == readme["record"]["key"]
     assert readme["record"].model().tasks["mood"].labels == ("fine", "ill")
-    assert set(readme["elsewhere"].tasks) == {"rte", "stsb"}
+    assert set(readme["elsewhere"].tasks) == {"qqp", "stsb"}
