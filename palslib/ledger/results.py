@@ -116,6 +116,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
 
 
 def average(record: dict, without: Sequence[str] = ()) -> float:
+    """The dev average after the last step, in percent: each task's first metric, but for tasks that are left out."""
     scores = record["results"]["last"]["scores"]
     return fmean(v[get_task(t).metrics[0]] for t, v in scores.items() if t not in without)
 
