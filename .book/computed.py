@@ -83,6 +83,15 @@ def speed() -> str:
     return table(["two cores", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], rows)
 
 
+def profile() -> str:
+    """What a step with PALs is made of, the largest share in the last column first."""
+    rows = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]["profile"]
+    shares = {(r["backbone"], r["precision"]): r["shares"] for r in rows}
+    kinds = sorted(shares[COLUMNS[-1]], key=lambda kind: -shares[COLUMNS[-1]][kind])
+    cells = [[kind, *(f"{shares[c][kind]:.0%}" for c in COLUMNS)] for kind in kinds]
+    return table(["a step with PALs", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], cells)
+
+
 def precision() -> str:
     """The dev average in both precisions, ± its standard error."""
     frame = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
@@ -132,7 +141,20 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-_ALL = (answer, methods, pilot, verdicts, speed, precision, attacks, bad_input, attacked_runs, method_names, task_names)
+_ALL = (
+    answer,
+    methods,
+    pilot,
+    verdicts,
+    speed,
+    profile,
+    precision,
+    attacks,
+    bad_input,
+    attacked_runs,
+    method_names,
+    task_names,
+)
 BLOCKS = {f.__name__: f for f in _ALL}
 
 

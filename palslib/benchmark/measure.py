@@ -28,7 +28,7 @@ from torch import nn
 
 from palslib.benchmark.others import Other, count_trained
 from palslib.benchmark.released import ReleasedRun
-from palslib.benchmark.timing import STARTS, in_turn, matrix_rate, resident, spread, start_up
+from palslib.benchmark.timing import STARTS, in_turn, made_of, matrix_rate, resident, spread, start_up
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
 from palslib.data.tasks import TASKS, get_task
@@ -63,6 +63,12 @@ PEERS = {
 """What of ours trains the same parameters."""
 
 
+def round_again(run: Run, rounds: int) -> None:
+    """The next of a run's first batches; after the last of them comes the first."""
+    run.step %= rounds
+    run.train_step()
+
+
 class Benchmark:
     """One run of it."""
 
@@ -93,10 +99,6 @@ class Benchmark:
     def rounds(self, backbone: str, precision: str) -> int:
         """Steps that count."""
         return ROUNDS[backbone] * (1 + (precision == "bf16"))
-
-    def warm(self, precision: str, rounds: int) -> int:
-        """Steps before those that count; in bf16 as many again, for each new shape takes a kernel of its own."""
-        return 1 if self.quick else rounds if precision == "bf16" else 2
 
     def config(self, backbone: str, method: str, precision: str, **more) -> dict:
         """The settings of a run, which an earlier palslib understands too."""
@@ -135,7 +137,7 @@ class Benchmark:
     def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
         """Another way of training on the batches of a run."""
         path, config = self.folder / "batches.pt", run.config
-        torch.save(self.padded_batches(run, self.warm(run.precision, rounds) + rounds), path)
+        torch.save(self.padded_batches(run, rounds), path)
         given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
         given |= {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
         return Other(kind, python, **given)
@@ -147,14 +149,21 @@ class Benchmark:
         total = sum(work[n] for of in batches for n in of.tolist())
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
+    @staticmethod
+    def lengths(run: Run, rounds: int) -> list[np.ndarray]:
+        """Word pieces of each text, (B,), of a run's first batches."""
+        return [run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)] for step in range(rounds)]
+
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
-        """Steps of several ways on the same batches, beside those of the first; the last is a run of ours."""
+        """Steps of several ways on the same batches, beside those of the first; the last is a run of ours.
+
+        All batches have been there once before they count, as in a run that has gone on for a while: memory has grown
+        as far as it will, and each shape has the kernel that bf16 products make for it.
+        """
         ours = list(ways.values())[-1]
-        warm = self.warm(ours.precision, rounds)
-        steps = range(warm, warm + rounds)
-        texts = [ours.train_data[ours.plan.tasks[step]].lengths[ours.plan.examples(step)] for step in steps]
-        calls = {name: way if isinstance(way, Other) else way.train_step for name, way in ways.items()}
-        times = in_turn(calls, rounds, self.device, warm)
+        texts = self.lengths(ours, rounds)
+        calls = {n: way if isinstance(way, Other) else partial(round_again, way, rounds) for n, way in ways.items()}
+        times = in_turn(calls, rounds, self.device, warm=rounds)
         if len({way.tokens for way in ways.values()}) > 1:
             raise RuntimeError(f"{', '.join(ways)} have not had the same texts")
         first, rows = next(iter(times.values())), []
@@ -220,11 +229,22 @@ class Benchmark:
         rows = []
         for what in itertools.product(self.backbones, ("shared", "pals-204"), self.precisions):
             self.progress(f"beside an earlier palslib, {', '.join(what)}")
-            given = {"config": self.config(*what), "folder": str(self.folder)}
+            rounds = self.rounds(what[0], what[2])
+            given = {"config": self.config(*what), "folder": str(self.folder), "rounds": rounds}
             with Other("before", tree=self.against, **given) as other:
-                rows += self.compare(
-                    {"before": other, "palslib": self.run(*what)}, what[0], self.rounds(what[0], what[2])
-                )
+                rows += self.compare({"before": other, "palslib": self.run(*what)}, what[0], rounds)
+        return rows
+
+    def profile(self) -> list[dict]:
+        """(h) What takes the time of a step with PALs, by torch's profiler, which takes some itself."""
+        rows = []
+        for backbone, precision in itertools.product(self.backbones, self.precisions):
+            self.progress(f"profile, {backbone}, {precision}")
+            run, rounds = self.run(backbone, "pals-204", precision), ROUNDS[backbone]
+            spent, shares = made_of(partial(round_again, run, rounds), rounds, self.device)
+            floor = self.floor(run.model.config, run.method, precision, self.lengths(run, rounds))
+            row = {"backbone": backbone, "precision": precision, "what": "pals-204", "seconds": spread(spent)}
+            rows.append(row | {"floor": floor, "shares": shares})
         return rows
 
     def evaluation(self) -> list[dict]:
@@ -298,7 +318,7 @@ class Benchmark:
 
     def record(self) -> dict:
         """All parts, one after the other, with the machine and its rates."""
-        parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers)
+        parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers, self.profile)
         measured = {part.__name__: part() for part in (*parts, *([self.before] if self.against else []))}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}

@@ -8,6 +8,7 @@ This file is both ends of the pipe. As a script, which any Python that has torch
 it gets its settings as one JSON object and says what it is, and then answers each line with one more step's seconds.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -89,7 +90,7 @@ def classifier(backbone: str, kind: str = "transformers", bottleneck: int = 64):
 def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, decay: float, clip: float) -> tuple:
     """What takes the next step on a file of padded batches and returns its word pieces, and how much it trains."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, data = classifier(backbone, kind).to(device), iter(torch.load(batches))
+    model, data = classifier(backbone, kind).to(device), itertools.cycle(torch.load(batches))
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 
@@ -107,8 +108,8 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 
-def before(config: dict, folder: str) -> tuple:
-    """The same of a run of an earlier palslib with this config."""
+def before(config: dict, folder: str, rounds: int) -> tuple:
+    """The same of a run of an earlier palslib with this config; after so many steps it begins again."""
     import palslib
     from palslib import RunConfig
 
@@ -121,6 +122,7 @@ def before(config: dict, folder: str) -> tuple:
 
     def step() -> int:
         tokens = run.tokens
+        run.step %= rounds
         run.train_step()
         return run.tokens - tokens
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.profiler import profile
 
 from palslib.benchmark.others import Other
 from palslib.training.accelerator import give_back_freed_memory
@@ -22,6 +24,21 @@ STARTS = {
     "'pals-204', list(TASKS), size=120)",
 }
 """What a notebook begins with."""
+
+
+KINDS = {
+    "AdamW": ("Optimizer.step",),
+    "clipping": ("linalg_vector_norm", "_foreach_norm", "_foreach_mul_"),
+    "attention": ("_Attention", "scaled_dot_product", "ScaledDotProduct"),
+    "products of linear maps": ("aten::mm", "aten::addmm"),
+    "casts to bf16 and back": ("aten::_to_copy",),
+    "GELU": ("aten::gelu",),
+    "layer norm": ("aten::native_layer_norm",),
+    "dropout's bits": ("aten::random_", "aten::clamp_", "aten::sub_"),
+}
+"""What a training step is made of: of an operation's name, or of one that it is part of, some part."""
+
+REST = "the rest"
 
 
 def spread(values) -> dict:
@@ -56,6 +73,30 @@ def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device
             if i >= warm:
                 times[name].append(spent)
     return times
+
+
+def made_of(function: Callable, rounds: int, device: torch.device) -> tuple[list[float], dict[str, float]]:
+    """Seconds of so many calls, and which share of them went into each of `KINDS`, by torch's profiler; what is left
+    over is small operations and Python. As many calls before do not count."""
+    for _ in range(rounds):
+        function()
+    with profile() as seen:
+        spent = [seconds(function, device) for _ in range(rounds)]
+    time_of = attrgetter("self_device_time_total" if device.type == "cuda" else "self_cpu_time_total")
+    shares = dict.fromkeys([*KINDS, REST], 0.0)
+    for event in seen.events():
+        shares[_kind(event)] += time_of(event) / 1e6 / sum(spent)
+    shares[REST] = 1 - sum(shares[kind] for kind in KINDS)
+    return spent, shares
+
+
+def _kind(event) -> str:
+    """The first of `KINDS` that the event, or one that it is part of, belongs to."""
+    names = []
+    while event is not None:
+        names.append(event.name)
+        event = event.cpu_parent
+    return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts for name in names)), REST)
 
 
 def matrix_rate(device: torch.device, precision: str, rounds: int = 30) -> dict:

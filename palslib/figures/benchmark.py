@@ -52,6 +52,9 @@ def lines(record: dict) -> list[str]:
         for row, other in zip(rows, (other for other in rows[::2] for _ in range(2)), strict=True):
             more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
             add(letter, f"{row['what']} {row['method']}", row, more)
+    for row in parts.get("profile", []):
+        shares = sorted(row["shares"].items(), key=lambda item: -item[1])
+        add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
     return text
 
 

@@ -2,16 +2,17 @@
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
 
 from palslib.__main__ import main
-from palslib.benchmark.measure import PEERS, RELEASED, Benchmark
+from palslib.benchmark.measure import PEERS, RELEASED, Benchmark, round_again
 from palslib.benchmark.others import Other, classifier, count_trained
 from palslib.benchmark.released import ReleasedRun
-from palslib.benchmark.timing import in_turn, spread
+from palslib.benchmark.timing import KINDS, REST, in_turn, made_of, spread
 from palslib.bert import attention, dropout, layer
 from palslib.common.places import PROJECT
 from palslib.figures.benchmark import lines, machine
@@ -73,6 +74,41 @@ def test_parts(done):
     assert [r["precision"] for r in parts["evaluation"]] == precisions
     assert [r["tasks"] for r in parts["many_tasks"]] == [1, 2, 4]
     assert [r["what"] for r in parts["start_up"]] == ["Python alone", "import palslib"]
+
+
+def test_profile(done):
+    """What a step is made of adds up to all of it; only where products are in bf16 do casts weigh anything."""
+    rows = done[0]["parts"]["profile"]
+    assert [row["precision"] for row in rows] == done[0]["precisions"]
+    for row in rows:
+        shares = row["shares"]
+        assert list(shares) == [*KINDS, REST] and sum(shares.values()) == pytest.approx(1)
+        assert (shares["casts to bf16 and back"] > 0.01) == (row["precision"] == "bf16")
+        assert all(share > 0 for kind, share in shares.items() if kind != "casts to bf16 and back")
+
+
+def test_made_of():
+    """Two products, a GELU under autograd, and pauses: each is found, the pauses are the rest."""
+    a = torch.randn(400, 400, requires_grad=True)
+
+    def step() -> None:
+        torch.nn.functional.gelu(a @ (a @ a)).sum().backward()
+        time.sleep(0.02)
+
+    spent, shares = made_of(step, 3, torch.device("cpu"))
+    assert len(spent) == 3 and min(spent) > 0.02
+    assert {kind for kind, share in shares.items() if share > 0} == {"products of linear maps", "GELU", REST}
+    assert shares[REST] * sum(spent) > 0.06
+
+
+def test_rounds_go_on_from_the_first_batch(tmp_path):
+    """After the last of two batches comes the first."""
+    run = Benchmark(tmp_path, quick=True).run("tiny", "shared", "float32")
+    steps = []
+    run.train_step = lambda: (steps.append(run.step), setattr(run, "step", run.step + 1))
+    for _ in range(5):
+        round_again(run, 2)
+    assert steps == [0, 1, 0, 1, 0]
 
 
 def test_a_task_costs_its_parameters_and_their_state(done):
