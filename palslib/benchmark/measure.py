@@ -12,14 +12,14 @@ fast.
 widths, took 2.6 times as long in bf16, forward and back, and 40 s to compile.
 """
 
-import itertools
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +63,20 @@ PEERS = {
 """What of ours trains the same parameters."""
 
 
-def round_again(run: Run, rounds: int) -> None:
-    """The next of a run's first batches; after the last of them comes the first."""
-    run.step %= rounds
+def typical_steps(run: Run, rounds: int) -> list[int]:
+    """So many of a run's first hundred steps, evenly spread over their numbers of word pieces: few stand for all."""
+    order = sorted(range(100), key=lambda step: batch_lengths(run, step).sum())
+    return [order[(2 * i + 1) * 100 // (2 * rounds)] for i in range(rounds)]
+
+
+def batch_lengths(run: Run, step: int) -> np.ndarray:
+    """Word pieces of each text of a step's batch, (B,)."""
+    return run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)]
+
+
+def take_step(run: Run, steps: Iterator[int]) -> None:
+    """A run's step whose number comes next."""
+    run.step = next(steps)
     run.train_step()
 
 
@@ -123,10 +134,10 @@ class Benchmark:
         return kind(RunConfig(**self.config(*what, **more)), self.folder)
 
     @staticmethod
-    def padded_batches(run: Run, steps: int) -> list[dict]:
-        """The batches of a run's first steps, padded to the longest of their rows."""
+    def padded_batches(run: Run, steps: Iterable[int]) -> list[dict]:
+        """The batches of some of a run's steps, padded to the longest of their rows."""
         batches = []
-        for step in range(steps):
+        for step in steps:
             batch = run.train_data[run.plan.tasks[step]].batch(run.plan.examples(step))
             rows = batch["rows"]
             of = {"input_ids": rows.input_ids, "token_type_ids": rows.token_type_ids}
@@ -137,7 +148,7 @@ class Benchmark:
     def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
         """Another way of training on the batches of a run."""
         path, config = self.folder / "batches.pt", run.config
-        torch.save(self.padded_batches(run, rounds), path)
+        torch.save(self.padded_batches(run, typical_steps(run, rounds)), path)
         given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
         given |= {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
         return Other(kind, python, **given)
@@ -149,11 +160,6 @@ class Benchmark:
         total = sum(work[n] for of in batches for n in of.tolist())
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
-    @staticmethod
-    def lengths(run: Run, rounds: int) -> list[np.ndarray]:
-        """Word pieces of each text, (B,), of a run's first batches."""
-        return [run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)] for step in range(rounds)]
-
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
         """Steps of several ways on the same batches, beside those of the first; the last is a run of ours.
 
@@ -161,19 +167,21 @@ class Benchmark:
         as far as it will, and each shape has the kernel that bf16 products make for it.
         """
         ours = list(ways.values())[-1]
-        texts = self.lengths(ours, rounds)
-        calls = {n: way if isinstance(way, Other) else partial(round_again, way, rounds) for n, way in ways.items()}
+        steps = typical_steps(ours, rounds)
+        texts = [batch_lengths(ours, step) for step in steps]
+        calls = {n: w if isinstance(w, Other) else partial(take_step, w, cycle(steps)) for n, w in ways.items()}
         times = in_turn(calls, rounds, self.device, warm=rounds)
         if len({way.tokens for way in ways.values()}) > 1:
             raise RuntimeError(f"{', '.join(ways)} have not had the same texts")
         first, rows = next(iter(times.values())), []
         for name, way in ways.items():
-            run, computed = (
-                (ours, [np.full_like(of, of.max()) for of in texts]) if isinstance(way, Other) else (way, texts)
-            )
+            if isinstance(way, Other):
+                run, trained, versions = ours, way.trained, {"versions": way.versions}
+                computed = [np.full_like(of, of.max()) for of in texts]
+            else:
+                run, trained, versions, computed = way, count_trained(way.model), {}, texts
             if run.recipe.padding == "max_length":
                 computed = [np.full_like(of, run.config.max_length) for of in texts]
-            trained = way.trained if isinstance(way, Other) else count_trained(run.model)
             size = run.config.batch_size
             row = {"backbone": backbone, "precision": run.precision, "what": name, "method": run.config.method}
             row |= {"size": getattr(run.method, "size", None), "trained": trained}
@@ -182,18 +190,16 @@ class Benchmark:
             passes = 3 - (run.method.freeze == "backbone")  # a frozen backbone's matrices have no gradients
             row |= {"floor": self.floor(run.model.config, run.method, run.precision, computed, passes)}
             row |= {"ratio": spread(np.divide(times[name], first)), "speed-up": sum(first) / sum(times[name])}
-            row |= {"versions": way.versions} if isinstance(way, Other) else {}
-            rows.append(row | {"ratio floor": row["floor"] / (rows[0] if rows else row)["floor"]})
+            rows.append(row | versions | {"ratio floor": row["floor"] / (rows[0] if rows else row)["floor"]})
         return rows
 
     def step(self) -> list[dict]:
         """(a) A training step with PALs, of the paper's share of parameters, over one without."""
         rows = []
-        for backbone in self.backbones:
-            for precision in self.precisions:
-                self.progress(f"training step, {backbone}, {precision}")
-                runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
-                rows += self.compare(runs, backbone, self.rounds(backbone, precision))
+        for backbone, precision in product(self.backbones, self.precisions):
+            self.progress(f"training step, {backbone}, {precision}")
+            runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
+            rows += self.compare(runs, backbone, self.rounds(backbone, precision))
         return rows
 
     def released(self) -> list[dict]:
@@ -214,35 +220,34 @@ class Benchmark:
         if not self.adapters_python:
             self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
         task, rows = "rte" if self.quick else PEER_TASK, []
-        for backbone in self.backbones:
-            for precision in self.precisions:
-                for kind, python in kinds.items():
-                    self.progress(f"beside {kind}, {backbone}, {precision}")
-                    rounds = self.rounds(backbone, precision)
-                    ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
-                    with self.peer(kind, ours, rounds, python) as other:
-                        rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
+        for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
+            self.progress(f"beside {kind}, {backbone}, {precision}")
+            rounds = self.rounds(backbone, precision)
+            ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
+            with self.peer(kind, ours, rounds, kinds[kind]) as other:
+                rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
         return rows
 
     def before(self) -> list[dict]:
         """(g) A step as it is in an earlier palslib."""
         rows = []
-        for what in itertools.product(self.backbones, ("shared", "pals-204"), self.precisions):
+        for what in product(self.backbones, ("shared", "pals-204"), self.precisions):
             self.progress(f"beside an earlier palslib, {', '.join(what)}")
-            rounds = self.rounds(what[0], what[2])
-            given = {"config": self.config(*what), "folder": str(self.folder), "rounds": rounds}
+            ours, rounds = self.run(*what), self.rounds(what[0], what[2])
+            given = {"config": self.config(*what), "folder": str(self.folder), "steps": typical_steps(ours, rounds)}
             with Other("before", tree=self.against, **given) as other:
-                rows += self.compare({"before": other, "palslib": self.run(*what)}, what[0], rounds)
+                rows += self.compare({"before": other, "palslib": ours}, what[0], rounds)
         return rows
 
     def profile(self) -> list[dict]:
         """(h) What takes the time of a step with PALs, by torch's profiler, which takes some itself."""
         rows = []
-        for backbone, precision in itertools.product(self.backbones, self.precisions):
+        for backbone, precision in product(self.backbones, self.precisions):
             self.progress(f"profile, {backbone}, {precision}")
             run, rounds = self.run(backbone, "pals-204", precision), ROUNDS[backbone]
-            spent, shares = made_of(partial(round_again, run, rounds), rounds, self.device)
-            floor = self.floor(run.model.config, run.method, precision, self.lengths(run, rounds))
+            steps = typical_steps(run, rounds)
+            spent, shares = made_of(partial(take_step, run, cycle(steps)), rounds, self.device)
+            floor = self.floor(run.model.config, run.method, precision, [batch_lengths(run, step) for step in steps])
             row = {"backbone": backbone, "precision": precision, "what": "pals-204", "seconds": spread(spent)}
             rows.append(row | {"floor": floor, "shares": shares})
         return rows

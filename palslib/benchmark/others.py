@@ -70,8 +70,8 @@ def count_trained(model) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def classifier(backbone: str, kind: str = "transformers", bottleneck: int = 64):
-    """A classifier of two classes on the BERT in a folder, with Houlsby adapters if the kind is `adapters`."""
+def classifier(backbone: str, kind: str = "transformers"):
+    """A classifier of two classes on the BERT in a folder, with Houlsby adapters, m = 64, if the kind is `adapters`."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
@@ -81,7 +81,7 @@ def classifier(backbone: str, kind: str = "transformers", bottleneck: int = 64):
         import adapters
 
         adapters.init(model)
-        factor = model.config.hidden_size / bottleneck
+        factor = model.config.hidden_size / 64
         model.add_adapter("task", adapters.DoubleSeqBnConfig(reduction_factor=factor, non_linearity="gelu"))
         model.train_adapter("task")
     return model.train()
@@ -108,8 +108,8 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 
-def before(config: dict, folder: str, rounds: int) -> tuple:
-    """The same of a run of an earlier palslib with this config; after so many steps it begins again."""
+def before(config: dict, folder: str, steps: list[int]) -> tuple:
+    """The same of a run of an earlier palslib with this config, of which these steps are taken over and over."""
     import palslib
     from palslib import RunConfig
 
@@ -118,11 +118,11 @@ def before(config: dict, folder: str, rounds: int) -> tuple:
     except ModuleNotFoundError:  # the first version was one file for each of today's rooms
         from palslib.training import Run
 
-    run = Run(RunConfig(**config), Path(folder))
+    run, turns = Run(RunConfig(**config), Path(folder)), itertools.cycle(steps)
 
     def step() -> int:
         tokens = run.tokens
-        run.step %= rounds
+        run.step = next(turns)
         run.train_step()
         return run.tokens - tokens
 

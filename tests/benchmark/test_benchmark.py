@@ -1,5 +1,6 @@
 """The benchmark, quick: every part gives finite, positive numbers, a record that says where, and a figure."""
 
+import itertools
 import json
 import math
 import time
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from palslib.__main__ import main
-from palslib.benchmark.measure import PEERS, RELEASED, Benchmark, round_again
+from palslib.benchmark.measure import PEERS, RELEASED, Benchmark, take_step, typical_steps
 from palslib.benchmark.others import Other, classifier, count_trained
 from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import KINDS, REST, in_turn, made_of, spread
@@ -101,14 +102,16 @@ def test_made_of():
     assert shares[REST] * sum(spent) > 0.06
 
 
-def test_rounds_go_on_from_the_first_batch(tmp_path):
-    """After the last of two batches comes the first."""
-    run = Benchmark(tmp_path, quick=True).run("tiny", "shared", "float32")
-    steps = []
-    run.train_step = lambda: (steps.append(run.step), setattr(run, "step", run.step + 1))
-    for _ in range(5):
-        round_again(run, 2)
-    assert steps == [0, 1, 0, 1, 0]
+def test_typical_steps(tmp_path):
+    """Of a hundred batches that grow from step to step the middles of four quarters; they are taken over and over."""
+    run, taken = Benchmark(tmp_path, quick=True).run("tiny", "shared", "float32", tasks=("rte",)), []
+    data = run.train_data["rte"]
+    run.plan.examples = lambda step: np.argsort(data.lengths)[step : step + 8]
+    run.train_step = lambda: taken.append(run.step)
+    turns = itertools.cycle(typical_steps(run, 4))
+    for _ in range(6):
+        take_step(run, turns)
+    assert taken == [12, 37, 62, 87, 12, 37]
 
 
 def test_a_task_costs_its_parameters_and_their_state(done):
@@ -208,7 +211,7 @@ def test_transformers_compute_the_same(tmp_path):
     """On a batch that the peer gets, with our head, its classifier has our loss; and as many parameters are trained."""
     benchmark = Benchmark(tmp_path, quick=True)
     run = benchmark.run("tiny", "shared", "float32", tasks=("rte",))
-    batch = benchmark.padded_batches(run, 1)[0]
+    batch = benchmark.padded_batches(run, [0])[0]
     theirs = classifier(run.config.backbone).eval()
     theirs.classifier.load_state_dict(run.model.heads["rte"].state_dict())
     run.model.eval()
