@@ -81,22 +81,14 @@ def stage(folder: Path) -> None:
             elif path.endswith(".md"):
                 target.write_text(relinked(source.read_text(encoding="utf-8"), path, linked), encoding="utf-8")
             else:
-                language = LANGUAGES.get(source.suffix, "text")
-                text = (
-                    f"---\norphan: true\n---\n# {path}\n\n`````{language}\n{source.read_text(encoding='utf-8')}`````\n"
-                )
-                target.write_text(text, encoding="utf-8")
+                language, text = LANGUAGES.get(source.suffix, "text"), source.read_text(encoding="utf-8")
+                page = f"---\norphan: true\n---\n# {path}\n\n`````{language}\n{text}`````\n"
+                target.write_text(page, encoding="utf-8")
         done |= todo
     (folder / "ledger").mkdir()
-    for kind in KINDS:
-        (folder / "ledger" / f"{kind.lower()}.md").write_text(ledger(kind), encoding="utf-8")
-
-
-def ledger(kind: str) -> str:
-    """The page of the ledger's rows of one kind."""
-    frame = verdict_frame()
-    rows = frame[frame["kind"] == kind].to_dict("records")
-    return f"# {kind} · {KINDS[kind]}\n\n" + "\n".join(map(ledger_row, rows))
+    for kind, rows in verdict_frame().groupby("kind"):
+        page = f"# {kind} · {KINDS[kind]}\n\n" + "\n".join(map(ledger_row, rows.to_dict("records")))
+        (folder / "ledger" / f"{kind.lower()}.md").write_text(page, encoding="utf-8")
 
 
 def ledger_row(row: dict) -> str:
@@ -105,18 +97,15 @@ def ledger_row(row: dict) -> str:
     for name, what in (("published", "Published"), ("ours", "Here"), ("derivation", "How"), ("note", "Note")):
         if row[name] and row[name] != "–":
             lines.append(f"* *{what}:* {escaped(row[name])}")
-    named = [f"[{path.stem[:2]}](../notebooks/{path.name})" for path in notebooks_that_name(row["id"])]
-    source = f"* *Source:* {escaped(row['source'])}"
-    return "\n".join([*lines, source + (f"; in notebooks {', '.join(named)}" if named else ""), ""])
+    notebooks = [path for path in sorted(PROJECT.glob("notebooks/*.ipynb")) if row["id"] in rows_named(path)]
+    named = ", ".join(f"[{path.stem[:2]}](../notebooks/{path.name})" for path in notebooks)
+    source = f"* *Source:* {escaped(row['source'])}" + (f"; in notebooks {named}" if named else "")
+    return "\n".join([*lines, source, ""])
 
 
 def escaped(text: str) -> str:
     """Words that are no Markdown."""
     return re.sub(r"([\\`*_$<>\[\]~])", r"\\\1", text)
-
-
-def notebooks_that_name(row: str) -> list[Path]:
-    return [path for path in sorted(PROJECT.glob("notebooks/*.ipynb")) if row in rows_named(path)]
 
 
 @cache

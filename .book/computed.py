@@ -42,7 +42,7 @@ def methods() -> str:
         ratio = 8 if method == "fine-tuned" else count_parameters(method, "bert-base-uncased", num_tasks=8).ratio
         paper, here = cell(score["paper"], score["paper error"]), cell(score["mean"], score["error"], score["seeds"])
         known = method in minus.index and minus.loc[method, "seeds"] >= SEEDS
-        difference = f"{minus.loc[method, 'difference']:+.1f} ± {minus.loc[method, 'half']:.1f}" if known else "–"
+        difference = f"{minus.loc[method, 'difference']:+.2f} ± {minus.loc[method, 'half']:.2f}" if known else "–"
         rows.append([LABELS[method], f"{ratio:.2f}", paper, here, difference])
     return table(["method", "parameters, of BERT's", "paper", "here (seeds)", "here, minus shared"], rows)
 

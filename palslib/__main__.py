@@ -156,8 +156,7 @@ def sweep(words: list[str]) -> Callable[[], int]:
     grid = Grid.named(given.grid)
     configs = replace(grid, base=grid.base | given.base).configs(folder)
     terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
-    local = given.slurm is None
-    engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
+    engine = LocalSlots(given.slots, terms) if given.slurm is None else Slurm(given.slots, terms, folder, given.slurm)
 
     def run() -> int:
         if given.expect:

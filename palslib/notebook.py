@@ -75,9 +75,8 @@ def show_source(*objects) -> None:
 
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     """A table without its index, numbers rounded, thousands separated; None and NaN are a dash."""
-    with pd.option_context("display.max_colwidth", 200, "display.max_rows", 200):
-        styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
-        display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own text holds its address, new in every run
+    styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
+    display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own text holds its address, new in every run
 
 
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:

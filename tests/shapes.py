@@ -80,6 +80,12 @@ def batch(shape: str = "bert", rows: int = 3, width: int = 7, pad: int = 0) -> d
 
 
 @torch.no_grad()
+def logits_of(model: MultiTaskModel, shape: str = "bert", task: str = "rte") -> torch.Tensor:
+    """A task's logits on `batch(shape)`."""
+    return model(task, **batch(shape)).logits
+
+
+@torch.no_grad()
 def states(model: MultiTaskModel, task: str | None, inputs: dict) -> list[torch.Tensor]:
     """All hidden states under a task, (B, S, d) each, with zeros at padding."""
     rows = Rows.from_padded(**inputs)

@@ -208,7 +208,7 @@ def head_divergences(
         mean = np.mean(values, axis=0)
         matched = np.zeros(mean.shape, dtype=bool)
         matched[linear_sum_assignment(mean)] = True
-        values = (*np.indices(mean.shape), mean, matched)
-        columns = zip(("head", "other_head", "divergence", "matched"), values, strict=True)
-        frames.append(pd.DataFrame(about | {"layer": layer} | {name: values.ravel() for name, values in columns}))
+        head, other = np.indices(mean.shape)
+        values = {"head": head, "other_head": other, "divergence": mean, "matched": matched}
+        frames.append(pd.DataFrame(about | {"layer": layer} | {name: some.ravel() for name, some in values.items()}))
     return pd.concat(frames, ignore_index=True)

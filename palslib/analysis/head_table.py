@@ -99,8 +99,8 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     if above.is_file():
         (run,) = read_records(above)
         names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
-        known = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
-        about["run"] = {name: known[name] for name in names}
+        said = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        about["run"] = {name: said[name] for name in names}
     return {
         "model": about,
         "data": data,

@@ -10,7 +10,7 @@ import torch
 from palslib.bert.dropout import without_dropout
 from palslib.bert.rows import Rows
 from palslib.methods.counting import count_parameters
-from palslib.methods.table import METHODS, Method, get_method
+from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
 
 
@@ -55,13 +55,14 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
     for method in map(get_method, methods):
         model = MultiTaskModel(encoder, method, [task])
+        published = METHODS.get(method.name, method)  # as the paper has it, whatever size it has here
         exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
         plain, start = final_states(model, None, rows), final_states(model, task, rows)
         disturb(model, task)
         found.append(
             {
                 "method": method.label,
-                "per task, BERT-base": _at_bert_base(method),
+                "per task, BERT-base": count_parameters(published).per_task,
                 "built": sum(measured(model).values()),
                 "closed form": exact.per_task + exact.shared_by_tasks,
                 "starts as BERT": torch.equal(start, plain),
@@ -71,8 +72,3 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
     for parameter, before in trained:  # a method may freeze the backbone
         parameter.requires_grad_(before)
     return pd.DataFrame(found)
-
-
-def _at_bert_base(method: Method) -> int:
-    """The paper's count: the row of `METHODS` as published, whatever size it has here; of a new method its own."""
-    return count_parameters(METHODS.get(method.name, method)).per_task

@@ -148,8 +148,8 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
             config = load_config(backbone)
             with _reading("the configuration", backbone):
                 encoder = AutoModel.from_config(config).eval()
-        return MinBert.of(encoder) if ours else encoder
-    encoder = _pretrained(backbone)
+    else:
+        encoder = _pretrained(backbone)
     return MinBert.of(encoder) if ours else encoder
 
 
@@ -165,7 +165,7 @@ def _pretrained(backbone: str):
         )
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
     with _reading("the weights", backbone):
-        place = _location(backbone, *["model.safetensors"] * (backbone == "minilm"))
+        place = _location(backbone, "model.safetensors")
         encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
     missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:

@@ -192,18 +192,13 @@ class Rows:
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of its own, and which of the N word pieces are theirs (n,)."""
         where = {row: i for i, row in enumerate(self.order.tolist())}
-        chosen = [where[row] for row in rows]
-        lengths = torch.tensor([self.lengths[i] for i in chosen])
-        starts = self.starts.cpu()[chosen]
-        row = torch.repeat_interleave(torch.arange(len(chosen)), lengths)
-        pieces = (starts - (lengths.cumsum(0) - lengths))[row] + torch.arange(len(row))
-        order = torch.argsort(lengths, descending=True, stable=True)  # as `pack` will have them
-        ends = lengths.cumsum(0)
-        sorted_pieces = torch.cat([pieces[ends[i] - lengths[i] : ends[i]] for i in order])
-        device = self.input_ids.device
-        given = (x[pieces.to(device)] for x in (self.input_ids, self.token_type_ids))
-        packed = Rows.pack(*given, lengths, device, self.positions[pieces.to(device)])
-        return packed, sorted_pieces.to(device)
+        given = [where[row] for row in rows]
+        order = sorted(range(len(given)), key=lambda k: -self.lengths[given[k]])  # longest first, as `pack` leaves them
+        chosen, starts, device = [given[k] for k in order], self.starts.tolist(), self.input_ids.device
+        lengths = [self.lengths[i] for i in chosen]
+        pieces = torch.cat([torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]).to(device)
+        packed = Rows.pack(self.input_ids[pieces], self.token_type_ids[pieces], lengths, device, self.positions[pieces])
+        return replace(packed, order=torch.tensor(order, device=device)), pieces
 
     def look(self, point: str, layer: int, value):
         """The value at a named point, or what the lookers put in its place, one after the other."""

@@ -77,15 +77,17 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
 
     datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
     source = locate(data)
-    if Path(source).is_dir():
-        if not (Path(source) / "README.md").is_file() and not (Path(source) / name).is_dir():
+    folder = Path(source)  # if it is one
+    described = (folder / "README.md").is_file()
+    if folder.is_dir():
+        if not described and not (folder / name).is_dir():
             about = f"neither a folder {name!r} nor a README.md that says where it lies"
-            raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(Path(source))}")
+            raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(folder)}")
     elif "/" not in source:  # the Hub's names have an owner
         raise no_source(source)
-    parts = sorted(map(str, Path(source, name).glob(f"{split}-*.parquet")))  # of a folder that has no README.md
+    parts = sorted(map(str, (folder / name).glob(f"{split}-*.parquet")))
     try:
-        if parts and not (Path(source) / "README.md").is_file():
+        if parts and not described:
             loaded = datasets.load_dataset("parquet", data_files={split: parts}, split=split)
         else:
             loaded = datasets.load_dataset(source, name, split=split)
@@ -93,13 +95,13 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
     except yaml.YAMLError as error:
         raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error
     except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError, TypeError) as error:
-        if not Path(source).is_dir() and isinstance(error, OSError):  # ConnectionError is one
+        if not folder.is_dir() and isinstance(error, OSError):  # ConnectionError is one
             raise ConnectionError(
                 f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
                 "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
                 "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
             ) from error
-        raise ValueError(f"{source} {name}/{split}: {_why(error, Path(source), name)}") from error
+        raise ValueError(f"{source} {name}/{split}: {_why(error, folder, name)}") from error
 
 
 def _why(error: BaseException, folder: Path, name: str) -> str:
@@ -189,10 +191,10 @@ def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
 
 def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
     """80/10/10 by distinct first text, so that none stands in two parts; the order of rows does not matter."""
-    check_name("split", split, ("train", "validation", "test"))
     first = frame[task.texts[0]].str.strip()
     tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
-    return frame[{"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}[split]]
+    parts = {"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}
+    return frame[parts[check_name("split", split, parts)]]
 
 
 def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:

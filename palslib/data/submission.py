@@ -107,11 +107,10 @@ def _cell(name: str, value) -> str:
             raise ValueError(f"{name}: {value!r} is not a finite score")
         return f"{min(max(value, 0.0), 5.0):.3f}"
     labels = TASKS[file.task].labels if file.task else ("0", "1")
-    valid = {**dict(enumerate(labels)), **{label: label for label in labels}}
-    if value not in valid:
+    number = labels.index(value) if value in labels else value
+    if number not in range(len(labels)):
         raise ValueError(f"{name}: {value!r} is not a class (valid: {', '.join(labels)}, or their numbers from 0)")
-    label = valid[value]
-    return label if file.names else str(labels.index(label))
+    return labels[int(number)] if file.names else str(int(number))
 
 
 def write_submission(given, folder: str | Path, data: str = "glue", split: str = "test") -> pd.DataFrame:
@@ -178,8 +177,7 @@ def write_course_csvs(
             values = _predictions(model, task, frame, "id", where)
             values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
             lines = (f"{identity} , {value} \n" for identity, value in values.items())
-            texts[f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
-    paths = [Path(folder) / name for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
+            texts[Path(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
+    for path, text in texts.items():
         write_text(path, text)
-    return paths
+    return list(texts)

@@ -215,17 +215,21 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
     Raises ValueError for a name that is none, with what is there and the names in `own`, and FileNotFoundError where
     `data` is a path and nothing is there.
     """
-    if isinstance(task, Task) or check_task_name(task) in _ROWS:
-        return task if isinstance(task, Task) else _ROWS[task]
-    source = Path(locate(data)) if data else None
-    path = source if source and source.is_file() else find_file(data, f"{glob.escape(task)}.[ct]sv") if data else None
+    if isinstance(task, Task):
+        return task
+    if check_task_name(task) in _ROWS:
+        return _ROWS[task]
+    if not data:
+        raise unknown("task", task, [*own, *_ROWS])
+    source = Path(locate(data))
+    path = source if source.is_file() else find_file(data, f"{glob.escape(task)}.[ct]sv")
     if path and path.stem == task:
         return task_from_file(path)
-    if source and "/" not in str(source) and not source.exists() and str(source) != "synthetic":
+    if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise no_source(str(source))
-    found = [source] if path else sorted(source.glob("*.[ct]sv")) if source else []
-    error = unknown("task", task, [*own, *_ROWS, *(file.stem for file in found)])
-    if source and source.is_dir():
+    files = [source] if path else sorted(source.glob("*.[ct]sv"))
+    error = unknown("task", task, [*own, *_ROWS, *(file.stem for file in files)])
+    if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
     raise error
 

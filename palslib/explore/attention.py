@@ -1,6 +1,7 @@
 """Type a sentence or a pair and see where the heads look: BERT's and the PALs', of two tasks side by side."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import ipywidgets as widgets
 from matplotlib.figure import Figure
@@ -17,18 +18,17 @@ _KINDS = {"BERT's": "bert", "the PAL's": "pal"}
 
 def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> list[list[str]]:
     """One head's statistics under each of two tasks, and how far apart the two maps are (Jensen–Shannon)."""
-    chosen = []
-    for maps in sides:
-        weights = maps.layer(kind, layer)[head]
-        place = maps.layers[kind].index(layer)
-        one = maps.of(kind)[place : place + 1, head : head + 1]
-        chosen.append((weights, replace(maps, weights={kind: one}, layers={kind: (layer,)})))
-    frames = [head_statistics(maps).iloc[0] for _, maps in chosen]
+    weights = [maps.layer(kind, layer)[head] for maps in sides]  # (S, S) each
+    alone = [
+        replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})
+        for maps, one in zip(sides, weights, strict=True)
+    ]
+    frames = [head_statistics(maps).iloc[0] for maps in alone]
     rows = [
         [words, *(f"{f[name]:.3f}" if f[name] == f[name] else "–" for f in frames)]
         for name, words in STATISTICS.items()
     ]
-    apart = js_divergence(chosen[0][0], chosen[1][0]).mean()
+    apart = js_divergence(*weights).mean()
     return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
 
 
@@ -74,21 +74,14 @@ def explore_attention(
         "head": slider("head", 0, 0, 0, continuous_update=False),
     }
     note, numbers = widgets.HTML(), widgets.HTML()
-    maps_picture, heads_picture = (
-        Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04),
-        Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3),
-    )
+    maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
+    heads_picture = Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3)
     shown = [note, maps_picture, numbers, heads_picture]
     explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
-    kept: dict[tuple, AttentionMaps] = {}  # of the latest text, so that another head needs no forward pass
 
-    def maps_of(name: str) -> AttentionMaps:
-        texts = (c["text"].value, c["pair"].value or None)
-        if any(key[1:] != texts for key in kept):
-            kept.clear()
-        if (name, *texts) not in kept:
-            kept[name, *texts] = attention_maps(model, name, tokenizer, *texts, max_length=limit)
-        return kept[name, *texts]
+    @lru_cache(maxsize=2)  # the two that are shown: another head needs no forward pass
+    def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:
+        return attention_maps(model, name, tokenizer, text, pair, max_length=limit)
 
     def fit(maps: AttentionMaps, kind: str) -> None:
         """Layers and heads that there are."""
@@ -99,17 +92,18 @@ def explore_attention(
             c["layer"].min, c["layer"].max, c["head"].max = layers[0], layers[-1], heads - 1
 
     def update():
-        sides = [maps_of(c["task"].value), maps_of(c["other"].value)]
+        texts = c["text"].value, c["pair"].value or None
+        sides = [maps_of(c[side].value, *texts) for side in ("task", "other")]
         fit(sides[0], c["kind"].value)
         kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
         names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
         titles = [f"{name}: layer {layer}, head {head}" for name in names]
         maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
         numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
-        heads = {f"All heads of layer {layer}, {names[0]}": sides[0].layer(kind, layer)[:, :MOST_TOKENS, :MOST_TOKENS]}
-        heads_picture.draw(lambda figure: head_grid(heads, figure=figure))
+        title, heads = f"All heads of layer {layer}, {names[0]}", sides[0].layer(kind, layer)
+        heads_picture.draw(lambda figure: head_grid(heads[:, :MOST_TOKENS, :MOST_TOKENS], title, figure))
 
-        whole = len(tokenizer(c["text"].value, c["pair"].value or None, verbose=False)["input_ids"])
+        whole = len(tokenizer(*texts, verbose=False)["input_ids"])
         size = len(sides[0].tokens)
         notes = [f"{size} tokens"]
         if whole > size:

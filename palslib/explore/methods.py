@@ -19,7 +19,7 @@ from palslib.figures.sampling import plan_panels
 from palslib.figures.style import TASK_LABELS, task_order
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
-from palslib.methods.counting import PAPER_BUDGET, ParameterCount, count_parameters, fit_budget
+from palslib.methods.counting import ParameterCount, count_parameters, fit_budget, paper_budget
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
@@ -94,7 +94,7 @@ def parts_frame(count: ParameterCount) -> pd.DataFrame:
 
 def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
     """The paper's budget on a backbone, and what it allows."""
-    budget = PAPER_BUDGET * BACKBONES[backbone].parameters // BACKBONES["bert-base-uncased"].parameters
+    budget = paper_budget(BACKBONES[backbone])
     if not method.has_size:
         return budget, ""
     try:
@@ -178,10 +178,9 @@ def parse_sizes(text: str, own=()) -> dict[str, int]:
 
 def plan_frame(plan: TrainingPlan, step: int = 0) -> pd.DataFrame:
     """A row for each task: examples, probability at a step, steps expected and drawn in all, passes over its data."""
-    columns = [plan.sizes, plan.probabilities(step), plan.expected_steps(), plan.drawn_steps(), plan.passes()]
-    names = ["examples", "probability", "expected", "drawn", "passes"]
-    frame = pd.DataFrame({name: pd.Series(column) for name, column in zip(names, columns, strict=True)})
-    return frame.rename_axis("task").reset_index()
+    columns = {"examples": plan.sizes, "probability": plan.probabilities(step), "expected": plan.expected_steps()}
+    columns |= {"drawn": plan.drawn_steps(), "passes": plan.passes()}
+    return pd.DataFrame(columns).rename_axis("task").reset_index()
 
 
 def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_TRAIN_SIZES) -> Explorer:

@@ -105,7 +105,7 @@ class Picture(widgets.Image):
         self.value, self.layout.display = file.getvalue(), None
 
 
-def table(headers: list[str], rows: list[list[str]], name: str = "") -> str:
+def table(headers: list[str], rows: list[list[str]], name: str) -> str:
     """An HTML table; the first column is text, the others are numbers, set to the right."""
     style = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; text-align"
     under = "; border-bottom: 1px solid var(--jp-border-color2, #ddd)"

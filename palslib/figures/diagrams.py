@@ -271,10 +271,10 @@ def draw_places(methods, backbone="bert-base-uncased", columns=None) -> Figure:
     return figure
 
 
-def draw_figure_1(figure: Figure | None = None, backbone="bert-base-uncased") -> Figure:
+def draw_figure_1() -> Figure:
     """The counterpart of the paper's figure 1: a BERT layer, a PAL beside it, and layers on top of BERT."""
-    b = Backbone.of(backbone)
-    figure = figure or plt.figure(figsize=(PAGE_WIDTH, 3.85), layout="constrained")
+    b = Backbone.of("bert-base-uncased")
+    figure = plt.figure(figsize=(PAGE_WIDTH, 3.85), layout="constrained")
     titles = {
         "shared": "a   A BERT layer",
         "pals-204": "b   A PAL beside each layer",

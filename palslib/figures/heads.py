@@ -64,29 +64,24 @@ def darkest(*maps: np.ndarray) -> float:
     return max(2 / maps[0].shape[-1], *(one.max() for one in maps))
 
 
-def head_grid(groups: dict[str, np.ndarray], columns: int = 6, figure: Figure | None = None) -> Figure:
-    """All heads of a layer as small multiples, group below group, each group with a colour scale of its own.
+def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) -> Figure:
+    """All heads of a layer as small multiples, in one scale of colours (`darkest`).
 
     Args:
-        groups: name -> maps (heads, S, S), drawn in that order; each group with a scale of its own (`darkest`).
+        maps: (heads, S, S).
     """
-    rows = {name: -(-len(maps) // columns) for name, maps in groups.items()}
-    height = 1.22 * sum(rows.values()) + 0.3 * len(groups)
-    figure = figure or plt.figure(figsize=(PAGE_WIDTH, height))
-    parts = np.atleast_1d(figure.subfigures(len(groups), height_ratios=list(rows.values())))
-    for part, (name, maps) in zip(parts, groups.items(), strict=True):
-        axes = part.subplots(rows[name], columns, squeeze=False).ravel()
-        for head, ax in enumerate(axes):
-            if head >= len(maps):
-                ax.set_visible(False)
-                continue
-            image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=darkest(maps))
-            ax.set(xticks=[], yticks=[])
-            ax.set_title(f"head {head}", fontsize=7, pad=2)
-        part.suptitle(name, x=0.01, ha="left", fontsize=9)
-        bar = part.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.02)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_visible(False)
+    axes = figure.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel()
+    for head, ax in enumerate(axes):
+        if head >= len(maps):
+            ax.set_visible(False)
+            continue
+        image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=darkest(maps))
+        ax.set(xticks=[], yticks=[])
+        ax.set_title(f"head {head}", fontsize=7, pad=2)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.02)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
     return figure
 
 

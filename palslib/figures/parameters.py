@@ -21,11 +21,10 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     table = frame.pivot_table("parameters", "method", "part", "sum", 0).loc[methods, parts] / 1e6
     left = np.zeros(len(methods))
     for part in parts:
-        ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
+        bars = ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
         left += table[part].to_numpy()
-    for row, total in enumerate(left):
-        clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # of the grid's lines
-        ax.annotate(f"{total:.3f}", (total, row), (4, 0), textcoords="offset points", va="center", size=8, bbox=clear)
+    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # of the grid's lines
+    ax.bar_label(bars, [f"{total:.3f}" for total in left], padding=4, size=8, bbox=clear)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="parameters a task (millions)", xlim=(0, left.max() * 1.12))

@@ -24,9 +24,8 @@ def learning_curves(frame: pd.DataFrame, ax: Axes | None = None, hue: str = "tas
     sns.lineplot(
         frame, x="step", y="score", hue=hue, hue_order=order, palette=colours, marker="o", errorbar="se", ax=ax
     )
-    names = TASK_LABELS | {"average": "average"}
     handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles, [names.get(label, label) for label in labels], loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.legend(handles, [TASK_LABELS.get(label, label) for label in labels], loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(xlabel="training step", ylabel="dev score (%)")
     return ax
 

@@ -71,13 +71,13 @@ def failed(config: RunConfig, since: float) -> dict | None:
     return failure if failure["ended"] >= since else None
 
 
-def log_end(config: RunConfig, lines: int = 8) -> str:
-    """The last lines of a run's last try; of a progress bar its last state."""
+def log_end(config: RunConfig) -> str:
+    """The last eight lines of a run's last try; of a progress bar its last state."""
     path = Path(config.folder) / "log.txt"
     text = path.read_bytes()[-20_000:].decode(errors="replace") if path.is_file() else ""
     text = text.rpartition("=== try ")[2]
     kept = [line.rsplit("\r", 1)[-1] for line in text.split("\n")[1:] if line.strip()]
-    return "\n".join(f"    {line}" for line in kept[-lines:])
+    return "\n".join(f"    {line}" for line in kept[-8:])
 
 
 def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = None, stop=None) -> dict:
@@ -92,7 +92,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
         `status` (`finished`, `failed`, `elsewhere` or `stopped`), and of a failure `reason`, `seconds` of the last try
         and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
     """
-    folder = Path(config.folder)
+    folder, stop = Path(config.folder), stop or threading.Event()
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(run_lock(folder))
@@ -113,7 +113,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
                 reason = _run_process(words, environment, log, lock, terms.limit, stop)
             if finished(config):
                 return {"status": "finished"}
-            if stop is not None and stop.is_set():
+            if stop.is_set():
                 return {"status": "stopped"}
         outcome = {"status": "failed", "reason": reason, "seconds": time.monotonic() - began, "ended": time.time()}
         write_text(folder / "failure.json", json.dumps(outcome) + "\n")
@@ -138,12 +138,12 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     )
     deadline = time.monotonic() + (math.inf if limit is None else limit)
     try:
-        while process.poll() is None and not (stop is not None and stop.is_set()):
+        while process.poll() is None and not stop.is_set():
             if time.monotonic() > deadline:
                 return f"over the limit of {limit:g} s"
             time.sleep(0.05)
     finally:
-        if process.poll() is None or (stop is not None and stop.is_set()):  # Slurm's warning may have ended the first
+        if process.poll() is None or stop.is_set():  # Slurm's warning may have ended the first
             _ask_to_end(process)
         with contextlib.suppress(ProcessLookupError):  # also after its end: what it had started would keep the lock
             os.killpg(process.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ def operations(config: RunConfig) -> float:
     text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
     plan = TrainingPlan(sizes, config.schedule, config.steps, config.batch_size, config.seed, config.epochs)
     trained = sum(steps * config.batch_size * text[task] for task, steps in plan.expected_steps().items())
-    evaluations = max(1, config.steps // config.evaluate_every if config.evaluate_every else 1)
+    evaluations = max(1, config.steps // (config.evaluate_every or config.steps))
     return 3 * trained + evaluations * sum(SIZES[task].dev * text[task] for task in config.tasks)
 
 

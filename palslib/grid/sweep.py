@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.common.lock import in_use
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
@@ -67,10 +67,9 @@ class Grid:
 
         A run without checkpoints gets one every tenth of its steps (that changes no result).
         """
-        known = {f.name for f in fields(RunConfig)} | {"preset"}
+        known = sorted({f.name for f in fields(RunConfig)} | {"preset"})
         for name, values in self.product.items():
-            if name not in known:
-                raise unknown("parameter in product", name, sorted(known))
+            check_name("parameter in product", name, known)
             if not isinstance(values, list) or not values:
                 raise ValueError(f"product: {name} must be a list of values, not {shown(values)}")
         for own in self.runs:
@@ -174,21 +173,18 @@ class Table:
         self.drawn = len(lines)
 
 
-def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm, table: Table | None = None) -> list[dict]:
+def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict]:
     """Takes every run to its end; returns the `state` of each.
 
     What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice. A run that
     had finished with other texts, labels or weights under the same names is run anew.
     """
-    table, since = table or Table(labels(configs)), engine.terms.since
+    table, since = Table(labels(configs)), engine.terms.since
     rows = {config.name: state(config, since) for config in configs}
-    waiting, anew, known = [], set(), {}
-    for config in configs:
-        if rows[config.name]["status"] != "finished":
-            waiting.append(config)
-        elif exchanged_since(finished(config), config, known):
-            waiting.append(config)
-            anew.add(config.name)
+    known: dict[tuple[str, str], str] = {}  # hashes of splits, each read once
+    done = {name for name, row in rows.items() if row["status"] == "finished"}
+    anew = {c.name for c in configs if c.name in done and exchanged_since(finished(c), c, known)}
+    waiting = [c for c in configs if c.name not in done or c.name in anew]
     jobs: dict[str, tuple] = {}
     try:
         while waiting or jobs:

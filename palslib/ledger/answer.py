@@ -10,6 +10,9 @@ from palslib.ledger.pilot import acting
 from palslib.ledger.results import against, task_differences
 from palslib.methods.table import LABELS
 
+EDGE = 0.05
+"""Points. An interval that ends as near to 0 as this decides by chance: one more seed may move it across."""
+
 
 def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
     """Five sentences on the question of the paper, as far as the records answer it."""
@@ -62,4 +65,6 @@ def _said(row: pd.Series) -> str:
         return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
     low, high = row["difference"] - row["half"], row["difference"] + row["half"]
     kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
+    if min(abs(low), abs(high)) < EDGE:
+        kind += ", but only just"
     return f"{row['difference']:+.2f} points ({low:+.2f} to {high:+.2f} at 95 %, {row['seeds']:.0f} seeds), {kind}"

@@ -59,10 +59,9 @@ class Comparison:
         return all(term.alone for term in self.left + self.right)
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
-        """What the records say of it; of several settings the one with most seeds counts."""
-        return max(
-            (self._outcome(pairs) for pairs in self._settings(records)), key=lambda o: o.rank, default=Outcome(self)
-        )
+        """What the records say of it; of several settings the one with most seeds counts, then with most runs."""
+        outcomes = map(self._outcome, self._settings(records))
+        return max(outcomes, key=lambda of: (len(of.seeds), len(of.records)), default=Outcome(self))
 
     def _settings(self, records: Sequence[dict]):
         """For each setting with runs of all terms: a dictionary for each term, seed -> (scores by task, records)."""
@@ -117,11 +116,6 @@ class Outcome:
     """Of the runs that were compared."""
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """More seeds in common, then more runs."""
-        return len(self.seeds), len(self.records)
-
-    @property
     def differences(self) -> list[float]:
         """δ, seed by seed."""
         return [a - b for a, b in zip(self.left, self.right, strict=True)]
@@ -130,6 +124,12 @@ class Outcome:
     def interval(self) -> tuple[float, float]:
         """Mean of δ, and half the width of its 95 % interval; infinite with one seed."""
         return mean_and_half(self.differences)
+
+    @property
+    def cells(self) -> dict:
+        """Of a row of a frame: `difference` and `half` (the interval; NaN without seeds), `seeds` and `verdict`."""
+        difference, half = self.interval if self.seeds else (math.nan, math.nan)
+        return {"difference": difference, "half": half, "seeds": len(self.seeds), "verdict": self.verdict}
 
     @property
     def verdict(self) -> str:
@@ -152,7 +152,7 @@ class Outcome:
         if len(self.seeds) == 1:
             return f"{text} (1 seed)"
         difference, half = self.interval
-        return f"{text}, {difference:+.1f} ± {half:.1f} at 95 % ({len(self.seeds)} seeds)"
+        return f"{text}, {difference:+.2f} ± {half:.2f} at 95 % ({len(self.seeds)} seeds)"
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:

@@ -38,10 +38,14 @@ def near(exact: float, printed: float, unit: float) -> bool:
     return abs(exact - printed) <= unit / 2 + 1e-9 * max(1.0, abs(exact))
 
 
+def places(printed) -> int:
+    """Decimals of a number as it is printed."""
+    return len(repr(printed).partition(".")[2])
+
+
 def last_place(printed: float) -> float:
     """The unit of a number's last place: 1 for an integer, 0.01 for 1.13."""
-    text = repr(printed)
-    return 10.0 ** -len(text.partition(".")[2]) if "." in text and "e" not in text else 1
+    return 10.0 ** -places(printed)
 
 
 def numbers(values) -> list:

@@ -51,16 +51,14 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     each = summarise(runs, ["model", "task"], "ours")  # first, since it refuses a seed that comes twice
     whole = runs.pivot(index=["model", "seed"], columns="task", values="ours").reindex(columns=list(COLUMNS))
     means = whole.mean(axis=1, skipna=False).rename("ours").reset_index().assign(task="mean")
-    ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).set_index(["model", "task"])
-    frame = pd.DataFrame(rows).set_index(["model", "task"])
-    frame["ours"], frame["standard_error"] = ours["mean"].astype(float), ours["standard_error"].astype(float)
-    frame["seeds"] = ours["seeds"]
-    return frame.fillna({"seeds": 0}).astype({"seeds": int}).reset_index()
+    ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).rename(columns={"mean": "ours"})
+    frame = pd.DataFrame(rows).merge(ours, "left", ["model", "task"]).fillna({"seeds": 0})
+    return frame.astype({"ours": float, "standard_error": float, "seeds": int})
 
 
-def rank_frame(frame: pd.DataFrame, task: str = "mean") -> pd.DataFrame:
-    """Places (1 is best) by a task of the models that were run, in the report and here: `model`, `report`, `ours`."""
-    part = frame[(frame["task"] == task) & frame["ours"].notna()]
+def rank_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Places (1 is best) by the mean of the models that were run, in the report and here: `model`, `report`, `ours`."""
+    part = frame[(frame["task"] == "mean") & frame["ours"].notna()]
     places = part[["report", "ours"]].rank(ascending=False, method="min").astype(int)
     return pd.concat([part["model"], places], axis=1).reset_index(drop=True)
 
@@ -75,15 +73,13 @@ def results_table(frame: pd.DataFrame) -> pd.DataFrame:
 
     The last two columns are the places by the mean of three, among the models that were run.
     """
-    models, rows = frame.groupby("model", sort=False), []
+    rows = []
     places = rank_frame(frame).set_index("model")
-    for name, part in models:
+    for name, part in frame.groupby("model", sort=False):
         row = {"model": model_label(name), "seeds": part["seeds"].min()}
         for line in part.itertuples():
-            row |= {
-                LABELS[line.task]: _cell(line.ours, line.standard_error),
-                f"{LABELS[line.task]} (report)": f"{line.report:.1f}",
-            }
+            label = LABELS[line.task]
+            row |= {label: _cell(line.ours, line.standard_error), f"{label} (report)": f"{line.report:.1f}"}
         for column in ("ours", "report"):
             row[f"place ({column})"] = str(places.loc[name, column]) if name in places.index else "–"
         rows.append(row)
@@ -106,13 +102,10 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
     for row in (row for row in load_ledger().values() if row.id.startswith("C13")):
         for text in row.compare:
             comparison = Comparison.parse(text)
-            outcome = comparison.decide(records)
-            mean, half = outcome.interval if outcome.seeds else (np.nan, np.nan)
             (left,), (right,) = comparison.left, comparison.right
             relation = "better than" if comparison.relation == ">" else "no worse than"
             line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
-            line |= {"difference": mean, "half": half, "seeds": len(outcome.seeds), "verdict": outcome.verdict}
-            rows.append(line)
+            rows.append(line | comparison.decide(records).cells)
     return pd.DataFrame(rows)
 
 

@@ -17,15 +17,14 @@ def setting_name(record: dict) -> str:
     return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
 
 
-def acting(records: Sequence[dict], method: str = "pals-204") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of a method's inspected runs, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`, `seed`, a mean
+def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of the inspected runs of PALs, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`, `seed`, a mean
     over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
-    runs = [r for r in records if r["config"]["method"] == method and "switched off" in r["results"]]
+    runs = [r for r in records if r["config"]["method"] == "pals-204" and "switched off" in r["results"]]
     runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
     named = {r["key"]: setting_name(r) for r in runs}
     sizes, off = acting_frame(runs), switched_off_frame(runs)
-    if not sizes.empty:
-        sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
+    sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
     sizes = sizes.groupby(["key", "seed", "layer"], sort=False)["size"].mean().reset_index()
     off = off[off["task"] == "average"]
     return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes, off))

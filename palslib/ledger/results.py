@@ -7,34 +7,35 @@ are over seeds, with standard error and number of seeds; what was not run is NaN
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from statistics import fmean, stdev
 
 import pandas as pd
 
+from palslib.common.names import check_name
 from palslib.data.tasks import TASKS, get_task
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS, get_method
-from palslib.plan.recipes import RECIPES, Recipe
+from palslib.plan.recipes import RECIPES
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
 """As table 3 has them, and the one that the paper names worst."""
-METHODS = {
-    "shared": "shared annealed",
-    "fine-tuned": "fine-tuned annealed",
-    "pals-204": "pals-204 annealed",
-    "pals-no-sharing-84": "pals-no-sharing-84 annealed",
-    "low-rank-100": "low-rank-100 annealed",
-    "pals-276-top": "pals-276-top annealed",
-    "pals-276-bottom": "pals-276-bottom annealed",
-    "ffn-306": "ffn-306 annealed",
-    "attention-on-top-204": "attention-on-top-204 annealed",
-    "ffn-on-top-408": "ffn-on-top-408 annealed",
-    "bert-layer-on-top": "bert-layer-on-top annealed",
-}
-"""Rows of table 3, and those that the paper compares with them -> the runs of each."""
+METHODS = (
+    "shared",
+    "fine-tuned",
+    "pals-204",
+    "pals-no-sharing-84",
+    "low-rank-100",
+    "pals-276-top",
+    "pals-276-bottom",
+    "ffn-306",
+    "attention-on-top-204",
+    "ffn-on-top-408",
+    "bert-layer-on-top",
+)
+"""Rows of table 3, and those that the paper compares with them."""
 COLUMNS = {
     "mnli_m": ("mnli", "accuracy"),
     "mnli_mm": ("mnli", "accuracy_mm"),
@@ -49,13 +50,8 @@ COLUMNS = {
     "rte": ("rte", "accuracy"),
 }
 """Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
-_NAMES = dict(
-    zip(
-        COLUMNS,
-        ["MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE"],
-        strict=True,
-    )
-)
+_PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE")
+_NAMES = dict(zip(COLUMNS, _PRINTED, strict=True))
 
 
 def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
@@ -68,13 +64,13 @@ def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
         and r["config"]["schedule"] in SCHEDULES
         and all(r["config"].get(k) == v for k, v in wanted.items())
     ]
-    plain = [(_without_quirks(r), r) for r in mixed]
-    if not plain:
+    found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
+    if not found:
         return []
-    shared = Counter(Setting.of(r).shared for r, _ in plain).most_common(1)
-    same = [(r, own) for r, own in plain if Setting.of(r).shared == shared[0][0]]
-    acting = Counter(s for s in (Setting.of(r).acting for r, _ in same) if s is not None).most_common(1)
-    return [own for r, own in same if not acting or Setting.of(r).acting in (None, acting[0][0])]
+    shared = Counter(setting.shared for setting, _ in found).most_common(1)[0][0]
+    same = [(setting, r) for setting, r in found if setting.shared == shared]
+    acting = Counter(setting.acting for setting, _ in same if setting.acting is not None).most_common(1)
+    return [r for setting, r in same if not acting or setting.acting in (None, acting[0][0])]
 
 
 def _without_quirks(record: dict) -> dict:
@@ -91,8 +87,8 @@ def _mean(scores: Sequence[float]) -> dict:
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
-def _runs(text: str, records: Sequence[dict]) -> list[dict]:
-    selection = Selection.parse(text)
+def _runs(method: str, schedule: str, records: Sequence[dict]) -> list[dict]:
+    selection = Selection.parse(f"{method} {schedule}")
     return [r for r in records if selection.matches(r)]
 
 
@@ -103,10 +99,10 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
         without: tasks that our average leaves out (the paper's cannot); its scores then are NaN.
     """
     rows = []
-    for method, text in METHODS.items():
+    for method in METHODS:
         for schedule in SCHEDULES:
             printed = TABLE_3.get(method, {}).get(schedule)
-            runs = _runs(text.replace("annealed", schedule), records)
+            runs = _runs(method, schedule, records)
             row = {"method": method, "schedule": schedule, **_mean([average(r, without) for r in runs])}
             known = printed is not None and not without
             row |= {"paper": printed.mean if known else math.nan}
@@ -121,20 +117,15 @@ def average(record: dict, without: Sequence[str] = ()) -> float:
     return fmean(v[get_task(t).metrics[0]] for t, v in scores.items() if t not in without)
 
 
-def against(records: Sequence[dict], base: str = "shared", schedule: str = "annealed") -> pd.DataFrame:
+def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
     """Every method minus `base`, paired by seed: `difference`, `half` (of the 95 % interval), `seeds`; and the paper's,
     `paper` and `paper half`, as far as its standard errors of three seeds say it (Student's t, 4 degrees)."""
     rows = []
-    for method, text in METHODS.items():
+    for method in METHODS:
         if method == base:
             continue
-        sides = text.replace("annealed", schedule), METHODS[base].replace("annealed", schedule)
-        outcome = Comparison.parse(" > ".join(sides)).decide(records)
-        row = {"method": method, "seeds": len(outcome.seeds), "verdict": outcome.verdict}
-        row |= dict(
-            zip(("difference", "half"), outcome.interval if outcome.seeds else (math.nan, math.nan), strict=True)
-        )
-        left, right = (TABLE_3.get(m, {}).get(schedule) for m in (method, base))
+        row = {"method": method, **_annealed(method, base).decide(records).cells}
+        left, right = (TABLE_3.get(m, {}).get("annealed") for m in (method, base))
         row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
         if left and right and left.error and right.error:
             row["paper half"] = 2.776 * math.hypot(left.error, right.error)
@@ -142,20 +133,24 @@ def against(records: Sequence[dict], base: str = "shared", schedule: str = "anne
     return pd.DataFrame(rows)
 
 
-def by_task(records: Sequence[dict], methods: Sequence[str] = tuple(TABLE_2)) -> pd.DataFrame:
+def _annealed(left: str, right: str, what: str = "average") -> Comparison:
+    """Two methods under annealed sampling, by the dev average or by a task."""
+    left, right = (check_name("method of table 3", method, METHODS) for method in (left, right))
+    return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
+
+
+def by_task(records: Sequence[dict]) -> pd.DataFrame:
     """Table 2's columns: for each method the paper's test score and our dev score (`mean`, `error`, `seeds`)."""
     rows = []
-    for method in methods:
-        runs = _runs(METHODS[method], records)
-        for column, (task, metric) in COLUMNS.items():
-            scores = [r["results"]["last"]["scores"][task][metric] for r in runs]
-            rows.append(
-                {"method": method, "column": column, "paper": TABLE_2.get(method, {}).get(column), **_mean(scores)}
-            )
-        nine = [r["results"]["last"]["glue_average"] for r in runs]
-        rows.append(
-            {"method": method, "column": "average", "paper": TABLE_2.get(method, {}).get("average"), **_mean(nine)}
-        )
+    for method, printed in TABLE_2.items():
+        results = [r["results"]["last"] for r in _runs(method, "annealed", records)]
+        for column, paper in printed.items():
+            if column == "average":
+                scores = [last["glue_average"] for last in results]
+            else:
+                task, metric = COLUMNS[column]
+                scores = [last["scores"][task][metric] for last in results]
+            rows.append({"method": method, "column": column, "paper": paper, **_mean(scores)})
     return pd.DataFrame(rows)
 
 
@@ -186,24 +181,19 @@ def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for method, part in scores.groupby("method", sort=False):
         lines = part.to_dict("records")
-        paper = {_NAMES.get(c["column"], c["column"]): cell(c["paper"], math.nan) for c in lines}
-        here = {_NAMES.get(c["column"], c["column"]): cell(c["mean"], c["error"], c["seeds"]) for c in lines}
+        paper = {c["column"]: cell(c["paper"], math.nan) for c in lines}
+        here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in lines}
         rows += [
             {"method": f"{LABELS[method]}, paper (test)"} | paper,
             {"method": f"{LABELS[method]}, here (dev)"} | here,
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).rename(columns=_NAMES)
 
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
     """left - right for each task and their average, paired by seed: `difference`, `half`, `seeds`, `verdict`."""
-    rows = []
-    for task in ("average", *TASKS):
-        outcome = Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records)
-        difference, half = outcome.interval if outcome.seeds else (math.nan, math.nan)
-        seeds = len(outcome.seeds)
-        rows.append({"task": task, "difference": difference, "half": half, "seeds": seeds, "verdict": outcome.verdict})
-    return pd.DataFrame(rows)
+    tasks = ("average", *TASKS)
+    return pd.DataFrame([{"task": task, **_annealed(left, right, task).decide(records).cells} for task in tasks])
 
 
 def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
@@ -214,7 +204,7 @@ def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
     """
     from scipy import stats
 
-    of = [Comparison.parse(f"{METHODS[left]} > {METHODS[right]} : {task}").decide(records) for task in TASKS]
+    of = [_annealed(left, right, task).decide(records) for task in TASKS]
     differences = [d for outcome in of for d in outcome.differences]
     found = {"seeds": max(len(outcome.seeds) for outcome in of), "pairs": len(differences)}
     if not any(differences):
@@ -230,14 +220,13 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     Columns `row`, `fields`, `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by seed),
     `half`, `seeds`; a row of the ledger without runs has none.
     """
+    usual = asdict(RECIPES["paper"])
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
     found: dict[tuple, dict[int, float]] = {}
     for record in records:
-        config, paper = record["config"], RECIPES["paper"]
-        recipe = {f.name: record["recipe"][f.name] for f in fields(Recipe) if f.name in record["recipe"]}
-        changed = tuple(
-            sorted(k for k, v in recipe.items() if v != getattr(paper, k) and (k, v) != ("decay", "constant"))
-        )
+        config = record["config"]
+        differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
+        changed = tuple(sorted(k for k, v in differ.items() if (k, v) != ("decay", "constant")))
         if set(config["method_options"]) - {"init"}:
             continue
         key = (config["method"], config["schedule"], config["size"] or "budget", changed)
@@ -248,8 +237,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         if not changed or not (seeds := sorted(scores.keys() & paper.keys())):
             continue
         difference, half = mean_and_half([scores[s] - paper[s] for s in seeds])
-        named = sorted({of[name] for name in changed}, key=lambda row: int(row[1:]))
-        row = {"row": named[0] if len(named) == 1 else "all", "fields": ", ".join(changed) if len(named) == 1 else ""}
+        named = {of[name] for name in changed}
+        row = {"row": named.pop(), "fields": ", ".join(changed)} if len(named) == 1 else {"row": "all", "fields": ""}
         row |= {"method": method, "schedule": schedule, "difference": difference, "half": half, "seeds": len(seeds)}
         rows.append(row)
     columns = ["row", "fields", "method", "schedule", "difference", "half", "seeds"]

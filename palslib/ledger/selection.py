@@ -8,7 +8,7 @@ from palslib.methods.backbone import BACKBONES
 from palslib.methods.table import get_method
 from palslib.plan.config import RunConfig
 
-_BUDGETED = ("size", "inner", "heads")  # what fitting to a budget changes in a method
+_FREE = ("size", "inner", "heads", "init")  # of a method: what fitting to a budget changes, and what `Setting` compares
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
 _VARIED |= {"memory", "memory_margin", "memory_over"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
@@ -60,9 +60,8 @@ class Selection:
         memory, further = wanted.pop("gem", "off") == "on", wanted.pop("pretraining", None) == "mlm"
         if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
             return False
-        rate = dict(config["recipe_options"])
-        rate.pop("decay", None)  # the minBERT and GEM reports keep the rate constant
-        if config["recipe"] != "paper" or rate or config["alpha"] is not None:
+        changed = set(config["recipe_options"]) - {"decay"}  # the minBERT and GEM reports keep the rate constant
+        if config["recipe"] != "paper" or changed or config["alpha"] is not None:
             return False
         if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
             return False
@@ -87,8 +86,7 @@ class Selection:
             return False
         expected = usual | wanted
         built = usual | built  # an older record does not know every option
-        free = {*_BUDGETED, "init"}
-        return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in free)
+        return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in _FREE)
 
 
 @dataclass(frozen=True)

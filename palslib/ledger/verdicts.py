@@ -21,7 +21,7 @@ import pandas as pd
 from palslib.common.places import RECORDS
 from palslib.data.tasks import Task
 from palslib.ledger.claims import claim_verdict
-from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
+from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers, places
 from palslib.ledger.paper import Row, load_ledger
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
@@ -132,10 +132,6 @@ _NOTES = {
 }
 
 
-def _places(value) -> int:
-    return 0 if isinstance(value, int) else len(repr(value).partition(".")[2])
-
-
 def format_values(values, like=None) -> str:
     """The numbers of a ledger entry for a table, thousands separated, with as many decimals as `like` has.
 
@@ -147,14 +143,14 @@ def format_values(values, like=None) -> str:
     if isinstance(values, list):
         if any(isinstance(value, list) for value in values):
             return "; ".join(format_values(v, k) for v, k in zip(values, like, strict=True))
-        places = max((_places(k) for k in like if k is not None), default=0)
-        likes = [k if k is None or isinstance(k, int) else round(0.1**places, places) for k in like]
+        most = max((places(k) for k in like if k is not None), default=0)
+        likes = [k if k is None or isinstance(k, int) else round(0.1**most, most) for k in like]
         return " · ".join(format_values(v, k) or "–" for v, k in zip(values, likes, strict=True))
     if values is None:
         return ""
     if 0 < abs(values) < 1e-4:
         return f"{values:g}"
-    half_up = Decimal(repr(round(values, 9))).quantize(Decimal(10) ** -_places(like), ROUND_HALF_UP)
+    half_up = Decimal(repr(round(values, 9))).quantize(Decimal(10) ** -places(like), ROUND_HALF_UP)
     return f"{half_up:,}"
 
 

@@ -14,10 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from palslib.ledger import paper
-from palslib.ledger.derivations import derive, near, numbers
+from palslib.ledger.derivations import derive, near, numbers, places
 from palslib.ledger.verdicts import VERDICTS
 from palslib.methods.counting import count_parameters
-from palslib.plan.sampling import MIXED
 
 TABLES = {
     "GLUE's training examples": paper.GLUE_TRAIN_SIZES,
@@ -31,7 +30,7 @@ TABLES = {
     "adapters T3": paper.ADAPTERS_TABLE_3,
     "adapters, figure 6": {"BERT-base": paper.ADAPTERS_FIGURE_6_BERT_BASE, "ELMo": paper.ADAPTERS_FIGURE_6_ELMO_SICK_E},
 }
-"""Where -> a table of `palslib.paper`, to any depth."""
+"""Where -> a table of `ledger.paper`, to any depth."""
 
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
 
@@ -93,11 +92,6 @@ PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
 _RECORDS = "../figures/records"  # as a notebook of a clone sees them
 
 
-def part(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """One part of `verdict_frame`."""
-    return frame[frame["kind"] == kind]
-
-
 def show_part(frame: pd.DataFrame, kind: str) -> None:
     """Displays `part_page`."""
     display(HTML(part_page(frame, kind)))
@@ -107,7 +101,7 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
     """One part of `verdict_frame` as a page has it: row (a link to its notebook), verdict, what is said; a click opens
     the source, what is published, what we got, how, and what the verdict rests on, with links to its records."""
     lines = []
-    for row in part(frame, kind).to_dict("records"):
+    for row in frame[frame["kind"] == kind].to_dict("records"):
         about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
         about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
         more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
@@ -147,12 +141,13 @@ def ratios_of_table_3() -> pd.DataFrame:
     rows = []
     for method, cells in paper.TABLE_3.items():
         row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
-        for schedule in MIXED:
-            mean, error = cells.get(schedule, (None, None))
-            places = len(str(error).partition(".")[2])
-            row[schedule] = "–" if mean is None else f"{mean:g}" if error is None else f"{mean:.{places}f} ± {error:g}"
+        for schedule in ("proportional", "square-root", "annealed"):
+            row[schedule] = "–"
+            if schedule in cells:
+                mean, error = cells[schedule]
+                row[schedule] = f"{mean:g}" if error is None else f"{mean:.{places(error)}f} ± {error:g}"
         rows.append(row)
-    return pd.DataFrame(rows).drop(columns="round-robin")
+    return pd.DataFrame(rows)
 
 
 VERDICT_COLOURS = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICTS)), strict=True))

@@ -73,6 +73,11 @@ def count_parameters(
     return ParameterCount(method, backbone, num_tasks, terms)
 
 
+def paper_budget(backbone: Backbone) -> int:
+    """The paper's budget, scaled to the size of another backbone."""
+    return PAPER_BUDGET * backbone.parameters // BACKBONES["bert-base-uncased"].parameters
+
+
 def fit_budget(
     method: str | Method, backbone="bert-base-uncased", num_tasks: int = 8, added: int | None = None
 ) -> Method:
@@ -91,7 +96,7 @@ def fit_budget(
     if not method.has_size:
         raise ValueError(f"method {method.name!r} has no size s to fit to a budget")
     if added is None:
-        added = PAPER_BUDGET * backbone.parameters // BACKBONES["bert-base-uncased"].parameters
+        added = paper_budget(backbone)
     heads = getattr(method, "heads", None)
     step = heads or 1
 

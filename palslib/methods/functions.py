@@ -214,12 +214,8 @@ class Adapters(Adaptation):
         self.adapters = nn.ModuleList(Projection(d, method.size, method.activation) for _ in range(number))
         self.own_norms = self.hidden = self.pal = None
         if method.own_norms:
-            self.own_norms = nn.ModuleList(
-                nn.ModuleList(
-                    copy.deepcopy(norm) for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm)
-                )
-                for layer in encoder.encoder.layer
-            )
+            norms = ((layer.attention.output.LayerNorm, layer.output.LayerNorm) for layer in encoder.encoder.layer)
+            self.own_norms = nn.ModuleList(nn.ModuleList(map(copy.deepcopy, both)) for both in norms)
         if method.classifier_layers == 2:
             self.hidden = nn.Sequential(nn.Linear(d, d), nn.Tanh())
         if method.second == "pal":  # "Houlsby plus PALs" of the released code

@@ -82,8 +82,8 @@ class Houlsby(Method):
             yield Part("beside feed-forward", (adapter,))
         else:
             s, attention = self.pal_size, Box(attention_text(self.pal_size, self.pal_heads))
-            ends = Box(f"$V^E$  {d}→{s}", "task"), Box(f"$V^D$  {s}→{d}", "task")
-            yield Part("beside feed-forward", (ends[0], attention, ends[1]))
+            down, up = Box(f"$V^E$  {d}→{s}", "task"), Box(f"$V^D$  {s}→{d}", "task")
+            yield Part("beside feed-forward", (down, attention, up))
         if self.own_norms:
             yield Part("norms", (Box("own layer norm"),))
 
@@ -108,6 +108,6 @@ class Houlsby(Method):
         options = super().under(recipe)
         if self.second == "serial":
             options["second"] = recipe.houlsby_second
-        if recipe.houlsby_size != 64 and self.size == 64:
+        if self.size == 64:
             options["size"] = recipe.houlsby_size
         return options

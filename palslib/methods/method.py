@@ -153,10 +153,8 @@ class Method:
     def adapted_layers(self, num_layers: int) -> range:
         """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or says otherwise."""
         half = num_layers // 2
-        layers = getattr(self, "layers", None)
-        return {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}.get(
-            layers, range(0)
-        )
+        ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
+        return ranges.get(getattr(self, "layers", None), range(0))
 
     def under(self, recipe) -> dict:
         """The options that a recipe (`plan.recipes.Recipe`) gives it (ledger D6 to D9, D15)."""
@@ -177,14 +175,12 @@ class Method:
     def __post_init__(self):
         if not (isinstance(self.name, str) and self.name):
             raise Unfit(f"the name of a method must be a string, not {shown(self.name)}")
-        hints = get_type_hints(type(self)).items()
-        for name, wanted in sorted(hints, key=lambda hint: hint[0] == "size"):  # which may come from the heads: last
-            if name in ("name", "kind") or name not in self.options():
-                continue
+        hints = get_type_hints(type(self))
+        for name in sorted(self.options(), key=lambda name: name == "size"):  # which may come from the heads: last
             value = getattr(self, name)
             if isinstance(value, list):  # as it comes from JSON
                 object.__setattr__(self, name, value := tuple(value))
-            _check(name, value, wanted, self.name)
+            _check(name, value, hints[name], self.name)
         size, heads = getattr(self, "size", None), getattr(self, "heads", None)
         if size and heads and size % heads:
             divisors = [h for h in range(1, size + 1) if size % h == 0]
@@ -231,7 +227,7 @@ class Method:
 
     def to_dict(self) -> dict:
         """As JSON has it: the name, the family's `kind`, and every option."""
-        return {"name": self.name, "kind": self.kind, **{k: v for k, v in asdict(self).items() if k != "name"}}
+        return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
     def from_dict(values: dict) -> "Method":

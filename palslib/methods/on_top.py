@@ -35,8 +35,8 @@ class BertLayerOnTop(Method):
     """Of its layer norms: gain 1 and shift 0, or `normal` as in the released code (ledger D8)."""
 
     def terms(self, backbone):
-        d, weights = backbone.hidden_size, 4 * backbone.hidden_size**2
-        weights += 2 * d * backbone.intermediate_size
+        d = backbone.hidden_size
+        weights = 4 * d * d + 2 * d * backbone.intermediate_size
         yield Term("a BERT layer", "4d² + 2d·d_ff", weights, extras=backbone.layer_parameters - weights)
 
     def operations(self, backbone, tokens):

@@ -303,15 +303,10 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
             rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
         if scores is not None:
-            labels = self._in_units(self.tasks[task], scores)
+            if not self.tasks[task].is_regression:
+                raise ValueError(f"task {task!r} has classes, not scores: give labels")
+            labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
-
-    @staticmethod
-    def _in_units(task: Task, scores: torch.Tensor) -> torch.Tensor:
-        """Scores as the head gives them. Raises ValueError for a task that has classes."""
-        if not task.is_regression:
-            raise ValueError(f"task {task.name!r} has classes, not scores: give labels")
-        return scores.float() / task.scale
 
     def one_task(self, task: str) -> OneTask:
         """This model for one task, to be called without its name: for Transformers' `Trainer`, `torch.export`, ONNX.

@@ -104,20 +104,15 @@ def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, tor
             raise ValueError(f"{path}: tensor {name!r} has a value that is not finite")
 
 
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
+
+
 @contextmanager
 def _described(path: Path) -> Iterator[None]:
     """Whatever nonsense in a description makes of what is built from it becomes a ValueError that names the file."""
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RuntimeError,
-        ArithmeticError,
-        StrictDataclassError,
-    ) as e:
+    except _NONSENSE as e:
         raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
 
 
@@ -172,8 +167,9 @@ def _renamed(state: dict, model) -> dict:
     was called `backbone` in the second."""
     renamed = {}
     for key, tensor in state.items():
-        key = re.sub(f"^{re.escape(_prefix(model))}pooler\\.", "pooler.", key)
-        key = re.sub(f"^{re.escape(_prefix(model))}", "backbone.", key)
+        if key.startswith(_prefix(model)):
+            inner = key.removeprefix(_prefix(model))
+            key = inner if inner.startswith("pooler.") else f"backbone.{inner}"
         if key.startswith("pooler."):
             key = f"new_{key}" if model.pooler_is_new else f"backbone.{key}"
         elif model.method.copies_backbone and key.startswith("adaptations."):
@@ -221,13 +217,12 @@ class Saved(
     def fingerprint(self) -> str:
         """Of everything that tasks share, as it is now: the backbone, its pooler, projections across tasks."""
         digest = hashlib.sha256()
-        own = ("adaptations.", "heads.")
-        names = {
-            k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): k for k in self.state_dict()
+        state = {  # as the first version called them
+            k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): tensor
+            for k, tensor in self.state_dict().items()
         }
-        state = {name: self.state_dict()[k] for name, k in names.items()}  # as the first version called them
         for name, tensor in sorted(state.items()):
-            if not name.startswith(own):
+            if not name.startswith(("adaptations.", "heads.")):
                 digest.update(name.encode())
                 digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:32]
@@ -267,8 +262,9 @@ class Saved(
 
     def generate_model_card(self, **about) -> ModelCard:
         """The card of this model: its method, its backbone, a row for each task."""
-        text = ("A text.", ("A text.", "Another."))[any(len(task.texts) == 2 for task in list(self.tasks.values())[:1])]
-        about |= {"tasks": list(self.tasks.values()), "text": repr(text)}
+        tasks = list(self.tasks.values())
+        text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
+        about |= {"tasks": tasks, "text": repr(text)}
         return super().generate_model_card(method=self.method.label, backbone=portable(self.backbone_name), **about)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
@@ -202,11 +202,8 @@ class RunConfig:
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":
         """From JSON's types; `preset` may name one of `PRESETS`. Unknown parameters are refused."""
-        values = dict(values)
-        names = [f.name for f in fields(cls)]
-        for name in values:
-            if name != "preset" and name not in names:
-                raise unknown("parameter", name, [*names, "preset"])
+        names = [*(f.name for f in fields(cls)), "preset"]
+        values = {check_name("parameter", name, names): value for name, value in values.items()}
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         return cls(**(base | values))
@@ -240,11 +237,11 @@ projection is `memory` and the fields after it."""
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
     """The order of training that a config asks for, on data of these sizes."""
     recipe = config.resolved_recipe()
-    sampling_sizes = {
-        "loaded": lambda: None,
-        "official": lambda: official_sizes(config.tasks),
-        "released": lambda: {task: RELEASED_SIZES[task] for task in config.tasks},
-    }[recipe.sizes]()
+    sampling_sizes = None  # those that are loaded
+    if recipe.sizes == "official":
+        sampling_sizes = official_sizes(config.tasks)
+    elif recipe.sizes == "released":
+        sampling_sizes = {task: RELEASED_SIZES[task] for task in config.tasks}
     return TrainingPlan(
         sizes,
         config.schedule,

@@ -13,10 +13,12 @@ starting at step k, and any number of processes agree.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.glue import TRAIN_SIZES
 
@@ -129,7 +131,7 @@ class TrainingPlan:
     def _epoch_bounds(self) -> list[tuple[int, int]]:
         """First step and end of every epoch that has steps."""
         firsts = np.unique(np.arange(self.steps) * self.epochs // self.steps, return_index=True)[1].tolist()
-        return list(zip(firsts, [*firsts[1:], self.steps], strict=True))
+        return list(pairwise([*firsts, self.steps]))
 
     @cached_property
     def _task_numbers(self) -> np.ndarray:
@@ -154,11 +156,7 @@ class TrainingPlan:
     @cached_property
     def _turns(self) -> np.ndarray:
         """For every step, how many steps its task had before."""
-        turns = np.empty(self.steps, dtype=np.int64)
-        for number in range(len(self.sizes)):
-            mine = self._task_numbers == number
-            turns[mine] = np.arange(mine.sum())
-        return turns
+        return pd.Series(self._task_numbers).groupby(self._task_numbers).cumcount().to_numpy()
 
     def examples(self, step: int) -> np.ndarray:
         """Indices into the task's training data at a step, (batch_size,).
@@ -200,7 +198,4 @@ class TrainingPlan:
 
 def official_sizes(tasks) -> dict[str, int]:
     """GLUE's own training sizes of those tasks (ledger A17), for `sampling_sizes`."""
-    for task in tasks:
-        if task not in TRAIN_SIZES:
-            raise unknown("GLUE task", task, TRAIN_SIZES)
-    return {task: TRAIN_SIZES[task] for task in tasks}
+    return {task: TRAIN_SIZES[check_name("GLUE task", task, TRAIN_SIZES)] for task in tasks}

@@ -62,7 +62,8 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
     if "error" in error.get("ctx", {}):  # of a check of ours
         return error["ctx"]["error"]
     names = [field.name for field in fields(cls)]
-    name = next((name for at, name in enumerate(names) if at == error["loc"][0]), error["loc"][0])  # by position
+    place = error["loc"][0]  # a name, or a number where values were given by position
+    name = names[place] if place in range(len(names)) else place
     if name not in names:
         return unknown(part or "parameter", name, names)
     label = f"{part} {name!r}" if part else name

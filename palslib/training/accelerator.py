@@ -32,8 +32,8 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     Args:
         log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
 
-    Raises ValueError where several were asked for and there is one, see `launched_alone`, ImportError where the
-    tracker's package is not installed.
+    Raises ValueError where several were asked for and there is one, as without `--multi_gpu` on a machine with fewer
+    than two GPUs, ImportError where the tracker's package is not installed.
     """
     if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would go on without
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
@@ -46,7 +46,9 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     accelerator = Accelerator(
         cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers, log_with=log_with, project_dir=folder
     )
-    if launched_alone() and accelerator.num_processes == 1:
+    # `accelerate launch` says whom to meet where there are to be others, and how many only where it starts them.
+    told = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
+    if told and accelerator.num_processes == 1:
         raise ValueError(
             "accelerate launch was asked for several processes and started one; with --multi_gpu, which takes a GPU "
             "for each or CPUs alone, it starts all: accelerate launch --multi_gpu --num_processes 2 ..."
@@ -66,15 +68,6 @@ def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterat
     finally:
         for tracker in accelerator.trackers:
             tracker.finish()
-
-
-def launched_alone() -> bool:
-    """Whether `accelerate launch` was to start several processes and started this one only, as it does without
-    `--multi_gpu` on a machine with fewer than two GPUs.
-
-    To a process so started it says whom to meet, which it leaves out where there are to be no others.
-    """
-    return {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
 
 
 def decided_by_first(decide: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +137,7 @@ class Checkpoints:
             remove(away)
             os.replace(place, away)
         if found.exchanged:
-            ending = set_aside([*self.places, *self.kept])
-            said.append(made_from_something_else("the checkpoint", found.exchanged, ending))
+            said.append(put_aside("the checkpoint", found.exchanged, [*self.places, *self.kept]))
         elif found.damaged:
             said.append(f"went on from {found.place.name}" if found.place else "there is none before it: began anew")
         return said
@@ -158,19 +157,27 @@ def remove_half_written(folder: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """The same, and its checkpoints, of a run that was killed when it had its record; unless a process is at it."""
-    left = {path.name for path in folder.iterdir() if path.name in ("checkpoint", "lock") or path.suffix in _LEFT}
-    if left and FIRST:
+    left = (".tmp", ".old", ".damaged")
+    if FIRST and any(path.name in ("checkpoint", "lock") or path.suffix in left for path in folder.iterdir()):
         with suppress(InUse, OSError), run_lock(folder):
             remove_half_written(folder)
             Checkpoints(folder / "checkpoint", "", {}).remove()
 
 
-_LEFT = (".tmp", ".old", ".damaged")
+def put_aside(what: str, changed: list[str], paths: Iterable[Path]) -> str:
+    """Renames what was made from something that has been exchanged since; returns the sentence that says so."""
+    ending = set_aside(paths)
+    return f"{what} was made from something else of that name ({', '.join(changed)}): kept as *{ending}; began anew"
 
 
-def made_from_something_else(what: str, names: list[str], ending: str) -> str:
-    """The sentence for what is of another run."""
-    return f"{what} was made from something else of that name ({', '.join(names)}): kept as *{ending}; began anew"
+def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path], folder: Path) -> tuple:
+    """The record of a finished run; or, of another run's (something has `changed` since), what is to be said of it, and
+    then its files and folders, `paths`, are put aside."""
+    if not changed:
+        return record, []
+    notes = [put_aside("the record", changed, paths)]
+    say(notes, folder)
+    return None, notes
 
 
 def say(sentences: list[str], folder: Path) -> None:

@@ -7,10 +7,9 @@ trains what another one reads, a further task leaves the outputs of the earlier 
 from pathlib import Path
 
 from palslib.data.tasks import load_rows
-from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import one_writer
-from palslib.training.loop import train
+from palslib.training.loop import model_before, train
 
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
 """The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. `size`: one
@@ -44,8 +43,8 @@ def train_in_turn(
     if given := [name for name in ("steps", "evaluate_every", "checkpoint_every", "keep") if name in options]:
         raise ValueError(f"{', '.join(given)}: follows from epochs and epoch_steps here, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
-    whole = RunConfig.from_dict({**known, "tasks": tasks})
-    model = _model_before(whole, start)
+    whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start and str(start)})
+    model = model_before(whole, [whole.task(task) for task in whole.tasks])
     if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
         raise ValueError(
             f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
@@ -66,14 +65,6 @@ def train_in_turn(
                 break
             start = best_weights(place)
     return records
-
-
-def _model_before(config: RunConfig, start) -> MultiTaskModel:
-    """The model as it is before training, with all tasks."""
-    method, tasks = config.resolved_method(), [config.task(task) for task in config.tasks]
-    if start:
-        return MultiTaskModel.continued(start, method, config.backbone, tasks)
-    return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
 def best_weights(folder: str | Path) -> Path:

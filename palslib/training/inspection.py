@@ -21,14 +21,10 @@ ROWS = 64
 
 
 @contextmanager
-def switched_off(model, layers=None):
-    """Within the block nothing that a task adds within BERT acts, in some layers (all by default): no TS(h) (V^D's bias
-    neither), no adapters, scales or norms of its own. What is on top of BERT, poolers and heads stay."""
-
-    def plain(point, layer, adaptation):
-        return PLAIN if layers is None or layer in layers else adaptation
-
-    with model.watch(plain, "task"):
+def switched_off(model):
+    """Within the block nothing that a task adds within BERT acts: no TS(h) (V^D's bias neither), no adapters, scales or
+    norms of its own. What is on top of BERT, poolers and heads stay."""
+    with model.watch(lambda point, layer, adaptation: PLAIN, "task"):
         yield
 
 

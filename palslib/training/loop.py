@@ -3,10 +3,7 @@
 For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
 update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a
 killed run that starts again at its last checkpoint ends with the weights it would have had, and one process or several
-train the same model. Several on one machine, each with a GPU or on CPUs alone:
-
-    accelerate launch --multi_gpu --num_processes 2 -m palslib train CONFIG.json
-    torchrun --standalone --nproc_per_node 2 -m palslib train CONFIG.json
+(`accelerator.py` says how they are started) train the same model.
 """
 
 import itertools
@@ -21,12 +18,12 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common.files import set_aside
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
-from palslib.data.metrics import dev_average, glue_average
+from palslib.data.metrics import Scores, dev_average, glue_average
+from palslib.data.tasks import Task
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
@@ -34,13 +31,21 @@ from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import Resumable, made_from_something_else, say, tidy
+from palslib.training.checkpoints import Resumable, record_or_room, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.inspection import measure, switched_off
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
 from palslib.training.trained import Trained
+
+
+def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
+    """The model as it is before a run's first step: on a plain backbone, or on the weights that it starts from."""
+    method = config.resolved_method()
+    if config.start:
+        return MultiTaskModel.continued(config.start, method, config.backbone, tasks)
+    return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
 class Run(Resumable):
@@ -76,12 +81,8 @@ class Run(Resumable):
         }
         self.content = run_content(config, known)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
-        tasks = [data.task for data in self.train_data.values()]
         on_phase("loading the model")
-        if config.start:
-            self.model = MultiTaskModel.continued(config.start, self.method, config.backbone, tasks)
-        else:
-            self.model = MultiTaskModel.from_backbone(config.backbone, self.method, tasks, config.seed, config.weights)
+        self.model = model_before(config, [data.task for data in self.train_data.values()])
         self.model.head_dropout = config.head_dropout
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
@@ -151,13 +152,9 @@ class Run(Resumable):
         """Adds to the history: scores on all dev sets, both averages, mean loss by task since the last time."""
         self.read_losses()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
-        began = time.perf_counter()
-        scores = evaluate(
-            self.model, self.dev_data, self.recipe, self.accelerator, self.precision, self.config.progress
-        )
+        scores = self._scores()
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
-        self.spent["evaluate"] += time.perf_counter() - began
         since = self.history[-1]["step"] if self.history else 0
         by_task: dict[str, list[float]] = {}
         for step, loss in enumerate(self.losses[since:], since):
@@ -176,13 +173,16 @@ class Run(Resumable):
         """All scores with what the tasks add within BERT switched off, and their average; None if that is nothing."""
         if not self.method.adapted_layers(self.model.config.num_hidden_layers):
             return None
-        began = time.perf_counter()
         with switched_off(self.model):
-            scores = evaluate(
-                self.model, self.dev_data, self.recipe, self.accelerator, self.precision, self.config.progress
-            )
-        self.spent["evaluate"] += time.perf_counter() - began
+            scores = self._scores()
         return {"dev_average": dev_average(scores), "scores": scores}
+
+    def _scores(self) -> Scores:
+        """On all dev sets, the time counted as evaluation."""
+        began, shown = time.perf_counter(), self.config.progress
+        scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown)
+        self.spent["evaluate"] += time.perf_counter() - began
+        return scores
 
     @property
     def best(self) -> dict:
@@ -218,7 +218,8 @@ def train(
         tidy(folder)
         return Trained(record, folder)
     with one_writer(folder) as lock:
-        record, notes = decided_by_first(lambda: _record_or_room(config, folder))
+        kept = (folder / name for name in ("record.json", "best", "last"))
+        record, notes = decided_by_first(lambda: record_or_room(*_record(config, folder), kept, folder))
         if record:
             return Trained(record, folder)
         run = Run(config, folder, on_phase)
@@ -242,17 +243,6 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     return record, exchanged_since(record, config)
 
 
-def _record_or_room(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
-    """The record of a run that has finished; or what is to be said of another run's, which is put out of the way."""
-    record, changed = _record(config, folder)
-    if not changed:
-        return record, []
-    ending = set_aside(folder / name for name in ("record.json", "best", "last"))
-    notes = [made_from_something_else("the record", changed, ending)]
-    say(notes, folder)
-    return None, notes
-
-
 def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> Trained:
     """From where the run is to its end."""
     config, main = run.config, run.accelerator.is_main_process
@@ -273,8 +263,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             run.accelerator.log({f"loss/{task}": loss for task, loss in now.items()}, step=run.step)
             seen = run.step
             bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
-        every = config.evaluate_every
-        if run.step == config.steps or (every and run.step % every == 0):
+        if run.step == config.steps or (config.evaluate_every and run.step % config.evaluate_every == 0):
             run.spent["train"] += time.perf_counter() - began
             run.evaluate()
             if shown:

@@ -69,13 +69,15 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
     model.eval()
     bar = progress_bar(None, "evaluation", config.progress, total=sum(map(len, data.values())), unit=" rows")
     with torch.inference_mode(), autocast(precision_of(config), device), bar:
-        for task, i in ((task, i) for task, rows in data.items() for i in range(0, len(rows), ROWS_MEASURED)):
-            rows = data[task]
-            some = rows.batch(range(i, min(i + ROWS_MEASURED, len(rows))), device=device)["rows"]
-            logits, labels = predict_chosen(model, some, tokenizer, seed_from(config.seed, task, i))
-            loss += cross_entropy(logits, labels, reduction="sum").item()
-            right, pieces = right + (logits.argmax(-1) == labels).sum().item(), pieces + len(labels)
-            bar.update(min(ROWS_MEASURED, len(rows) - i))
+        for task, rows in data.items():
+            for i in range(0, len(rows), ROWS_MEASURED):
+                some = range(i, min(i + ROWS_MEASURED, len(rows)))
+                batch = rows.batch(some, device=device)["rows"]
+                logits, labels = predict_chosen(model, batch, tokenizer, seed_from(config.seed, task, i))
+                loss += cross_entropy(logits, labels, reduction="sum").item()
+                right += (logits.argmax(-1) == labels).sum().item()
+                pieces += len(labels)
+                bar.update(len(some))
     model.train()
     mean = loss / max(pieces, 1)
     return {"accuracy": 100 * right / max(pieces, 1), "loss": mean, "perplexity": math.exp(mean), "pieces": pieces}

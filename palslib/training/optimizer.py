@@ -21,7 +21,6 @@ class ReleasedAdam(torch.optim.Optimizer):
         params,
         lr: float,
         rate_factor: Callable[[int], float] | None = None,
-        betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
         bias_correction: bool = False,
@@ -35,7 +34,7 @@ class ReleasedAdam(torch.optim.Optimizer):
             clip_each: the norm that each tensor's gradient is clipped to by itself (ledger D10); None clips nothing.
             thirds: ids of parameters that hold query, key and value in one, which the released code clips apart.
         """
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": eps, "weight_decay": weight_decay})
         self.rate_factor, self.bias_correction, self.clip_each = rate_factor, bias_correction, clip_each
         self.thirds = frozenset(thirds)
 
@@ -92,11 +91,11 @@ class RowGradients:
                 continue
             sparse = p.grad.coalesce()
             rows = sparse.indices()[0]
-            dense, before = self._kept.get(p, (None, None))
-            if dense is None:
-                dense = torch.zeros_like(p)
-            else:
+            if p in self._kept:
+                dense, before = self._kept[p]
                 dense.index_fill_(0, before, 0)
+            else:
+                dense = torch.zeros_like(p)
             self._kept[p] = dense.index_copy_(0, rows, sparse.values()), rows
             p.grad = dense
 

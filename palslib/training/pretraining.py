@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common.files import atomic_write, remove_temporaries, set_aside
+from palslib.common.files import atomic_write, remove_temporaries
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
 from palslib.common.reading import read_object
@@ -36,9 +36,9 @@ from palslib.training.checkpoints import (
     Checkpoints,
     check_moments,
     check_tensors,
-    made_from_something_else,
     read_part,
     read_tensors,
+    record_or_room,
     say,
 )
 from palslib.training.evaluation import autocast, precision_of
@@ -64,11 +64,9 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     if (accelerator := make_accelerator(config.log_with, beside)).num_processes > 1:
         raise ValueError("further pre-training runs in one process")
     with one_writer(folder, beside=True) as lock:
-        record, changed = _record(config, folder)
-        if record and not changed:
+        record, notes = record_or_room(*_record(config, folder), [folder], folder)
+        if record:
             return record
-        notes = [made_from_something_else("the record", changed, set_aside([folder]))] if changed else []
-        say(notes, folder)
         with StopSignals() as signals, tracked(accelerator, config, folder):
             return _pretrain(accelerator, config, folder, lock, signals, on_step, notes)
 

@@ -29,8 +29,7 @@ class Trained(dict):
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
-            return MultiTaskModel.from_pretrained(kept).eval()
+            return MultiTaskModel.from_pretrained(kept)
         if which == "last" and self._last is not None:
             return self._last.eval()
-        keep = "best" if which == "best" else "last"
-        raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={keep!r}, or anew (resume=False)")
+        raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r}, or anew (resume=False)")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from shapes import batch, randomised
-from test_head_removal import rows_of
+from test_head_removal import logits, rows_of
 
 from palslib.__main__ import main
 from palslib.analysis.adapter_removal import ablate, ablation_frame, without_adapters
@@ -19,11 +19,6 @@ from palslib.training.evaluation import predict
 
 TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
 OWN = ("epochs", "epoch_steps")  # flags; the rest are options
-
-
-def logits(model, task="rte"):
-    with torch.inference_mode():
-        return model(task=task, **batch(pad=2)).logits
 
 
 # ------------------------------------------------------------------------------------------------------------- removal

@@ -157,19 +157,6 @@ def test_uniform_heads_look_at_all_real_tokens_alike():
     assert (seen[1] - uniform).abs().max() > 0.01
 
 
-@pytest.mark.parametrize(
-    ("method", "pal", "number"),
-    [("pals-204", (0, 1, 2), 9), ("pals-276-top", (2,), 3), ("attention-on-top-204", (3, 4, 5, 6, 7, 8), 18)],
-)
-def test_heads_of(method, pal, number):
-    """Three layers of BERT with 4 heads each, the top half of which is the last; PALs of 3 heads; six layers on top
-    count on from 3."""
-    model = randomised(method)
-    heads = heads_of(model, "rte")
-    assert len(heads) == number and sorted({layer for layer, _ in heads}) == list(pal)
-    assert {head for _, head in heads} == {0, 1, 2} and len(heads_of(model, "rte", "bert")) == 12
-
-
 def test_errors_say_what_there_is():
     model = randomised("pals-276-top")
     for call, message in [

@@ -86,9 +86,3 @@ def test_noise_reaches_one_task_and_depends_on_the_seed():
     states = [final_states(m, "rte", ROWS) for m in (model, other, third)]
     assert torch.equal(states[0], states[1]) and not torch.allclose(states[0], states[2])
     assert torch.equal(final_states(model, "stsb", ROWS), final_states(model, None, ROWS))
-
-
-@pytest.mark.parametrize("name", ["attention-on-top-204", "feature-extraction"])
-def test_what_goes_on_top_is_part_of_the_final_states(name):
-    model = tiny_model(name)
-    assert not torch.allclose(final_states(model, "rte", ROWS), final_states(model, None, ROWS))

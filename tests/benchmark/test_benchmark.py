@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,14 +79,12 @@ def test_parts(done):
 
 
 def test_profile(done):
-    """What a step is made of adds up to all of it; only where products are in bf16 do casts weigh anything."""
+    """What a step is made of adds up to all of it."""
     rows = done[0]["parts"]["profile"]
     assert [row["precision"] for row in rows] == done[0]["precisions"]
     for row in rows:
         shares = row["shares"]
-        assert list(shares) == [*KINDS, REST] and sum(shares.values()) == pytest.approx(1)
-        assert (shares["casts to bf16 and back"] > 0.01) == (row["precision"] == "bf16")
-        assert all(share > 0 for kind, share in shares.items() if kind != "casts to bf16 and back")
+        assert list(shares) == [*KINDS, REST] and min(shares.values()) > 0 and sum(shares.values()) == pytest.approx(1)
 
 
 def test_made_of():
@@ -102,16 +101,15 @@ def test_made_of():
     assert shares[REST] * sum(spent) > 0.06
 
 
-def test_typical_steps(tmp_path):
-    """Of a hundred batches that grow from step to step the middles of four quarters; they are taken over and over."""
-    run, taken = Benchmark(tmp_path, quick=True).run("tiny", "shared", "float32", tasks=("rte",)), []
-    data = run.train_data["rte"]
-    run.plan.examples = lambda step: np.argsort(data.lengths)[step : step + 8]
-    run.train_step = lambda: taken.append(run.step)
+def test_typical_steps():
+    """Of a hundred batches that shrink from step to step the middles of four quarters; they are taken over and over."""
+    taken, data = [], SimpleNamespace(lengths=np.arange(200))
+    plan = SimpleNamespace(tasks=["rte"] * 100, examples=lambda step: np.arange(8) + 100 - step)
+    run = SimpleNamespace(plan=plan, train_data={"rte": data}, train_step=lambda: taken.append(run.step))
     turns = itertools.cycle(typical_steps(run, 4))
     for _ in range(6):
         take_step(run, turns)
-    assert taken == [12, 37, 62, 87, 12, 37]
+    assert taken == [87, 62, 37, 12, 87, 62]
 
 
 def test_a_task_costs_its_parameters_and_their_state(done):

@@ -259,27 +259,3 @@ def test_untouched(kind):
         torch.manual_seed(2)
         outputs.append(one(**inputs).last_hidden_state)
     assert torch.equal(*outputs)
-
-
-def test_two_models_on_one_encoder():
-    """Each adapts it for itself."""
-    encoder = tiny_encoder()
-    one, two = (MultiTaskModel.from_backbone(encoder, tiny_method(name), ["rte"]) for name in ("pals-204", "lhuc"))
-    with torch.no_grad():
-        before = one("rte", **batch()).logits
-        randomise(two.adaptations)
-        assert torch.equal(one("rte", **batch()).logits, before)
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_logits_do_not_depend_on_company_or_order(kind):
-    """Nine rows at once, backwards, by twos and one by one."""
-    model = MultiTaskModel.from_backbone(encoder_of(kind), tiny_method("pals-204"), ["rte"])
-    randomise(model.adaptations)
-    inputs = padded(kind, "right")
-    with torch.no_grad():
-        whole = model("rte", **inputs).logits
-        for parts in (torch.arange(8, -1, -1)[None], torch.tensor([[3, 8], [0, 5]]), torch.arange(9)[:, None]):
-            for part in parts:
-                some = model("rte", **{name: value[part] for name, value in inputs.items()}).logits
-                torch.testing.assert_close(some, whole[part], atol=1e-6, rtol=1e-6)

@@ -227,11 +227,8 @@ def _columns(rng: random.Random) -> tuple[str, pa.Table, bool]:
             return what, table.select([]), False
         names = {"renamed": ["a", "b", "c"], "in capitals": ["Sentence1", "Sentence2", "Label"]}.get(what)
         table = table.rename_columns(names) if names else table
-        return (
-            what,
-            table[:0] if what == "no rows" else table.drop(["sentence2"]) if what == "missing" else table,
-            False,
-        )
+        table = table[:0] if what == "no rows" else table.drop(["sentence2"]) if what == "missing" else table
+        return what, table, False
     column = rng.choice(["sentence1", "sentence2"]) if way == "texts" else "label"
     column = rng.choice(list(fine)) if way == "fine" else column
     kinds = fine[column] if way == "fine" else texts if way == "texts" else labels
@@ -371,12 +368,17 @@ def same(a: dict, b: dict) -> bool:
     return a.keys() == b.keys() and all(a[k].dtype == b[k].dtype and torch.equal(a[k], b[k]) for k in a)
 
 
-def hurt_tensors(rng: random.Random, path: Path) -> str:
-    """A file of tensors of which one is wrong, written as an earlier version would: without a checksum."""
+def tensors_in(path: Path) -> tuple[dict, dict]:
+    """Of a file of tensors, metadata as an earlier version would write them, without a checksum, and the tensors."""
     with safe_open(path, "pt") as file:
         about = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    about = {k: v for k, v in about.items() if k in ("task", "method", "fingerprint")}
+    return {k: v for k, v in about.items() if k in ("task", "method", "fingerprint")}, tensors
+
+
+def hurt_tensors(rng: random.Random, path: Path) -> str:
+    """A file of tensors of which one is wrong, written without a checksum."""
+    about, tensors = tensors_in(path)
     name = rng.choice(list(tensors))
     value = tensors[name]
     ways = {
@@ -429,32 +431,21 @@ def model_folder(rng: random.Random, folder: Path) -> Case:
         damage, _ = hurt_tree(rng, tree)
         about.write_text(json.dumps(tree))
         if "earlier" in way:
-            with safe_open(weights, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            save_file(tensors, weights)
+            save_file(tensors_in(weights)[1], weights)
             damage += ", without checksum"
-    before, tasks, read = snapshot(model), dict(model.tasks), {}
-
-    def act():
-        read["about"] = json.loads(about.read_text())
-        return MultiTaskModel.from_pretrained(folder / "model")
+    before, tasks = snapshot(model), dict(model.tasks)
 
     def load():
         return MultiTaskModel.from_pretrained(folder / "model")
 
     def right(loaded) -> bool:
-        if not same(snapshot(loaded), before) or loaded.method != model.method:
+        if not same(snapshot(loaded), before) or loaded.method != model.method or list(loaded.tasks) != list(tasks):
             return False
         given = json.loads(about.read_text())  # what the description says, it must be, where no checksum says otherwise
         named = (loaded.seed, loaded.backbone_name) == (given["seed"], given["backbone_name"])
         kinds = (type(loaded.seed), type(loaded.backbone_name)) == (int, str)
         rows = [json.loads(json.dumps(asdict(task))) for task in loaded.tasks.values()]
-        return (
-            named
-            and kinds
-            and all(row | mine == row for row, mine in zip(rows, given["tasks"], strict=True))
-            and (list(loaded.tasks) == list(tasks))
-        )
+        return named and kinds and all(row | mine == row for row, mine in zip(rows, given["tasks"], strict=True))
 
     return Case(damage, load, right, ("palslib.json", "model.safetensors", str(folder / "model")))
 
@@ -480,10 +471,7 @@ def task_file(rng: random.Random, folder: Path) -> Case:
             if damage != "missing":
                 path.mkdir()
     else:
-        with safe_open(path, "pt") as file:
-            about = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        about = {k: v for k, v in about.items() if k in ("task", "method", "fingerprint")}
+        about, tensors = tensors_in(path)
         key = rng.choice(list(about))
         way = rng.choice(["tree", "tree", "json", "missing"]) if key != "fingerprint" else "missing"
         if way == "tree":
@@ -705,23 +693,9 @@ def grids(rng: random.Random, folder: Path) -> Case:
 def task_names(rng: random.Random, folder: Path) -> Case:
     outside = folder.parent / "outside"
     outside.mkdir(exist_ok=True)
-    bad = [
-        f"{outside}/x",
-        "../x",
-        "../outside/x",
-        "a/b",
-        "a\\b",
-        "..",
-        ".",
-        "...",
-        "",
-        " ",
-        "\0",
-        "a\0b",
-        "a\nb",
-        "\x1b[2J",
-    ]
-    bad += ["\ud800", "x" * 300, "/", "a/../../outside/x", "\x7f", "a\u2028b", None, 5, ["a"], "tab\tb", "\r"]
+    bad = [f"{outside}/x", "../x", "../outside/x", "a/b", "a\\b", "..", ".", "...", "", " ", "\0", "a\0b", "a\nb"]
+    bad += ["\x1b[2J", "\ud800", "x" * 300, "/", "a/../../outside/x", "\x7f", "a\u2028b"]
+    bad += [None, 5, ["a"], "tab\tb", "\r"]
     good = ["a.b", "a%2Eb", "keys", "ä", "日本", "a b", "x" * 60, "training", "-", "%"]
     name = rng.choice(bad if rng.random() < 0.75 else good)
     model, way = running(), rng.choice(["Task", "get_task", "tokens"])
@@ -922,11 +896,9 @@ def _answer(case: Case) -> tuple[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             value = case.act()
-            return (
-                ("accepted and right", "")
-                if case.right(value)
-                else ("silent", f"{type(value).__name__} {value!r:.100}".splitlines()[0])
-            )
+            if case.right(value):
+                return "accepted and right", ""
+            return "silent", f"{type(value).__name__} {value!r:.100}".splitlines()[0]
     except Exception as error:  # whatever it is, it is what this tool counts
         where = traceback.extract_tb(error.__traceback__)[-1]
         about = (

@@ -8,7 +8,6 @@ import pytest
 from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
 from palslib.data.tasks import TASKS, load_rows
 from palslib.ledger.paper import TABLE_2
-from palslib.training.evaluation import evaluate
 
 
 def logits(predictions, classes=2):
@@ -18,7 +17,8 @@ def logits(predictions, classes=2):
 def test_hand_numbers():
     """labels 1 1 1 0 0, predictions 1 1 0 0 1: TP 2, FN 1, TN 1, FP 1.
 
-    Accuracy 3/5; F1 2·2 / (2·2 + 1 + 1) = 2/3; Matthews (2·1 - 1·1) / √(3·3·2·2) = 1/6.
+    Accuracy 3/5; F1 of class 1 2·2 / (2·2 + 1 + 1) = 2/3, of class 0 it would be 1/2;
+    Matthews (2·1 - 1·1) / √(3·3·2·2) = 1/6.
     """
     labels, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 0, 1]
     assert score(TASKS["mrpc"], labels, logits(predictions)) == pytest.approx({"accuracy": 60, "f1": 200 / 3})
@@ -34,11 +34,6 @@ def test_hand_numbers_of_correlations():
 
 def test_three_classes():
     assert score(TASKS["mnli"], [0, 1, 2, 2], logits([0, 1, 1, 2], 3)) == {"accuracy": 75}
-
-
-def test_f1_is_of_the_class_one():
-    """The positives are the paraphrases: 1 of 1 found and 1 wrongly, F1 2/3; the other class would have 4/5."""
-    assert score(TASKS["mrpc"], [1, 0, 0, 0], logits([1, 1, 0, 0]))["f1"] == pytest.approx(200 / 3)
 
 
 @pytest.mark.parametrize("task", ["cola", "mrpc", "stsb"])
@@ -132,16 +127,10 @@ def table_2(row):
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "mean"),
-    [("fine-tuned", 79.556), ("shared", 79.889), ("attention-on-top-204", 79.633), ("pals-204", 80.4)],
-)
-def test_glue_average_is_table_2s(name, mean):
-    """Ledger A21: nine scores, MNLI twice, F1 of QQP and MRPC; all four rows, and as printed when rounded."""
-    row = TABLE_2[name]
-    average = glue_average(table_2(row))
-    assert average == pytest.approx(mean, abs=5e-4)
-    assert round(average, 1) == row["average"]
+def test_glue_average_is_table_2s():
+    """Ledger A21: nine scores, MNLI twice, F1 of QQP and MRPC; all four rows, as printed when rounded."""
+    for row in TABLE_2.values():
+        assert round(glue_average(table_2(row)), 1) == row["average"]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -161,9 +150,3 @@ def test_dev_average():
     }
     assert dev_average(scores) == pytest.approx(190 / 3)
     assert dev_average({"own task": {"pearson": 42.0, "spearman": 1.0}}) == 42
-
-
-def test_evaluate_is_public():
-    import palslib
-
-    assert palslib.evaluate is evaluate

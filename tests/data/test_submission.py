@@ -1,7 +1,7 @@
 """GLUE's eleven files and the course's CSV files: written, read back, and scored as the model itself is."""
 
 import zipfile
-from functools import lru_cache
+from functools import cache
 from types import SimpleNamespace
 
 import pandas as pd
@@ -18,7 +18,7 @@ from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.training.evaluation import evaluate, predict
 
-tokenizer = lru_cache(lambda: load_tokenizer("tiny"))
+tokenizer = cache(lambda: load_tokenizer("tiny"))
 COURSE = {"sst5": "sst", "quora": "para", "sts": "sts"}
 
 
@@ -39,16 +39,8 @@ def tiny(tasks, name="attention-on-top-204"):
     return model
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_runs(tmp_path_factory):
-    """Tokenised splits are cached here, not in the project."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PALSLIB_RUNS", str(tmp_path_factory.mktemp("runs")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def model(own_runs):
+def model():
     return tiny(tuple(TASKS))
 
 
@@ -190,7 +182,7 @@ def test_missing_tasks_are_listed_and_nothing_is_written(tmp_path):
         ValueError, match=r"no predictions for CoLA \(task cola\), QQP \(task qqp\); there are those for"
     ):
         write_submission({k: v for k, v in rows_of().items() if k not in ("CoLA", "QQP")}, tmp_path / "out")
-    lacking = tiny(tuple(t for t in TASKS if t != "mnli"))
+    lacking = SimpleNamespace(tasks=[t for t in TASKS if t != "mnli"])
     with pytest.raises(ValueError, match=r"MNLI-m \(task mnli\), MNLI-mm \(task mnli\), AX \(task mnli\); .* WNLI$"):
         write_submission(lacking, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -236,6 +228,12 @@ def test_a_missing_column_and_a_missing_test_split(submission, model, tmp_path, 
 # ------------------------------------------------------------------------------------------------------- course's files
 
 
+@cache
+def course(*names):
+    """A model of these tasks of the course."""
+    return tiny([SUITES["minbert"][name] for name in names])
+
+
 def course_folder(folder):
     """Small files as the course names them; the test files have no label, and one dev row an empty one."""
     folder.mkdir()
@@ -253,7 +251,7 @@ def course_folder(folder):
 @pytest.mark.parametrize("tasks", [("sst5", "quora", "sts"), ("sst5", "quora-pair", "sts-pair")])
 def test_course_files(tmp_path, tasks):
     """Header and blanks as the course's own code writes them; rows without a label are predicted too."""
-    model = tiny([SUITES["minbert"][name] for name in tasks])
+    model = course(*tasks)
     paths = write_course_csvs(model, tmp_path / "predictions", course_folder(tmp_path / "data"))
     assert [p.name for p in paths] == [f"{s}-{part}-output.csv" for s in COURSE.values() for part in ("dev", "test")]
     columns = {"sst": "Predicted_Sentiment", "para": "Predicted_Is_Paraphrase", "sts": "Predicted_Similiary"}
@@ -277,25 +275,20 @@ def test_course_files(tmp_path, tasks):
 
 
 @pytest.mark.parametrize(("bias", "end"), [(50.0, 5.0), (-50.0, 0.0)])
-def test_course_scores_are_from_0_to_5(tmp_path, bias, end):
+def test_course_scores_of_synthetic_data_are_from_0_to_5(tmp_path, monkeypatch, bias, end):
     """Linear on the pair, a score may lie outside."""
-    model = tiny([SUITES["minbert"][name] for name in ("sst5", "quora-pair", "sts-pair")])
-    model.heads["sts-pair"].bias.data.fill_(bias)
+    model = course("sst5", "quora-pair", "sts-pair")
+    monkeypatch.setattr(model.heads["sts-pair"].bias, "data", torch.tensor([bias]))
     paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
+    assert [len(path.read_text().splitlines()) for path in paths] == [121] * 3
     assert {float(line.split(" , ")[1]) for line in paths[2].read_text().splitlines()[1:]} == {end}
 
 
-def test_course_files_of_synthetic_data(tmp_path):
-    model = tiny([SUITES["minbert"][name] for name in COURSE])
-    paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
-    assert [len(path.read_text().splitlines()) for path in paths] == [121] * 3
-
-
 def test_what_the_course_files_lack(tmp_path):
-    model = tiny([SUITES["minbert"]["sst5"], TASKS["rte"]])
+    model = SimpleNamespace(tasks={"sst5": SUITES["minbert"]["sst5"], "rte": TASKS["rte"]})
     with pytest.raises(ValueError, match=r"no task for quora, sts \(it has: sst5, rte\)"):
         write_course_csvs(model, tmp_path / "out")
-    model, data = tiny([SUITES["minbert"][name] for name in COURSE]), course_folder(tmp_path / "data")
+    model, data = course(*COURSE), course_folder(tmp_path / "data")
     (tmp_path / "data" / "sts-test-student.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"no file 'sts-test\*.csv' for sts-test-output.csv"):
         write_course_csvs(model, tmp_path / "out", data)

@@ -1,6 +1,7 @@
 """The miniature GLUE: always the same bytes, GLUE's shape, and tasks that words alone do not solve."""
 
 import hashlib
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,7 @@ def texts(frame):
     return frame.drop(columns=["label", "idx"])
 
 
+@cache
 def many(task, split, seeds):
     """The small tasks have too few rows for a fair measurement: several seeds of them, 2,000 rows at most."""
     frame = pd.concat([synthetic_split(task, split, seed) for seed in range(seeds)], ignore_index=True)
@@ -54,17 +56,6 @@ def many(task, split, seeds):
 
 
 def test_golden(frames):
-    assert frames["sst2", "train"].iloc[0].tolist() == [
-        "The music is very witty , but the dialogue is hardly superb .",
-        0,
-        0,
-    ]
-    assert frames["mnli", "validation_mismatched"].iloc[0].tolist() == [
-        "Two divers bought a quick yacht on the beach in winter.",
-        "In winter two divers auctioned a quick yacht on the beach.",
-        2,
-        0,
-    ]
     digest = hashlib.sha256()
     for frame in frames.values():
         digest.update(frame.to_csv(index=False, lineterminator="\n").encode())
@@ -82,7 +73,7 @@ def test_sizes_keep_the_ratios_of_glue(frames):
 
 
 @pytest.mark.parametrize(("task", "split"), SPLITS)
-def test_columns_and_labels(frames, task, split):
+def test_columns_labels_and_balance(frames, task, split):
     frame = frames[task, split]
     assert list(frame) == [*COLUMNS[task], "label", "idx"]
     assert frame.idx.tolist() == list(range(len(frame)))
@@ -93,21 +84,16 @@ def test_columns_and_labels(frames, task, split):
         assert np.allclose(frame.label * 5, (frame.label * 5).round())
     else:
         assert frame.label.dtype == int
-        assert set(frame.label) == set(range(3 if task == "mnli" else 2))
+        shares = frame.label.value_counts(normalize=True)
+        assert set(shares.index) == set(range(3 if task == "mnli" else 2))
+        if task == "mnli":
+            assert shares.between(0.28, 0.38).all()
+        else:
+            assert shares[1] == pytest.approx(SHARE_OF_ONE[task], abs=0.06)
 
 
-@pytest.mark.parametrize(("task", "split"), [s for s in SPLITS if s[0] != "stsb"])
-def test_class_balance(frames, task, split):
-    shares = frames[task, split].label.value_counts(normalize=True)
-    if task == "mnli":
-        assert shares.between(0.28, 0.38).all()
-    else:
-        assert shares[1] == pytest.approx(SHARE_OF_ONE[task], abs=0.06)
-
-
-@pytest.mark.parametrize(("task", "split"), [s for s in SPLITS if s not in (("qqp", "train"), ("mnli", "train"))])
-def test_same_seed_same_rows_and_another_seed_others(frames, task, split):
-    pd.testing.assert_frame_equal(frames[task, split], synthetic_split(task, split, seed=0))
+@pytest.mark.parametrize(("task", "split"), [s for s in SPLITS if s[1] != "train"])
+def test_another_seed_makes_other_rows(frames, task, split):
     other = synthetic_split(task, split, seed=1)
     assert len(other) == len(frames[task, split])
     assert (other[COLUMNS[task][0]] != frames[task, split][COLUMNS[task][0]]).mean() > 0.95
@@ -177,18 +163,17 @@ def test_clause_and_contradict():
 
 
 @pytest.mark.parametrize(
-    ("task", "split", "names"),
+    ("task", "split", "message"),
     [
-        ("rtee", "train", ["rte", "cola", "mnli"]),
-        ("rte", "validaton", ["validation", "train"]),
-        ("mnli", "validation", ["validation_matched", "validation_mismatched"]),
-        ("rte", "test", ["train", "validation"]),
+        ("rtee", "train", r"unknown task of the synthetic data 'rtee': did you mean 'rte'\? Valid: cola, .*mnli"),
+        ("rte", "validaton", r"unknown split of rte 'validaton': did you mean 'validation'\? Valid: train, validation"),
+        ("mnli", "validation", r"unknown split of mnli .* Valid: train, validation_matched, validation_mismatched"),
+        ("rte", "test", r"unknown split of rte 'test'.* Valid: train, validation"),
     ],
 )
-def test_unknown_names_are_refused_with_the_valid_ones(task, split, names):
-    with pytest.raises(ValueError, match="Valid: ") as error:
+def test_unknown_names_are_refused_with_the_valid_ones(task, split, message):
+    with pytest.raises(ValueError, match=message):
         synthetic_split(task, split)
-    assert all(name in str(error.value) for name in names)
 
 
 def shared_words(frame, task):

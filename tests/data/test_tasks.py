@@ -1,8 +1,9 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
+import os
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -34,20 +35,16 @@ def written(folder, text, name="data.csv"):
 
 
 def test_table_of_tasks():
-    assert list(TASKS) == ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
-    assert {name: t.num_outputs for name, t in TASKS.items()} == {
-        "cola": 2, "sst2": 2, "mrpc": 2, "stsb": 1, "qqp": 2, "mnli": 3, "qnli": 2, "rte": 2,
+    expected = {
+        "cola": (2, "matthews", "accuracy"), "sst2": (2, "accuracy"), "mrpc": (2, "accuracy", "f1"),
+        "stsb": (1, "pearson", "spearman"), "qqp": (2, "accuracy", "f1"), "mnli": (3, "accuracy"),
+        "qnli": (2, "accuracy"), "rte": (2, "accuracy"),
     }  # fmt: skip
+    assert list(TASKS) == list(expected)
+    assert {name: (t.num_outputs, *t.metrics) for name, t in TASKS.items()} == expected
     assert [name for name, t in TASKS.items() if t.is_regression] == ["stsb"]
-    assert {name: t.metrics[0] for name, t in TASKS.items() if t.metrics[0] != "accuracy"} == {
-        "cola": "matthews",
-        "stsb": "pearson",
-    }
-    assert [name for name, t in TASKS.items() if "f1" in t.metrics] == ["mrpc", "qqp"]
     assert TASKS["mnli"].evaluation == ("validation_matched", "validation_mismatched")
     assert TASKS["rte"].labels == TASKS["qnli"].labels == ("entailment", "not_entailment")
-    with pytest.raises(FrozenInstanceError):
-        TASKS["rte"].labels = ()
 
 
 def test_get_task():
@@ -67,11 +64,6 @@ def test_synthetic(name):
         assert frame["label"].between(0, 5 if task.is_regression else task.num_outputs - 1).all()
 
 
-def test_synthetic_unknown_split():
-    with pytest.raises(ValueError, match=r"unknown split of rte 'validaton': did you mean 'validation'\?"):
-        load_rows("rte", split="validaton")
-
-
 def test_the_earlier_name_of_load_rows_gives_the_same_and_says_so():
     """Of a line of palslib's, so that notebooks of before do not show it (they show warnings of their own lines)."""
     with pytest.warns(DeprecationWarning, match="load_rows") as warned:
@@ -80,26 +72,10 @@ def test_the_earlier_name_of_load_rows_gives_the_same_and_says_so():
     assert Path(warned[0].filename) == Path(palslib.__file__).parent / "data" / "tasks.py"
 
 
-BAD_NAMES = [
-    "/tmp/x",
-    "../x",
-    "a/b",
-    "a\\b",
-    "..",
-    ".",
-    "",
-    " ",
-    "a\0b",
-    "a\nb",
-    "\x1b[2J",
-    "\ud800",
-    "x" * 101,
-    None,
-    5,
-]
+BAD_NAMES = ["/tmp/x", "../x", "a/b", "a\\b", "..", ".", "", " ", "a\0b", "a\nb", "\x1b[2J", "\ud800", "x" * 101]
 
 
-@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.parametrize("name", [*BAD_NAMES, None, 5])
 def test_names_of_tasks_are_names_of_files(name, tmp_path):
     """A task called `/tmp/x` was saved as /tmp/x.safetensors, wherever it was to lie."""
     with pytest.raises(ValueError, match="is no name of a task: a task's name has 1 to 100 letters that can be seen"):
@@ -233,15 +209,20 @@ def test_missing_column_in_a_folder(tmp_path, own_cache):
         load_rows(task, mirror(tmp_path / "own"))
 
 
+def of_one_file(folder, task, **columns):
+    """A folder of one task whose README does not name the classes."""
+    (folder / task).mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / task / "train.parquet")
+    files = f"  data_files: [{{split: train, path: {task}/train.parquet}}]"
+    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: {task}\n{files}\n---\n")
+    return str(folder)
+
+
 def test_labels_as_texts_in_a_folder(tmp_path, own_cache):
-    """Without a README the label may come as text: names are labels then too."""
-    folder = tmp_path / "own" / "rte"
-    folder.mkdir(parents=True)
-    frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": ["not_entailment", "entailment"]})
-    frame.to_parquet(folder / "train-00000-of-00001.parquet")
-    header = "---\nconfigs:\n- config_name: rte\n  data_files:\n  - {split: train, path: rte/train-*.parquet}\n---\n"
-    (folder.parent / "README.md").write_text(header)
-    assert load_rows("rte", str(folder.parent))["label"].tolist() == [1, 0]
+    """Names are labels then too."""
+    labels = ["not_entailment", "entailment"]
+    folder = of_one_file(tmp_path / "own", "rte", sentence1=["a", "b"], sentence2=["c", "d"], label=labels)
+    assert load_rows("rte", folder)["label"].tolist() == [1, 0]
 
 
 LABELS = {
@@ -257,17 +238,10 @@ LABELS = {
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_of_another_kind_in_a_folder(tmp_path, own_cache, kind, task):
     """Parquet has kinds that pandas would turn into numbers in silence, or stumble over."""
-    (tmp_path / "own" / task).mkdir(parents=True)
-    table = pa.table({"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "label": LABELS[kind]})
-    pq.write_table(table, tmp_path / "own" / task / "train.parquet")
-    header = (
-        f"---\nconfigs:\n- config_name: {task}\n  data_files: [{{split: train, path: {task}/train.parquet}}]\n---\n"
-    )
-    (tmp_path / "own" / "README.md").write_text(header)
-    with pytest.raises(
-        ValueError, match=rf"own {task}/train, row 0 .*column 'label': .* is not a (label|finite number)"
-    ):
-        load_rows(task, str(tmp_path / "own"))
+    texts = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"]}
+    folder = of_one_file(tmp_path / "own", task, **texts, label=LABELS[kind])
+    with pytest.raises(ValueError, match=rf"own {task}/train, row 0 .*'label': .* is not a (label|finite number)"):
+        load_rows(task, folder)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "a page"])
@@ -298,21 +272,12 @@ def test_a_readme_that_is_none(tmp_path, own_cache):
 
 def test_hub_out_of_reach():
     """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
-    code = (
-        "from palslib.data.tasks import load_rows\ntry: load_rows('rte', 'glue')\nexcept ConnectionError as e: print(e)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment_without_data(), capture_output=True, text=True, timeout=120
-    )
+    code = "from palslib import load_rows\ntry: load_rows('rte', 'glue')\nexcept ConnectionError as e: print(e)"
+    known = {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=120)
     assert "could not reach 'nyu-mll/glue' on the Hub for task 'rte'" in done.stdout, done.stderr
     assert "Three things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER" in done.stdout
     assert "HF_HUB_OFFLINE" in done.stdout
-
-
-def environment_without_data():
-    import os
-
-    return {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
 
 
 @pytest.mark.parametrize("data", ["", "  ", "a\0b"])
@@ -323,8 +288,6 @@ def test_a_source_without_a_name(data):
 
 
 def test_no_such_source(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no data folder or file .*nowhere"):
-        load_rows("rte", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"no data file .*test\.csv.* for task 'sentiment'"):
         load_rows(SENTIMENT, str(tmp_path / "{split}.csv"), "test")
     with pytest.raises(
@@ -445,10 +408,6 @@ BAD = {
     "a column twice": (
         "text,text,mood\na,b,neutral\n",
         r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]",
-    ),
-    "wrong separator, commas in texts": (
-        "text\tmood\nYes, it is\tneutral\n",
-        r"line 2: 2 cells, but the header has 1: \['text\\tmood'\] \(is its separator ',",
     ),
     "too few cells": ("text,mood\na,neutral\nb\n", "data.csv, line 3: 1 cells, but the header has 2"),
     "too many cells": ("text,mood\nYes, it is,neutral\n", "data.csv, line 2: 3 cells, but the header has 2"),
@@ -659,34 +618,29 @@ def test_real_glue(real_data, own_cache):
     assert {key: len(load_rows(key[0], str(real_data / "glue"), key[1])) for key in GLUE_ROWS} == GLUE_ROWS
 
 
-SST = Task("sst5", ("sentence",), tuple("01234"), label="sentiment", separator="\t")
-STS = Task("sts", ("sentence1", "sentence2"), (), ("pearson",), label="similarity", separator="\t")
-QUORA = Task("quora", ("sentence1", "sentence2"), ("no", "yes"), label="is_duplicate", separator="\t")
-
-
 @pytest.mark.parametrize(
-    ("task", "name", "split", "rows"),
+    ("task", "split", "rows"),
     [
-        (SST, "ids-sst-{split}.csv", "train", 8544),
-        (SST, "ids-sst-{split}.csv", "dev", 1101),
-        (STS, "sts-{split}.csv", "train", 6040),
-        (STS, "sts-{split}.csv", "dev", 863),
-        (QUORA, "quora-{split}-substitute.csv", "train", 33485),
+        ("sst5", "train", 8544),
+        ("sst5", "validation", 1101),
+        ("sts", "train", 6040),
+        ("sts", "validation", 863),
+        ("quora", "train", 33485),
     ],
 )
-def test_real_minbert(real_data, task, name, split, rows):
-    frame = load_rows(task, str(real_data / "minbert" / name), split)
-    assert len(frame) == rows
-    assert frame["label"].nunique() == (task.num_outputs if task.labels else frame["label"].nunique())
+def test_real_minbert(real_data, task, split, rows):
+    labels = load_rows(task, str(real_data / "minbert"), split)["label"]
+    assert len(labels) == rows
+    assert task == "sts" or labels.nunique() == len(get_task(task).labels)
 
 
 def test_real_minbert_unlabelled_rows(real_data):
     """Two of the 20,214 rows of quora-dev have an empty label: refused, or left out on request."""
-    path = str(real_data / "minbert" / "quora-{split}.csv")
+    folder, task = str(real_data / "minbert"), get_task("quora")
     with pytest.raises(ValueError, match=r"quora-dev\.csv, line 2577, column 'is_duplicate': '' is not a label"):
-        load_rows(QUORA, path, "dev")
+        load_rows(replace(task, skip_unlabelled=False), folder, "validation")
     with pytest.warns(UserWarning, match=r"lines 2577, 14222"):
-        assert len(load_rows(replace(QUORA, skip_unlabelled=True), path, "dev")) == 20212
+        assert len(load_rows(task, folder, "validation")) == 20212
 
 
 @pytest.mark.parametrize(
@@ -695,7 +649,7 @@ def test_real_minbert_unlabelled_rows(real_data):
 )
 def test_real_crowdflower(real_data, name, rows, classes):
     path = real_data / "crowdflower" / f"{name}.csv"
-    task = Task(name, ("text",), tuple(sorted(pd.read_csv(path)["label"].unique())))
+    task = get_task(name, path)
     parts = [load_rows(task, str(path), split) for split in ("train", "validation", "test")]
     assert sum(map(len, parts)) == rows
     assert task.num_outputs == classes

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pytest
 
 from palslib.figures.benchmark import benchmark_figure
@@ -41,4 +40,3 @@ def test_what_is_measured_beside_others_has_a_panel_of_its_own(parts):
             f"{way} ({method})" for way, method in ways
         ]
         assert [label.get_text() for label in ax.get_xticklabels()] == ["MiniLM\nfloat32", "MiniLM\nbf16"]
-    plt.close(figure)

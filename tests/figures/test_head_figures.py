@@ -9,9 +9,7 @@ from palslib.figures.heads import entropy_by_layer, removal_dots
 
 @pytest.fixture
 def ax():
-    figure, ax = plt.subplots()
-    yield ax
-    plt.close(figure)
+    return plt.figure().add_subplot()
 
 
 def test_entropies_are_means_over_tasks_and_the_least_of_all(ax):

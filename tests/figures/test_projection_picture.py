@@ -24,7 +24,6 @@ def test_projection_picture(margin):
     assert low == bottom == -2.5 and high == top == 2.5
     shaded = ax.patches[0].get_path()
     assert shaded.contains_point((0.3, -0.5)) and not shaded.contains_point((0.3, 0.5))  # what the memory forbids
-    plt.close(ax.figure)
 
 
 def test_forgetting_lines():
@@ -42,4 +41,3 @@ def test_forgetting_lines():
         np.testing.assert_allclose(ax.lines[0].get_xydata(), [[0, 65], [1, 85]])
         assert list(ax.lines[-1].get_xdata()) == [place, place]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain"]
-    plt.close(figure)

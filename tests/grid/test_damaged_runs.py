@@ -5,7 +5,6 @@ A script that starts in no time stands for the training, but for the runs that s
 
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -13,54 +12,25 @@ import time
 from pathlib import Path
 
 import pytest
+from test_sweep import configs_in, swept, written
 
-from palslib.__main__ import main
 from palslib.common.lock import InUse, in_use, run_lock
 from palslib.grid import engines
 from palslib.grid.engines import SlurmJob, Terms, perform_in_job
-from palslib.grid.sweep import Grid, grid_frame, state
+from palslib.grid.sweep import grid_frame, state
 from palslib.training.loop import train
-
-BASE = {"backbone": "tiny", "size": 24, "tasks": ["rte"], "steps": 4, "batch_size": 4, "max_length": 32}
-STAND_IN = """
-import json, os, shutil, signal, sys, time
-from pathlib import Path
-
-config = json.loads(Path(sys.argv[1]).read_text())
-folder = Path(config["folder"])
-with open(folder / "starts", "a") as file:
-    print("started", file=file)
-record = {"key": folder.name[-10:], "status": "finished", "config": config | {"size": "budget"}, "content": {}}
-record |= {"method": {"size": 24}, "counts": {"ratio": 1.1}, "precision": "float32", "seconds": {"total": 1.5}}
-last = {"step": config["steps"], "dev_average": 50.0, "glue_average": None, "scores": {}}
-record["results"] = {"last": last, "best": last}
-BODY
-(folder / "record.json").write_text(json.dumps(record))
-"""
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a grid of three seeds and a stand-in for training; returns the arguments of a sweep."""
-
-    def arguments(body="", *more, seeds=(0, 1, 2), **base):
-        (tmp_path / "grid.json").write_text(json.dumps({"base": BASE | base, "product": {"seed": list(seeds)}}))
-        (tmp_path / "train.py").write_text(STAND_IN.replace("BODY", body))
-        command = shlex.join([sys.executable, str(tmp_path / "train.py")])
-        call = [str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs"), "--retries", "0"]
-        return [*call, "--command", command, *more]
-
-    return arguments
+    """Writes a grid of three seeds and a stand-in for training; returns the arguments of a sweep without retries."""
+    return lambda body="", *more, seeds=(0, 1, 2): written(tmp_path, seeds, body, "--retries", "0", *more)
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Those of the grid's runs."""
-    return lambda: [Path(c.folder) for c in grid(tmp_path)]
-
-
-def grid(tmp_path):
-    return Grid.from_file(tmp_path / "grid.json").configs((tmp_path / "runs").resolve())
+    return lambda: [Path(config.folder) for config in configs_in(tmp_path)]
 
 
 def starts(folder):
@@ -71,68 +41,71 @@ def starts(folder):
 GARBAGE = [b"", b"{", b"\xff\xfe\x00", b"[]", b"{}", b"null"]
 
 
-@pytest.mark.parametrize("content", GARBAGE)
 @pytest.mark.parametrize("name", ["record.json", "failure.json"])
-def test_a_damaged_file_costs_one_run(write, folders, capsys, tmp_path, name, content):
-    """It is that run's failure, with the file's name; the others are done, and the frame has all three."""
-    call = write()
-    folders()[1].mkdir(parents=True)
-    (folders()[1] / name).write_bytes(content)
-    assert main(["sweep", *call]) == 1
+def test_a_damaged_file_costs_its_run_alone(write, folders, capsys, tmp_path, name):
+    """It is that run's failure, with the file's name; the last two are done, and the frame has all."""
+    call = write(seeds=range(len(GARBAGE) + 2))
+    damaged = folders()[:-2]
+    for folder, content in zip(damaged, GARBAGE, strict=True):
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(content)
+    assert swept(call) == 1
     out = capsys.readouterr().out
-    assert out.count(" finished\n") == 2 and "\n2 of 3 runs finished" in out
-    assert f"failed: {folders()[1] / name}: not " in out
-    assert [starts(folder) for folder in folders()] == [1, 0, 1]
-    frame = grid_frame(grid(tmp_path))
-    assert list(frame["status"]) == ["finished", "failed", "finished"]
-    assert list(frame["last dev average"].notna()) == [True, False, True]
+    assert out.count(" finished\n") == 2 and "\n2 of 8 runs finished" in out
+    assert all(f"failed: {folder / name}: not " in out for folder in damaged)
+    assert [starts(folder) for folder in folders()] == [0] * 6 + [1] * 2
+    frame = grid_frame(configs_in(tmp_path))
+    assert list(frame["status"]) == ["failed"] * 6 + ["finished"] * 2
+    assert list(frame["last dev average"].notna()) == [False] * 6 + [True] * 2
 
 
-@pytest.mark.parametrize("name", ["record.json", "failure.json", "lock"])
-def test_a_folder_in_place_of_a_file_costs_one_run(write, folders, capsys, name):
-    call = write()
-    (folders()[1] / name).mkdir(parents=True)
-    assert main(["sweep", *call]) == 1
+def test_a_folder_in_place_of_a_file_costs_its_run_alone(write, folders, capsys):
+    call, names = write(seeds=range(5)), ("record.json", "failure.json", "lock")
+    places = [folder / name for folder, name in zip(folders()[:3], names, strict=True)]
+    for place in places:
+        place.mkdir(parents=True)
+    assert swept(call) == 1
     out = capsys.readouterr().out
-    assert f"failed: [Errno 21] Is a directory: '{folders()[1] / name}'" in out and "\n2 of 3 runs finished" in out
+    assert all(f"failed: [Errno 21] Is a directory: '{place}'" in out for place in places)
+    assert "\n2 of 5 runs finished" in out
 
 
-@pytest.mark.parametrize("content", GARBAGE)
-def test_a_damaged_checkpoint_costs_nothing(write, folders, content):
+def test_a_damaged_checkpoint_costs_nothing(write, folders):
     """The run itself finds it out, and goes on from the one before."""
-    call = write()
-    (folders()[1] / "checkpoint").mkdir(parents=True)
-    (folders()[1] / "checkpoint" / "run.json").write_bytes(content)
-    assert main(["sweep", *call]) == 0
+    call = write(seeds=range(len(GARBAGE)))
+    for folder, content in zip(folders(), GARBAGE, strict=True):
+        (folder / "checkpoint").mkdir(parents=True)
+        (folder / "checkpoint" / "run.json").write_bytes(content)
+    assert swept(call) == 0
 
 
 def test_a_run_that_leaves_garbage_has_failed(write, capsys):
     body = "if config['seed'] == 1: (folder / 'record.json').write_text('{'); sys.exit()"
-    assert main(["sweep", *write(body)]) == 1
+    assert swept(write(body)) == 1
     out = capsys.readouterr().out
     assert "record.json: not JSON: " in out and "\n2 of 3 runs finished" in out
 
 
 def test_a_folder_that_is_deleted_later_in_the_sweep_is_not_finished(write, capsys):
     """The last run deletes that of seed 0, which had finished before the sweep began."""
-    assert main(["sweep", *write(seeds=[0])]) == 0
+    assert swept(write(seeds=[0])) == 0
     body = "if config['seed'] == 2: [shutil.rmtree(f) for f in folder.parent.glob('*seed0*')]"
-    assert main(["sweep", *write(body, "--slots", "1")]) == 1
+    assert swept(write(body, "--slots", "1")) == 1
     out = capsys.readouterr().out
     assert "failed: its record has been deleted since" in out and "\n2 of 3 runs finished" in out
 
 
 def test_a_folder_that_is_deleted_by_its_own_run_is_not_finished(write, folders, capsys):
-    assert main(["sweep", *write("shutil.rmtree(folder); sys.exit()", seeds=[0])]) == 1
+    assert swept(write("shutil.rmtree(folder); sys.exit()", seeds=[0])) == 1
     assert "failed: exit status 0, but no record" in capsys.readouterr().out
 
 
 def test_a_run_of_exchanged_texts_is_run_anew(write, folders, tmp_path):
     """Its record says what it was made from; one that does not say stays."""
     body = "record['content'] = {'rte/train': 'of other texts'} if config['seed'] == 1 and not CHANGED else {}"
-    assert main(["sweep", *write(body.replace("CHANGED", "False"))]) == 0
-    assert main(["sweep", *write(body.replace("CHANGED", "True"))]) == 0
-    assert main(["sweep", *write(body.replace("CHANGED", "True"))]) == 0
+    assert swept(write(body.replace("CHANGED", "False"))) == 0
+    assert swept(write(body.replace("CHANGED", "True"))) == 0
+    assert swept(write(body.replace("CHANGED", "True"))) == 0
     assert [starts(folder) for folder in folders()] == [1, 2, 1]
 
 
@@ -140,10 +113,10 @@ def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, t
     """Real training, in a process that the run's own process starts; meanwhile a terminal is refused."""
     go, inner = tmp_path / "go", "import subprocess; sys.exit(subprocess.call(RUN))"
     inner = inner.replace("RUN", "[sys.executable, '-m', 'palslib', 'train', sys.argv[1]]")
-    call = write(f"while not Path({str(go)!r}).exists(): time.sleep(0.01)\n{inner}", seeds=[0], precision="float32")
-    (config,) = grid(tmp_path)
+    call = write(f"while not Path({str(go)!r}).exists(): time.sleep(0.01)\n{inner}", seeds=[0])
+    (config,) = configs_in(tmp_path)
     statuses = []
-    thread = threading.Thread(target=lambda: statuses.append(main(["sweep", *call])))
+    thread = threading.Thread(target=lambda: statuses.append(swept(call)))
     thread.start()
     deadline = time.monotonic() + 60
     while not starts(Path(config.folder)) and time.monotonic() < deadline:
@@ -152,14 +125,14 @@ def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, t
         train(config)
     go.touch()
     thread.join(120)
-    assert statuses == [0] and state(config)["step"] == 4
+    assert statuses == [0] and state(config)["step"] == 6
 
 
 def test_a_run_in_use_elsewhere_is_waited_for(write, folders, tmp_path):
     """As by a terminal: nothing is run twice at once."""
     call, statuses = write(seeds=[0]), []
     with run_lock(folders()[0]):
-        thread = threading.Thread(target=lambda: statuses.append(main(["sweep", *call])))
+        thread = threading.Thread(target=lambda: statuses.append(swept(call)))
         thread.start()
         time.sleep(1.5)
         assert thread.is_alive() and not starts(folders()[0])
@@ -173,7 +146,7 @@ SAVES = "signal.signal(signal.SIGTERM, lambda *_: ((folder / 'saved').touch(), s
 
 
 def test_a_run_over_its_limit_may_save_first(write, folders):
-    assert main(["sweep", *write(SAVES, "--limit", "2", seeds=[0])]) == 1
+    assert swept(write(SAVES, "--limit", "2", seeds=[0])) == 1
     assert (folders()[0] / "saved").exists()
 
 
@@ -181,7 +154,7 @@ def test_who_does_not_end_is_killed(write, folders, monkeypatch, capsys):
     monkeypatch.setattr(engines, "GRACE", 0.3)
     began = time.monotonic()
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
-    assert main(["sweep", *write(body, "--limit", "1", seeds=[0])]) == 1
+    assert swept(write(body, "--limit", "1", seeds=[0])) == 1
     assert time.monotonic() - began < 30 and not in_use(folders()[0])
     assert "over the limit of 1 s" in capsys.readouterr().out
 
@@ -189,7 +162,7 @@ def test_who_does_not_end_is_killed(write, folders, monkeypatch, capsys):
 def test_slurms_warning_ends_a_job_with_a_result_in_json(write, folders, tmp_path):
     """The run may save first. What is read again is JSON: nothing that a file says is executed."""
     write(SAVES, seeds=[0])
-    (config,), place = grid(tmp_path), tmp_path / "result.json"
+    (config,), place = configs_in(tmp_path), tmp_path / "result.json"
     before = signal.getsignal(signal.SIGUSR2)
 
     def warn():

@@ -1,6 +1,8 @@
 """The table of the minBERT report: means over seeds by hand, rows without runs, and runs that are not its."""
 
-import matplotlib.pyplot as plt
+import math
+from dataclasses import asdict
+
 import pytest
 
 from palslib.ledger.minbert_report import (
@@ -19,8 +21,6 @@ from palslib.records import read_records, write_record
 
 def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.0), **options):
     """A record of a finished run on the course's data, as `make_record` writes one, with these three scores."""
-    from dataclasses import asdict
-
     tasks = options.pop("tasks", ("sst5", "quora", "sts"))
     config = RunConfig(
         method=method, schedule=schedule, seed=seed, tasks=tasks, data=options.pop("data", "minbert"), **options
@@ -84,16 +84,6 @@ def test_every_row_has_its_own_run(tmp_path):
     assert (frame["seeds"] == 1).all()
 
 
-def test_separate_records_of_separate_models():
-    """Three runs of one task each are one row; the mean waits for the third."""
-    parts = [record("fine-tuned", tasks=(task,), scores=(50.0,)) for task in ("sst5", "quora", "sts")]
-    frame = results_frame(parts[:2])
-    assert line(frame, "fine-tuned single-task", "quora")["ours"] == 50.0
-    mean = line(frame, "fine-tuned single-task", "mean")
-    assert mean["ours"] != mean["ours"] and mean["seeds"] == 0  # NaN
-    assert line(results_frame(parts), "fine-tuned single-task", "mean")["ours"] == 50.0
-
-
 def test_other_runs_do_not_count():
     """On synthetic data, with random weights, with memory, of another size, or not finished."""
     others = [
@@ -116,7 +106,7 @@ def test_one_seed_has_no_standard_error():
     assert frame["standard_error"].isna().all() and frame["ours"].notna().sum() == 4
 
 
-def test_a_seed_without_all_three_tasks_has_no_mean():
+def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
     """Two seeds of SST-5 and Quora, one of STS: the mean is that of the seed that has all, and says one seed."""
     scores = {"sst5": (50.0, 54.0), "quora": (60.0, 64.0), "sts": (70.0,)}
     runs = [
@@ -128,6 +118,8 @@ def test_a_seed_without_all_three_tasks_has_no_mean():
     mean = line(frame, "fine-tuned single-task", "mean")
     assert (mean["ours"], mean["seeds"]) == (60.0, 1)
     assert line(frame, "fine-tuned single-task", "sst5")["ours"] == 52.0
+    none = line(results_frame(runs[:4]), "fine-tuned single-task", "mean")
+    assert math.isnan(none["ours"]) and none["seeds"] == 0
 
 
 def test_names():
@@ -190,7 +182,6 @@ def test_dots(records):
     assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
     assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
     assert ax.get_yticklabels()[-1].get_text() == "one BERT a task"
-    plt.close(figure)
 
 
 def test_similarity_range():
@@ -198,4 +189,3 @@ def test_similarity_range():
     ax = similarity_range([0.0, 1.4, 3.6, 5.0])
     assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
     assert sum(patch.get_height() for patch in ax.containers[0]) == 2
-    plt.close(ax.figure)

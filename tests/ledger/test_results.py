@@ -189,4 +189,3 @@ def test_figures_draw_what_there_is():
     for of in ([], RECORDS[:1]):
         forest(against(of), LABELS, "shared", plt.subplots()[1])
         task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
-    plt.close("all")

@@ -11,7 +11,7 @@ from shapes import tiny_encoder, tiny_method
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import class_of, score
-from palslib.data.tasks import SUITES, Task, get_task, load_rows
+from palslib.data.tasks import SUITES, Task, get_task
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.classifiers import HEADS, Cosine, make_head, task_loss
 from palslib.model.multi_task import MultiTaskModel
@@ -99,28 +99,9 @@ def test_a_head_on_what_it_cannot_compare():
 # ---------------------------------------------------------------------------------------- through tokens and the model
 
 
-@pytest.fixture(scope="module")
-def quora():
-    return tokenise_task("quora", load_tokenizer("tiny"), split="validation")
-
-
-def test_texts_apart_are_single_sequences(quora):
-    """Row i's texts are sequences i and N + i, each [CLS] text [SEP] of token type 0."""
-    rows = np.array([3, 0, 5])
-    batch = quora.batch(rows)
-    packed = batch["rows"]
-    ids, mask = packed.padded(packed.input_ids), packed.padded(torch.ones_like(packed.input_ids)).bool()
-    assert ids.shape[0] == 6 and batch["labels"].shape == (3,) and not packed.token_type_ids.any()
-    tokenizer = load_tokenizer("tiny")
-    frame = load_rows("quora", split="validation")
-    texts = [*frame["sentence1"].iloc[rows], *frame["sentence2"].iloc[rows]]
-    assert [row[real].tolist() for row, real in zip(ids, mask, strict=True)] == tokenizer(texts)["input_ids"]
-    assert batch["labels"].tolist() == frame["label"].iloc[rows].tolist()
-    assert quora.lengths[rows[0]] == mask[0].sum() + mask[3].sum()
-
-
-def test_some_rows_of_texts_apart(quora):
+def test_some_rows_of_texts_apart():
     """The first and last of two rows: the batch is that of the whole split."""
+    quora = tokenise_task("quora", load_tokenizer("tiny"), split="validation")
     few = some_rows(quora, 2)
     last = len(quora) - 1
     assert len(few) == 2

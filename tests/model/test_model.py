@@ -7,20 +7,18 @@ import torch
 from shapes import (
     FROZEN,
     LAYERS,
-    SHAPES,
     D,
     batch,
     equal_states,
+    logits_of,
     randomise,
     randomised,
-    states_of_encoder,
     tiny_encoder,
     tiny_method,
     tiny_model,
 )
 
 from palslib.bert.rows import Rows
-from palslib.data.tasks import Task
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -31,33 +29,6 @@ SHARED_BY_TASKS = "pals-shared-across-tasks-204"
 def loss_of(model, shape="bert", task="rte"):
     labels = LABELS if task != "stsb" else torch.tensor([0.2, 1.0, 0.5])
     return model(task, **batch(shape), labels=labels).loss
-
-
-def logits_of(model, shape="bert", task="rte"):
-    with torch.no_grad():
-        return model(task, **batch(shape)).logits
-
-
-# The backbone is still Hugging Face's, and its owner's.
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", METHODS)
-def test_an_encoder_stays_as_it_was(name, shape):
-    """Keys, values, classes, modes and outputs: before, and after it has served a model; a second model finds all."""
-    plain, encoder, inputs = tiny_encoder(shape), tiny_encoder(shape), batch(shape)
-    modules = {key: (type(part), part.training) for key, part in plain.named_modules()}
-    model = MultiTaskModel.from_backbone(encoder, tiny_method(name), ["rte"])
-    assert model.backbone is encoder
-    logits_of(model, shape)
-    assert {key: (type(part), part.training) for key, part in encoder.named_modules()} == modules
-    assert equal_states(encoder, plain)
-    assert encoder.config.to_dict() == plain.config.to_dict()
-    for ours, theirs in zip(states_of_encoder(encoder, inputs), states_of_encoder(plain, inputs), strict=True):
-        assert torch.equal(ours, theirs)
-    if shape != "electra":
-        assert model.pooler is encoder.pooler
-    assert torch.equal(*(logits_of(MultiTaskModel(encoder, tiny_method(name), ["rte"]), shape) for _ in range(2)))
 
 
 def test_pal_keys():
@@ -296,7 +267,7 @@ def test_gradients_after_one_update(name, shape):
         if name in FROZEN and part is model.pooler:
             frozen = not model.pooler_is_new  # frozen as it was drawn it would be noise
         for key, p in part.named_parameters():
-            assert (p.grad is None) == frozen, key
+            assert (p.grad is None) == frozen and p.requires_grad != frozen, key
     if model.shared is not None:
         assert all(p.grad.any() for p in model.shared.parameters())
 
@@ -310,21 +281,6 @@ def test_fused_query_key_value_bias():
         with torch.no_grad():
             other.adaptations["rte"].functions["1"].qkv.bias[12 * third : 12 * third + 12] += 1.0
         assert torch.allclose(logits_of(other), before, atol=1e-5) == same
-
-
-@pytest.mark.parametrize("name", FROZEN)
-def test_frozen_backbone(name):
-    """A frozen backbone keeps its bits through training, and so does its pooler."""
-    model = tiny_model(name, mode="train")
-    start = copy.deepcopy(model)
-    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.01)
-    for _ in range(2):
-        loss_of(model).backward()
-        optimizer.step()
-    assert equal_states(model.backbone, start.backbone)
-    assert equal_states(model.pooler, start.pooler)
-    assert equal_states(model.adaptations["stsb"], start.adaptations["stsb"])
-    assert not equal_states(model.adaptations["rte"], start.adaptations["rte"])
 
 
 @pytest.mark.parametrize("name", ["pals-204", "houlsby-64", "lhuc"])
@@ -354,21 +310,6 @@ def test_separate_poolers(name, shape):
     randomise(model.adaptations["rte"].pooler)
     assert not torch.equal(logits_of(model, shape), before["rte"])
     assert torch.equal(logits_of(model, shape, "stsb"), before["stsb"])
-
-
-def test_fine_tuned_trains_the_copies():
-    """Each task's BERT and pooler are trained, the original neither; another task's copy rests."""
-    model = tiny_model("fine-tuned", mode="train")
-    start = copy.deepcopy(model)
-    optimizer = torch.optim.AdamW(model.parameter_groups(0.0), lr=0.01)
-    loss_of(model).backward()
-    optimizer.step()
-    assert equal_states(model.backbone, start.backbone)
-    assert equal_states(model.pooler, start.pooler)
-    assert equal_states(model.adaptations["stsb"], start.adaptations["stsb"])
-    old = start.adaptations["rte"].state_dict()
-    kept = [key for key, value in model.adaptations["rte"].state_dict().items() if torch.equal(value, old[key])]
-    assert [key for key in kept if "key.bias" not in key] == []
 
 
 # Training.
@@ -442,30 +383,6 @@ def test_cross_entropy_by_hand():
     torch.testing.assert_close(output.loss, expected)
 
 
-def test_squared_error_by_hand():
-    """The mean over rows of (score - label)², labels being scores divided by the task's scale."""
-    model = randomised("pals-204")
-    labels = torch.tensor([0.0, 3.2, 5.0]) / model.tasks["stsb"].scale
-    output = model("stsb", **batch(), labels=labels)
-    assert output.logits.shape == (3, 1)
-    x = output.logits.flatten().tolist()
-    expected = ((x[0] - 0.0) ** 2 + (x[1] - 0.64) ** 2 + (x[2] - 1.0) ** 2) / 3
-    assert output.loss.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_logits_without_labels_are_those_with():
-    """Labels change the loss, not the logits."""
-    model = randomised("low-rank-100")
-    assert model("rte", **batch()).loss is None
-    assert torch.equal(model("rte", **batch()).logits, model("rte", **batch(), labels=LABELS).logits)
-
-
-def test_a_task_of_ones_own():
-    """A task is a row: three classes of one's own get a head of three."""
-    model = tiny_model("pals-204", tasks=[Task("mood", ("text",), ("good", "bad", "so-so"))])
-    assert logits_of(model, task="mood").shape == (3, 3)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -486,18 +403,6 @@ def test_unknown_tasks(call, words):
     assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte", "stsb"]
 
 
-@pytest.mark.parametrize(
-    ("method", "options", "words"),
-    [
-        ("pal-204", {}, "did you mean 'pals-204'"),
-        ("pals-204", {"size": 100}, "not divisible"),
-        ("lhuc", {"size": 12}, "takes no option 'size'"),
-        ("shared", {"freeze": "backbone"}, "nothing to train"),
-        ("feature-extraction", {"freeze": "nothing"}, "contradicts"),
-        ("pals-204", {"sise": 12}, "did you mean 'size'"),
-    ],
-)
-def test_unknown_methods_and_options(method, options, words):
-    """A model of a method that there is not says so before anything is built."""
-    with pytest.raises(ValueError, match=words):
-        MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"], **options)
+def test_unknown_method():
+    with pytest.raises(ValueError, match="unknown method 'pal-204': did you mean 'pals-204'"):
+        MultiTaskModel.from_backbone(tiny_encoder(), "pal-204", ["rte"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import FROZEN, LAYERS, SHAPES, batch, equal_states, randomise, randomised, tiny_encoder, tiny_method
+from shapes import LAYERS, SHAPES, batch, randomise, randomised, tiny_encoder, tiny_method
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.data.tasks import SUITES, TASKS
@@ -56,14 +56,10 @@ def test_layer_passes_of_eight_tasks_on_bert_base(name, passes):
     assert layer_passes(name, 12, 8) == passes
 
 
-@pytest.mark.parametrize(("layers", "shared"), [("all", 0), ("top", 2), ("bottom", 0)])
-def test_shared_layers_of_three(layers, shared):
-    assert get_method("pals-204", layers=layers).shared_layers(3) == shared
-
-
-def test_a_method_that_adapts_no_layer_shares_all():
-    """Half of one layer is none."""
-    assert get_method("pals-204", layers="bottom").shared_layers(1) == 1
+@pytest.mark.parametrize(("layers", "of", "shared"), [("all", 3, 0), ("top", 3, 2), ("bottom", 3, 0), ("bottom", 1, 1)])
+def test_shared_layers(layers, of, shared):
+    """Half of one layer is none: then all are shared."""
+    assert get_method("pals-204", layers=layers).shared_layers(of) == shared
 
 
 def test_operations_of_bert_base_by_hand():
@@ -190,15 +186,9 @@ def test_all_tasks_on_one_text(served):
 def test_a_score_is_on_the_scale_of_its_task(served):
     """STS-B's logits are scores divided by five."""
     (row,) = served.predict(PAIRS[0], ["stsb"]).itertuples(index=False)
-    tokens = served_tokenizer()(*PAIRS[0], return_tensors="pt")
+    tokens = served.tokenizer(*PAIRS[0], return_tensors="pt")
     assert row.label is None and row.probabilities == ()
     assert row.score == pytest.approx(5 * one_at_a_time(served, "stsb", tokens).item(), abs=1e-5)
-
-
-def served_tokenizer():
-    from palslib.bert.backbones import load_tokenizer
-
-    return load_tokenizer("tiny")
 
 
 @every_method
@@ -303,20 +293,3 @@ def test_dropout_is_off_and_the_mode_is_restored(served, training):
 def test_bad_input(served, texts, tasks, message):
     with pytest.raises(ValueError, match=message):
         served.predict(texts, tasks)
-
-
-# ------------------------------------------------------------------------------------- tasks loaded while others answer
-
-
-@pytest.mark.parametrize("name", [*FROZEN, "pals-276-top", "attention-on-top-204"])
-def test_a_task_loaded_onto_a_running_model_leaves_the_others_alone(name, tmp_path):
-    """Bit for bit; and it answers as it did where it was trained."""
-    trained = texts_model(name, tasks=("cola", "sst2"))
-    running = texts_model(name, tasks=("cola", "mnli"))
-    before = running.predict(TEXTS, "cola"), running.predict(PAIRS, "mnli")
-    running.load_task(trained.save_task("sst2", tmp_path))
-    after = running.predict(TEXTS, "cola"), running.predict(PAIRS, "mnli")
-    for old, new in zip(before, after, strict=True):
-        pd.testing.assert_frame_equal(old, new, check_exact=True)
-    assert equal_states(running.adaptations["sst2"], trained.adaptations["sst2"])
-    check_equal(running.predict(TEXTS, "sst2"), trained.predict(TEXTS, "sst2"))

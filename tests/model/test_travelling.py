@@ -132,11 +132,6 @@ def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch):
         MultiTaskModel.from_pretrained("me/none")
 
 
-def test_a_copy_of_a_model_is_one():
-    model = small("tiny")
-    assert equal_states(copy.deepcopy(model), model)
-
-
 def test_what_a_call_gives_is_an_output_as_in_transformers():
     model, labels = tiny_model("pals-204"), torch.tensor([0, 1, 1])
     output = model("rte", **batch(), labels=labels)

@@ -1,5 +1,6 @@
-"""What the first cell of every notebook prints, and how a table's cells are written."""
+"""What every notebook shows: versions, source as it is written, the same tables in every run, small figures."""
 
+import inspect
 import io
 import re
 
@@ -12,6 +13,7 @@ from PIL import Image
 from palslib import notebook
 from palslib.figures.sampling import draw_strips, plan_panels, probability_areas
 from palslib.figures.style import TASK_COLOURS
+from palslib.methods.functions import LowRankLayers, Scales
 
 
 @pytest.fixture
@@ -23,9 +25,15 @@ def shown(monkeypatch):
 
 
 def test_begin_prints_versions(capsys):
-    with plt.rc_context():
-        notebook.begin("numpy")
+    notebook.begin("numpy")
     assert re.fullmatch(r"Python 3\.\d+\.\d+\S* · palslib \S+ · numpy \S+\n", capsys.readouterr().out)
+
+
+def test_source_keeps_its_indentation(shown):
+    notebook.show_source(Scales, LowRankLayers.parallel)
+    whole, method = (thing.data for thing in shown)
+    assert whole == f"```python\n{inspect.getsource(Scales).strip()}\n```"
+    assert method.startswith("```python\ndef parallel(self, layer, h, rows):\n    return ")
 
 
 def test_show_table(shown):
@@ -39,6 +47,18 @@ def test_show_table(shown):
     assert cells == ["rte", "392,702", "66.4", "–", "5", "–"]
     assert "66.45" in shown[2].data
     assert re.findall(r"<th[^>]*>([^<]*)</th>", html) == ["task", "rows", "score"]  # no index
+
+
+def test_a_figure_is_saved_shown_small_and_closed(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
+    figure, ax = plt.subplots(figsize=(4, 2))
+    ax.plot([0, 1], [1, 0])
+    notebook.show_figure(figure, "line", colours=16)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["line.png", "line.svg"]
+    picture = Image.open(io.BytesIO(shown[0].data))
+    assert picture.size == (600, 300) and len(picture.getcolors()) <= 16  # 4 x 2 inches at 150 dots
+    assert len(shown[0].data) < (tmp_path / "line.png").stat().st_size
+    assert not plt.fignum_exists(figure.number)
 
 
 SHARES = dict(zip(TASK_COLOURS, (0.009, 0.071, 0.004, 0.006, 0.383, 0.414, 0.110, 0.003), strict=True))
@@ -71,11 +91,10 @@ def heat(axes):
 def test_the_colour_of_every_task_survives(draw, shown, tmp_path, monkeypatch):
     """STS-B once came out in SST-2's orange: 64 colours, and the two are the nearest of the eight."""
     monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
-    with plt.rc_context():
-        notebook.use_style()
-        figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
-        draw(axes)
-        notebook.show_figure(figure, "tasks")
+    notebook.use_style()
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
+    draw(axes)
+    notebook.show_figure(figure, "tasks")
     files = io.BytesIO(shown[0].data), tmp_path / "tasks.png"
     here, there = (np.asarray(Image.open(file).convert("RGB")) for file in files)
     assert here.shape == there.shape and len(np.unique(here.reshape(-1, 3), axis=0)) <= 64

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -18,37 +19,37 @@ PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
+@cache
+def cells_of(path: Path) -> list:
+    return nbformat.read(path, as_version=4).cells
+
+
 def code_cells(path: Path) -> list:
-    cells = nbformat.read(path, as_version=4).cells
-    return [cell for cell in cells if cell.cell_type == "code" and cell.source.strip()]
+    """Those that are not empty."""
+    return [cell for cell in cells_of(path) if cell.cell_type == "code" and cell.source.strip()]
 
 
-def test_there_are_notebooks():
-    assert PATHS, f"no notebooks in {NOTEBOOKS}"
+def parameters_cell(path: Path):
+    (cell,) = [cell for cell in code_cells(path) if "parameters" in cell.metadata.get("tags", [])]
+    return cell
 
 
 # --- house rules, on the committed files
 
 
 @every_notebook
-def test_no_widget_state(path):
-    assert "widgets" not in json.loads(path.read_text(encoding="utf-8"))["metadata"]
-
-
-@every_notebook
-def test_no_widget_view_is_a_hole_on_the_page(path):
-    """`make notebooks` leaves views out, so that the explorers' words are shown where no widget can be."""
-    assert "application/vnd.jupyter.widget-view+json" not in path.read_text(encoding="utf-8")
-
-
-@every_notebook
-def test_small(path):
+def test_small_and_without_widgets_or_paths_of_this_machine(path):
+    """`make notebooks` leaves views of widgets out, so that the explorers' words are shown where no widget can be."""
+    text = path.read_text(encoding="utf-8")
     assert path.stat().st_size < 300_000
+    assert "widgets" not in json.loads(text)["metadata"] and "application/vnd.jupyter.widget-view+json" not in text
+    text = re.sub(r'"image/\w+": "[^"]*"', "", text)  # base64 may spell anything
+    assert not re.findall(r"(?:/work|/root|/home|/Users|/tmp)/[\w.-]+", text)
 
 
 @every_notebook
 def test_opens_with_a_title(path):
-    first = nbformat.read(path, as_version=4).cells[0]
+    first = cells_of(path)[0]
     assert first.cell_type == "markdown" and first.source.startswith("# ")
 
 
@@ -76,16 +77,9 @@ def test_no_cell_ends_with_a_semicolon(path):
 @every_notebook
 def test_one_parameters_cell_that_papermill_can_read(path):
     """Papermill overlooks a line with two equals signs, or with an annotation such as `int | None`."""
-    (cell,) = [cell for cell in code_cells(path) if "parameters" in cell.metadata.get("tags", [])]
-    statements = ast.parse(cell.source).body
+    statements = ast.parse(parameters_cell(path).source).body
     names = [(s.target if isinstance(s, ast.AnnAssign) else s.targets[0]).id for s in statements]
     assert sorted(papermill.inspect_notebook(path)) == sorted(names)
-
-
-@every_notebook
-def test_no_path_of_this_machine(path):
-    text = re.sub(r'"image/\w+": "[^"]*"', "", path.read_text(encoding="utf-8"))  # base64 may spell anything
-    assert not re.findall(r"(?:/work|/root|/home|/Users|/tmp)/[\w.-]+", text)
 
 
 # --- every notebook, run

@@ -5,7 +5,7 @@ import re
 import papermill
 import pytest
 from papermill.cli import _resolve_type
-from test_notebooks import PATHS, code_cells, every_notebook
+from test_notebooks import PATHS, code_cells, every_notebook, parameters_cell
 
 from palslib.ledger.paper import load_ledger
 from palslib.notebook import take_parameters
@@ -52,15 +52,14 @@ def words(text: str) -> dict[str, str]:
 
 
 def defaults(path) -> dict:
-    (cell,) = [cell for cell in code_cells(path) if "parameters" in cell.metadata.get("tags", [])]
     names = {}
-    exec(cell.source, names)
+    exec(parameters_cell(path).source, names)
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
 def taken(path, given: dict) -> dict:
     """The parameters of a notebook that papermill was given these for, as its second cell leaves them."""
-    (cell,) = [cell for cell in code_cells(path) if "parameters" in cell.metadata.get("tags", [])]
+    cell = parameters_cell(path)
     injected = papermill.translators.PythonTranslator.codify(given)
     names = {"In": ["", cell.source, injected]}
     exec(cell.source, names)

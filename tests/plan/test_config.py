@@ -1,7 +1,7 @@
 """A run as plain data: nonsense is refused by name before anything is loaded, and the key says which runs are one."""
 
 import json
-from dataclasses import FrozenInstanceError, asdict, fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 from hypothesis import given
@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from palslib.common.places import RECORDS
-from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, make_plan
-from palslib.plan.recipes import RELEASED_SIZES
-from palslib.plan.sampling import task_probabilities
 from palslib.records import read_records
 
 REFUSED = [
@@ -108,11 +105,6 @@ def test_refused(values, message):
     assert not isinstance(caught.value, ValidationError) and "\n" not in str(caught.value)
 
 
-def test_frozen():
-    with pytest.raises(FrozenInstanceError):
-        RunConfig().seed = 1
-
-
 def test_what_is_given_stays_as_it_is():
     """Numbers keep their kind, lists of tasks become tuples, and no options are shared with the caller."""
     options = {"heads": 6}
@@ -165,19 +157,9 @@ def test_a_task_of_ones_own_with_a_slip_of_the_pen():
         RunConfig(tasks=("rte", "mod"), own={"mood": {"labels": ("bad", "good")}})
 
 
-def test_unknown_parameter_and_preset():
-    with pytest.raises(
-        ValueError, match=r"unknown parameter 'learning_rat': did you mean 'learning_rate'\? Valid: method, "
-    ):
-        RunConfig.from_dict({"learning_rat": 1e-4})
+def test_unknown_preset():
     with pytest.raises(ValueError, match=r"unknown preset 'smok': did you mean 'smoke'\? Valid: smoke, mini, paper"):
         RunConfig.from_dict({"preset": "smok"})
-
-
-def test_what_is_wrong_in_a_file_names_it(tmp_path):
-    (tmp_path / "config.json").write_text('{"steps": 1000000000000}')
-    with pytest.raises(ValueError, match=r"config\.json: steps must be an integer .*, not 1000000000000"):
-        RunConfig.from_file(tmp_path / "config.json")
 
 
 def test_from_file(tmp_path):
@@ -185,14 +167,12 @@ def test_from_file(tmp_path):
     config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
     path.write_text(json.dumps(asdict(config)))
     assert RunConfig.from_file(path) == config
-    path.write_text("{'steps': 3}")
-    with pytest.raises(ValueError, match=r"run\.json: not JSON: .*line 1"):
+    path.write_text('{"steps": 1000000000000}')
+    with pytest.raises(ValueError, match=r"run\.json: steps must be an integer .*, not 1000000000000"):
         RunConfig.from_file(path)
     path.write_text("[3]")
     with pytest.raises(ValueError, match=r"run\.json: not an object of parameters but a list"):
         RunConfig.from_file(path)
-    with pytest.raises(FileNotFoundError):
-        RunConfig.from_file(tmp_path / "none.json")
 
 
 # ----------------------------------------------------------------------------------------------------------------- key
@@ -300,15 +280,11 @@ def test_released_methods():
     assert (pal.heads, pal.activation, pal.init) == (6, "gelu", "normal")
     assert released("pals-204", heads=12).heads == 12
     assert released("pals-204", activation="identity").activation == "identity"
-    assert released("low-rank-100").activation == "gelu"
-    assert released("serial-100").activation == "gelu"
     houlsby = released("houlsby-64")
     assert (houlsby.size, houlsby.second, houlsby.freeze) == (50, "parallel", "backbone but norms")
     assert released("houlsby-64", size=64).size == 64  # given as a number
-    on_top = released("attention-on-top-204")
-    assert (on_top.heads, on_top.init) == (12, "normal")
-    assert released("shared") == METHODS["shared"]
-    assert released("fine-tuned") == METHODS["fine-tuned"]
+    assert released("attention-on-top-204").heads == 12
+    assert all(released(name) == METHODS[name] for name in ("shared", "fine-tuned"))
     assert released("feature-extraction").freeze == "backbone but norms"
 
 
@@ -330,34 +306,11 @@ def test_every_method_resolves(method, recipe, size):
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [("loaded", {"rte": 10, "qnli": 30}), ("official", GLUE_TRAIN_SIZES), ("released", RELEASED_SIZES)],
-)
-def test_sizes_that_probabilities_come_from(sizes, expected):
-    """Ledger D5: QNLI's 108,436 in the released code, 104,743 in GLUE, or what is loaded; indices fit the data."""
-    config = RunConfig(tasks=("rte", "qnli"), schedule="proportional", recipe_options={"sizes": sizes}, batch_size=4)
-    plan = make_plan(config, {"rte": 10, "qnli": 30})
-    assert plan.probabilities(0) == task_probabilities({t: expected[t] for t in config.tasks}, 1)
-    assert all(plan.examples(k).max() < plan.sizes[plan.tasks[k]] for k in range(config.steps))
-    assert (RELEASED_SIZES["qnli"], GLUE_TRAIN_SIZES["qnli"]) == (108_436, 104_743)
-    assert (RELEASED_SIZES["qqp"], GLUE_TRAIN_SIZES["qqp"]) == (363_849, 363_846)
-
-
 def test_plan_follows_the_config():
-    config = RunConfig(
-        tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, epochs=2, recipe="released"
-    )
+    config = RunConfig(tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, epochs=2)
     plan = make_plan(config, {"rte": 10, "cola": 30})
     assert (plan.steps, plan.batch_size, plan.seed, plan.epochs) == (5, 3, 4, 2)
-    assert (plan.round_robin_advances, plan.reshuffle) == (False, False)
-    assert make_plan(replace(config, recipe="paper"), {"rte": 10, "cola": 30}).tasks == [
-        "rte",
-        "cola",
-        "rte",
-        "cola",
-        "rte",
-    ]
+    assert plan.tasks == ["rte", "cola", "rte", "cola", "rte"]
 
 
 def test_heads_that_divide_the_budgets_size_need_not_divide_the_published_one():

@@ -1,4 +1,5 @@
-"""The two recipes: every row of the ledger's section D is a field, and every field alone shows its quirk."""
+"""The two recipes: every row of the ledger's section D is a field, and every field alone shows its quirk: here, or
+beside what it changes (D1, D4, D5 in test_sampling.py, D8 in methods/test_functions.py, D10 in test_optimizer.py)."""
 
 import ast
 import inspect
@@ -10,18 +11,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import METRICS, batchwise
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import tokenise_task
 from palslib.ledger.paper import load_ledger
-from palslib.methods.functions import Projection
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan import recipes
-from palslib.plan.config import RunConfig, make_plan
-from palslib.plan.recipes import RECIPES, RELEASED_SIZES, Recipe, get_recipe, rate_factor
+from palslib.plan.config import RunConfig
+from palslib.plan.recipes import RECIPES, Recipe, get_recipe, rate_factor
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run
 
@@ -105,14 +104,6 @@ def changed(before, module):
     return [name for name, tensor in module.state_dict().items() if not torch.equal(before[name], tensor)]
 
 
-def test_d1_round_robin_stays(tmp_path):
-    sizes = {"cola": 9, "rte": 7, "stsb": 5}
-    config = RunConfig(tasks=tuple(sizes), schedule="round-robin", steps=7)
-    assert make_plan(config, sizes).tasks == ["cola", "rte", "stsb", "cola", "rte", "stsb", "cola"]
-    stuck = replace(config, recipe_options={"round_robin_advances": False})
-    assert make_plan(stuck, sizes).tasks == ["cola"] * 7
-
-
 @pytest.mark.parametrize("dropout", ["throughout", "until evaluated"])
 def test_d2_dropout_after_an_evaluation(tmp_path, dropout):
     """Two losses of one batch differ while dropout is on, and are equal once it stays off."""
@@ -157,39 +148,10 @@ def test_d3_a_nan_is_never_the_best(tmp_path, monkeypatch):
     assert saved == [1, 4]
 
 
-def test_d4_batches_are_replayed():
-    """Ten rows in fours: batches of 4, 4 and 2, then the same again; the paper's are full and shuffled anew."""
-    config = RunConfig(tasks=("rte",), schedule="round-robin", steps=6, batch_size=4)
-    plan = make_plan(replace(config, recipe_options={"order": "replayed"}), {"rte": 10})
-    batches = [plan.examples(k).tolist() for k in range(6)]
-    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
-    assert batches[:3] == batches[3:]
-    assert sorted(np.concatenate(batches[:3])) == list(range(10))
-    fresh = [make_plan(config, {"rte": 10}).examples(k).tolist() for k in range(6)]
-    assert [len(batch) for batch in fresh] == [4] * 6
-    first, second = np.concatenate(fresh[:5]).reshape(2, 10).tolist()  # 20 rows: two whole passes
-    assert sorted(first) == sorted(second) == list(range(10))
-    assert first != second
-
-
-@pytest.mark.parametrize("micro_batches", [1, 2, 4])
-def test_d4_a_partial_batch_in_parts(tmp_path, micro_batches):
-    """64 rows in batches of 12 leave one of 4; with 12 rows in 4 parts of 3 the last has 4 parts of 1. Every row has
-    the same weight whatever the parts: the loss is the mean over the batch's rows."""
-    run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=12, micro_batches=micro_batches)
-    run.model.eval()
-    run.step = 5
-    rows = run.plan.examples(5)
-    assert len(rows) == 4
-    expected = run.model(task="rte", **run.train_data["rte"].batch(rows)).loss.item()
-    run.train_step()
-    assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("batch_size", "parts", "last"), [(14, 7, 8), (20, 5, 4)])
-def test_d4_rows_that_do_not_divide(tmp_path, batch_size, parts, last):
-    """64 rows in fourteens leave 8, which make seven parts of 1 or 2 rows; in twenties they leave 4, which leave one of
-    five parts empty. The loss is the mean over the rows all the same."""
+@pytest.mark.parametrize(("batch_size", "parts", "last"), [(12, 1, 4), (12, 2, 4), (12, 4, 4), (14, 7, 8), (20, 5, 4)])
+def test_d4_a_partial_batch_in_parts(tmp_path, batch_size, parts, last):
+    """64 rows in twelves leave 4, which make 4 parts of 1; in fourteens they leave 8, which make seven parts of 1 or 2;
+    in twenties they leave 4, which leave one of five parts empty. The loss is the mean over the rows all the same."""
     run = make_run(tmp_path, tasks=("rte",), order="replayed", batch_size=batch_size, micro_batches=parts)
     run.model.eval()
     run.step = 64 // batch_size
@@ -198,18 +160,6 @@ def test_d4_rows_that_do_not_divide(tmp_path, batch_size, parts, last):
     expected = run.model(task="rte", **run.train_data["rte"].batch(rows)).loss.item()
     run.train_step()
     assert run.pending[-1].item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_d5_sizes():
-    """At alpha 1 over RTE and QNLI: 2,490 / (2,490 + 108,436) as released, 2,490 / (2,490 + 104,743) officially."""
-    assert len(RELEASED_SIZES) == 8
-    shares = {}
-    for sizes in ("loaded", "official", "released"):
-        config = RunConfig(tasks=("rte", "qnli"), schedule="proportional", recipe_options={"sizes": sizes})
-        shares[sizes] = make_plan(config, {"rte": 50, "qnli": 150}).probabilities(0)["rte"]
-    assert shares == pytest.approx({"loaded": 0.25, "official": 2490 / 107233, "released": 2490 / 110926})
-    # The factor 25/32 that the released code multiplies all sizes with cancels.
-    assert shares["released"] == pytest.approx((2490 * 25 / 32) / (2490 * 25 / 32 + 108436 * 25 / 32))
 
 
 METHOD_FIELDS = [
@@ -241,41 +191,6 @@ def test_d6_nearest_divisor():
     assert get_recipe("paper", pal_heads=6).apply(RunConfig(size=60).resolved_method()).heads == 6
     prime = RunConfig(size=53, method_options={"heads": 1}).resolved_method()
     assert get_recipe("paper", pal_heads=6).apply(prime).heads == 1
-
-
-def test_d8_gains_start_near_zero():
-    """Gains and shifts of added norms and all added matrices N(0, 0.02), instead of 1, 0 and V^D = 0."""
-    for init in ("identity", "normal"):
-        model = MultiTaskModel.from_backbone("tiny", "attention-on-top-204", ("rte",), size=24, init=init)
-        norms = [m for m in model.adaptations["rte"].modules() if isinstance(m, nn.LayerNorm)]
-        assert len(norms) == 6
-        gains, shifts = (torch.cat([getattr(norm, name) for norm in norms]) for name in ("weight", "bias"))
-        if init == "identity":
-            assert (gains == 1).all()
-            assert (shifts == 0).all()
-        for drawn in (gains, shifts) if init == "normal" else ():  # 6 · 24 = 144 numbers: 0.02 ± 6 %
-            assert drawn.std().item() == pytest.approx(0.02, rel=0.3)
-            assert abs(drawn.mean().item()) < 0.006
-        pal = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte",), size=24, init=init).adaptations["rte"]
-        decoders = [m.decoder.weight for m in pal.modules() if isinstance(m, Projection)]
-        assert len(decoders) == 1
-        assert decoders[0].std().item() == pytest.approx(0.02 if init == "normal" else 0.0, rel=0.2)
-
-
-def test_d10_optimiser(tmp_path):
-    """Each switch alone reaches the optimiser of a run, and a run with it goes on."""
-    for options, expected in [
-        ({"bias_correction": False}, (False, None, 1e-8)),
-        ({"clip": "each tensor"}, (True, 1.0, 1e-8)),
-        ({"epsilon": 1e-6}, (None, None, 1e-6)),
-    ]:
-        run = make_run(tmp_path, **options)
-        optimizer = run.optimizer.optimizer
-        found = (getattr(optimizer, "bias_correction", None), getattr(optimizer, "clip_each", None))
-        assert (*found, optimizer.defaults["eps"]) == expected
-        before = state_of(run.model)
-        run.train_step()
-        assert "heads.rte.weight" in changed(before, run.model)
 
 
 def test_d10_the_global_norm_is_not_clipped_twice(tmp_path, monkeypatch):
@@ -432,26 +347,5 @@ def test_d16_labels_are_divided_by_five(tmp_path):
     assert output.loss.item() == pytest.approx(((output.logits[:, 0] - batch["labels"]) ** 2).mean().item())
 
 
-def test_get_recipe():
-    assert get_recipe("released") is not None
+def test_a_recipe_itself_with_options():
     assert get_recipe(RECIPES["released"], dropout="throughout").dropout == "throughout"
-    with pytest.raises(ValueError, match=r"unknown recipe 'relased': did you mean 'released'\?"):
-        get_recipe("relased")
-    with pytest.raises(ValueError, match=r"unknown recipe field 'pal_head': did you mean 'pal_heads'\?"):
-        get_recipe("paper", pal_head=6)
-
-
-def test_a_whole_step_as_released(tmp_path):
-    """All quirks at once: a PAL with 6 heads trains, evaluates and goes on without dropout."""
-    config = RunConfig(
-        method="pals-204", size=24, backbone="tiny", tasks=("cola", "stsb"), schedule="proportional", steps=4,
-        batch_size=8, precision="float32", recipe="released", progress=False,
-    )  # fmt: skip
-    run = Run(config, tmp_path / "run")
-    assert (run.method.heads, run.method.activation) == (6, "gelu")
-    for _ in range(3):
-        run.train_step()
-    run.evaluate()
-    assert not run.model.training
-    assert set(run.history[0]["scores"]["cola"]) == {"matthews"}
-    assert all(map(math.isfinite, run.losses))

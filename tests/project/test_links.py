@@ -1,6 +1,7 @@
 """No link is dead in notebooks and what they show, in README and the other pages; no path is named that is gone."""
 
 import re
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ PAGES = [
 ]
 
 
+@cache
 def texts(path: Path) -> list[str]:
     """What a reader sees of a page, code apart: Markdown, and what cells put out as Markdown or HTML."""
     if path.suffix == ".md":
@@ -32,6 +34,7 @@ def links(path: Path) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:href|src)=["']([^"']+)["']""", text)
 
 
+@cache
 def anchors(path: Path) -> set[str]:
     """What `#...` may name in a page: its headings, as GitHub and as JupyterLab write them, and places set by hand."""
     text = "\n".join(texts(path))

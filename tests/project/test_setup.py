@@ -42,6 +42,16 @@ def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
     assert pins["torch"] == "2.13.0"
 
 
+def test_the_lock_has_the_same_versions_each_with_checksums_and_names_no_index(pins):
+    lock = (PROJECT / "requirements.lock").read_text()
+    blocks = [block for block in re.split(r"\n(?=\S)", lock) if block[0] != "#"]
+    for block in blocks:
+        assert re.fullmatch(r"[a-z0-9-]+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n?", block), block.split(" ")[0]
+    named = (block.split(" ")[0].split("==") for block in blocks)
+    assert {canonicalize_name(name): version for name, version in named} == pins and len(pins) > 100
+    assert "://" not in lock and "--index-url" not in lock
+
+
 def test_environment_yml_installs_the_same_thing(pyproject):
     text = (PROJECT / "environment.yml").read_text()
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
