@@ -5,11 +5,12 @@ import math
 from dataclasses import asdict
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from palslib.data.tasks import TASKS, get_task
 from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
-from palslib.ledger.answer import answer
+from palslib.ledger.answer import _said, answer
 from palslib.ledger.paper import TABLE_2, TABLE_3
 from palslib.ledger.pilot import acting, pilot_frame
 from palslib.ledger.results import (
@@ -189,3 +190,18 @@ def test_figures_draw_what_there_is():
     for of in ([], RECORDS[:1]):
         forest(against(of), LABELS, "shared", plt.subplots()[1])
         task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
+
+
+@pytest.mark.parametrize(
+    ("half", "kind"),
+    [
+        (0.40, "better"),
+        (0.52, "better, but only just"),
+        (0.58, "no difference that so many runs can show, but only just"),
+        (0.70, "no difference that so many runs can show"),
+    ],
+)
+def test_an_interval_that_all_but_touches_0_says_so(half, kind):
+    """0.54 ± half ends 0.14, 0.02, -0.04 and -0.16 from 0; one more seed can undo what 0.05 points decide."""
+    said = _said(pd.Series({"difference": 0.54, "half": half, "seeds": 5}))
+    assert said == f"+0.54 points ({0.54 - half:+.2f} to {0.54 + half:+.2f} at 95 %, 5 seeds), {kind}"
