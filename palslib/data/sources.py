@@ -86,11 +86,12 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
     elif "/" not in source:  # the Hub's names have an owner
         raise no_source(source)
     parts = sorted(map(str, (folder / name).glob(f"{split}-*.parquet")))
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / _version(folder) if folder.is_dir() else None
     try:
         if parts and not described:
-            loaded = datasets.load_dataset("parquet", data_files={split: parts}, split=split)
+            loaded = datasets.load_dataset("parquet", data_files={split: parts}, split=split, cache_dir=cache)
         else:
-            loaded = datasets.load_dataset(source, name, split=split)
+            loaded = datasets.load_dataset(source, name, split=split, cache_dir=cache)
         return loaded.to_pandas(), loaded.features
     except yaml.YAMLError as error:
         raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error
@@ -102,6 +103,14 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
                 "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
             ) from error
         raise ValueError(f"{source} {name}/{split}: {_why(error, folder, name)}") from error
+
+
+def _version(folder: Path) -> str:
+    """Another for every folder, and after every change of its files: datasets' cache goes by a folder's last name and
+    its README alone, and would serve rows that are there no longer, or another folder's."""
+    stats = {path: path.stat() for path in sorted(folder.resolve().rglob("*")) if path.is_file()}
+    stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
 
 
 def _why(error: BaseException, folder: Path, name: str) -> str:

@@ -1,6 +1,7 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -161,6 +162,21 @@ def test_folder_like_the_hub(tmp_path, own_cache):
         load_rows("rte", folder, "test")
     with pytest.raises(ValueError, match=r"own.*mnli.*not found.*rte"):
         load_rows("mnli", folder, "validation_matched")
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_rows_are_those_of_the_folder_as_it_stands(tmp_path, own_cache, described):
+    """datasets' own cache takes every folder of one name and README for the same, and misses a change."""
+    folders = [mirror(tmp_path / which / "own", rows) for which, rows in (("a", ROWS), ("b", ROWS[::-1]))]
+    if not described:
+        for folder in folders:
+            (Path(folder) / "README.md").unlink()
+    assert [load_rows("rte", folder).sentence2.tolist() for folder in folders] == [
+        ["It is wet.", "It is dry.", ""],
+        ["", "It is dry.", "It is wet."],
+    ]
+    shutil.copytree(Path(folders[0]) / "rte", Path(folders[1]) / "rte", dirs_exist_ok=True)  # the same size
+    assert load_rows("rte", folders[1]).sentence2.tolist() == ["It is wet.", "It is dry.", ""]
 
 
 def test_folder_like_the_hub_without_its_readme(tmp_path, own_cache):
