@@ -80,14 +80,16 @@ class Comparison:
                 if all(each):
                     yield each
 
-    def _scores(self, record: dict) -> dict[str, float]:
-        """A run's score, by task if models for one task each are compared."""
+    def _scores(self, record: dict) -> dict:
+        """A run's score; by task and number of its examples if models for one task each are compared."""
         last = record["results"]["last"]
         if self.what in ("backward", "forward"):
             return {self.what: transfer_measures(record)[self.what]}
         if self.what in MEASURES or not (self.what or self.alone):
             return {"average": last["dev_average"]}
-        return {t: v[get_task(t).metrics[0]] for t, v in last["scores"].items() if self.what in ("", t)}
+        sizes = record.get("data", {}).get("train", {})
+        scores = {t: v[get_task(t).metrics[0]] for t, v in last["scores"].items() if self.what in ("", t)}
+        return {(task, sizes.get(task)): score for task, score in scores.items()}
 
     def _outcome(self, each: list[dict]) -> "Outcome":
         tasks = set.intersection(*(set().union(*(scores for scores, _ in runs.values())) for runs in each))

@@ -88,8 +88,9 @@ def _mean(scores: Sequence[float]) -> dict:
 
 
 def _runs(method: str, schedule: str, records: Sequence[dict]) -> list[dict]:
+    """One a seed, the last of several, as in a comparison: a run that is there twice is no second seed."""
     selection = Selection.parse(f"{method} {schedule}")
-    return [r for r in records if selection.matches(r)]
+    return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
 
 def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFrame:

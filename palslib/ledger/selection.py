@@ -99,11 +99,13 @@ class Setting:
 
     @classmethod
     def of(cls, record: dict, alone: bool = False) -> "Setting":
-        """Of a record; models for one task each (`alone`) may differ in tasks and rates."""
+        """Of a record; models for one task each (`alone`) may differ in tasks and rates. Data of one name may be whole
+        in one run and sub-sampled in another: their sizes, which every record has, tell them apart."""
         varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
         config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
-        shared = json.dumps([config, record["precision"]], sort_keys=True)
+        sizes = None if alone else [record.get("data", {}).get(part) for part in ("train", "dev")]
+        shared = json.dumps([config, record["precision"], sizes], sort_keys=True)
         method = get_method(record["config"]["method"])
         if method.copies_backbone or not any(method.terms(BACKBONES["minilm"])):
             return cls(shared, None)

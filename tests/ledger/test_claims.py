@@ -156,6 +156,25 @@ def test_the_rate_of_adaptations_is_a_setting_that_shared_does_not_have():
     assert Setting.of(drawn) != Setting.of(fast[0])
 
 
+def test_data_of_one_name_and_another_size_are_not_compared():
+    """PALs on the whole of GLUE beside shared runs on a part of it; and models for one task each likewise."""
+    whole = runs("pals-204", 66.0, 66.1, 66.2)
+    for record in whole:
+        record["data"]["train"] |= {"qqp": 363_846}
+    shared = runs("shared", 64.0, 64.0, 64.0)
+    assert decide(CLAIM, whole + shared).verdict == "not run"
+    assert decide(CLAIM, whole + shared + runs("pals-204", 63.0, 63.1, 63.2)).verdict == "not reproduced"
+    alone = "pals-204 single-task > fine-tuned single-task"
+    records = [
+        *runs("pals-204", 66.0, 66.1, 66.2, tasks=("qqp",), learning_rate=1e-3),
+        *runs("fine-tuned", 64.0, 64.0, 64.0, tasks=("qqp", "rte")),
+    ]
+    assert decide(alone, records).verdict == "reproduced"
+    for record in records[:3]:
+        record["data"]["train"] = {"qqp": 363_846}
+    assert decide(alone, records).verdict == "inconclusive" and "no seed in common" in str(decide(alone, records))
+
+
 def test_a_constant_rate_is_a_setting_of_its_own():
     """As the minBERT and GEM reports have it; any other difference from the paper's recipe is another matter."""
     flat, other = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {"order": "reshuffled"}}

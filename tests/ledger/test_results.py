@@ -67,6 +67,11 @@ RECORDS = [
 ]
 
 
+def test_a_run_that_is_there_twice_is_no_second_seed():
+    again = RECORDS + runs("shared", 60.0, 62.0, 61.0, evaluate_every=500)
+    assert table_3(again).equals(table_3(RECORDS)) and by_task(again).equals(by_task(RECORDS))
+
+
 def test_table_3_has_every_cell_of_the_papers_and_means_with_errors_and_seeds():
     """62, 64.1, 62.9 and an eighth a seed: 62, 64.225, 63.15, mean 63.125, s = 1.1127, over √3 .6424."""
     frame = table_3(RECORDS).set_index(["method", "schedule"])
