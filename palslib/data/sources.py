@@ -3,6 +3,7 @@ file; and the checks that name file, row and column of whatever is wrong in it."
 
 import csv
 import hashlib
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,9 @@ def _why(error: BaseException, folder: Path, name: str) -> str:
             return f"{path.relative_to(folder)} cannot be read: {damage}"
     while error.__cause__ is not None:
         error = error.__cause__
+    if sizes := re.findall(r"SplitInfo\(name='(\w+)'.*?num_examples=(\d+).*?num_examples=(\d+)", str(error)):
+        differ = "; ".join(f"{split} {int(said):,}, {int(there):,}" for split, said, there in sizes)
+        return f"dataset_info in README.md speaks of other numbers of rows than there are: {differ}"
     return f"{type(error).__name__}: {error}"
 
 

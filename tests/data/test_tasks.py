@@ -179,6 +179,14 @@ def test_rows_are_those_of_the_folder_as_it_stands(tmp_path, own_cache, describe
     assert load_rows("rte", folders[1]).sentence2.tolist() == ["It is wet.", "It is dry.", ""]
 
 
+def test_rows_that_are_missing_from_a_folder_are_said(tmp_path, own_cache):
+    folder = mirror(tmp_path / "own")
+    sizes = "  splits:\n  - {name: train, num_examples: 1234}\n  - {name: validation, num_examples: 1}\n---"
+    (tmp_path / "own" / "README.md").write_text((README % ("entailment", "not_entailment")).rstrip()[:-3] + sizes)
+    with pytest.raises(ValueError, match=r"own rte/train: dataset_info .* than there are: train 1,234, 3$"):
+        load_rows("rte", folder)
+
+
 def test_folder_like_the_hub_without_its_readme(tmp_path, own_cache):
     folder = mirror(tmp_path / "own")
     (tmp_path / "own" / "README.md").unlink()
