@@ -13,13 +13,16 @@ from palslib.figures.style import TASK_COLOURS, TASK_LABELS
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
 
-def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes | None = None) -> Axes:
+def forest(
+    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes | None = None, ours: str = "here"
+) -> Axes:
     """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
 
     Args:
         frame: columns `method`, `difference`, `half`, `seeds`, `paper` and `paper half`, as `ledger.results.against`
             gives it. Nothing is drawn of fewer than two seeds.
         labels: method -> its name.
+        ours: how the legend calls our runs.
     """
     ax = ax or plt.gca()
     places = np.arange(len(frame))[::-1]
@@ -28,7 +31,7 @@ def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes |
     ax.axvline(0, color="black", linewidth=1)
     for known, value, half, colour, shift, name in (
         (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base)"),
-        (run, "difference", "half", _OURS, -0.14, "here (MiniLM)"),
+        (run, "difference", "half", _OURS, -0.14, ours),
     ):
         part = frame[known]
         error = part[half].fillna(0).clip(upper=1e3)

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
+from math import isclose
 
 from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
+from palslib.methods.counting import count_parameters
 from palslib.methods.table import get_method
 from palslib.plan.config import RunConfig
 
@@ -25,6 +27,11 @@ def _value(text: str):
         return text
 
 
+def _parameters(count: dict) -> float:
+    """Of the backbone, by what a record counts of a method that adds to it."""
+    return count["added"] / (count["ratio"] - 1)
+
+
 def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
@@ -37,8 +44,8 @@ class Selection:
     schedule: str
     """A name of `SCHEDULES`, or `single-task`."""
     options: dict
-    """Of the method; besides, `size` (a number or `paper`; `budget` if nothing is said), `data` (else `glue`), `gem=on`
-    (with episodic memory), `pretraining=mlm` (of the backbone, further, on the texts of the tasks) and
+    """Of the method; besides, `size` (a number, `paper` or `budget`; unsaid, see `_sized`), `data` (else `glue`),
+    `gem=on` (with episodic memory), `pretraining=mlm` (of the backbone, further, on the texts of the tasks) and
     `weights=random` (no pre-training)."""
 
     @classmethod
@@ -77,8 +84,7 @@ class Selection:
             return False
         elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
             return False  # mixing few tasks is another matter than mixing the paper's eight
-        asked = built.get("size") if isinstance(size, int) else config["size"] or "budget"  # unsaid, by this recipe
-        if built.get("size") is not None and asked != (size or "budget"):
+        if built.get("size") is not None and not self._sized(size, record, config):
             return False
         usual = asdict(get_method(self.method))
         heads = config["method_options"].get("heads", usual.get("heads"))
@@ -87,6 +93,18 @@ class Selection:
         expected = usual | wanted
         built = usual | built  # an older record does not know every option
         return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in _FREE)
+
+    def _sized(self, size: int | str | None, record: dict, config: dict) -> bool:
+        """Whether a run has this size. An unsaid one is what fits the paper's budget; on the paper's own backbone it is
+        the paper's, which the budget gives too (low rank: 101 in place of 100), but for what goes on top."""
+        if isinstance(size, int):
+            return record["method"]["size"] == size
+        asked, count = config["size"] or "budget", record.get("counts")  # unsaid, by this recipe
+        paper = count_parameters(self.method, num_tasks=len(config["tasks"]))
+        if size or not count or not isclose(_parameters(count), paper.backbone.parameters, rel_tol=0.05):
+            return asked == (size or "budget")
+        same = bool(self.options) or isclose(count["ratio"], paper.ratio, abs_tol=0.01)
+        return asked == "paper" or (asked == "budget" and same)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from palslib.ledger.claims import (
 from palslib.ledger.paper import load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.ledger.verdicts import verdict_frame
+from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS, get_method
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES
@@ -240,6 +241,28 @@ def test_memory_is_compared_with_none_by_what_is_forgotten():
     outcome = decide(f"{claim} : backward", found)
     assert outcome.verdict == "reproduced" and outcome.left[0] == -2 and outcome.right[0] == -10
     assert decide(f"{claim} : average", found).differences == pytest.approx([4, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "matches"),
+    [
+        ("pals-204", "paper", True),
+        ("pals-204", "budget", True),  # the same 204
+        ("low-rank-100", "budget", True),  # 101
+        ("attention-on-top-204", "paper", True),
+        ("attention-on-top-204", "budget", False),  # 240: 1.13 times BERT's parameters, not 1.10
+        ("pals-204", 48, False),
+    ],
+)
+def test_an_unsaid_size_is_the_papers_on_its_own_backbone_and_fits_its_budget_on_another(method, size, matches):
+    """The paper's Table 3 is run at the paper's sizes; on MiniLM the same numbers would be of another budget."""
+    for backbone, expected in (("bert-base-uncased", matches), ("minilm", size == "budget")):
+        record = made_up(0, 66.0, method=method, size=size, backbone=backbone)
+        count = count_parameters(get_method(method, size=record["method"]["size"]), backbone)
+        record["counts"] = {"added": count.added, "ratio": count.ratio}
+        assert Selection.parse(f"{method} annealed").matches(record) is expected
+        said = Selection.parse(f"{method} annealed size={size}")
+        assert said.matches(record)
 
 
 def test_further_pretraining_is_compared_with_none():

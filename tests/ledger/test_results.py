@@ -10,6 +10,7 @@ import pytest
 
 from palslib.data.tasks import TASKS, get_task
 from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
+from palslib.grid.sweep import Grid
 from palslib.ledger.answer import _said, answer
 from palslib.ledger.paper import TABLE_2, TABLE_3
 from palslib.ledger.pilot import acting, pilot_frame
@@ -27,6 +28,7 @@ from palslib.ledger.results import (
     table_3,
     task_differences,
 )
+from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 
 
@@ -65,6 +67,23 @@ RECORDS = [
     *runs("pals-204", 61.0, 63.0, 62.0, adaptation_rate=10, schedule="proportional"),
     *runs("low-rank-100", 59.0, 61.0, adaptation_rate=10),
 ]
+
+
+def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
+    """On BERT-base at the paper's own sizes; on MiniLM those are of another budget, and have no cell."""
+    for backbone, cells in (
+        ("bert-base-uncased", 19),
+        ("minilm", 7),
+    ):  # those without a size: shared, separate, a layer
+        records = []
+        for config in Grid.named("table3").configs(tmp_path):
+            changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "learning_rate")}
+            record = run(config.method, config.seed, 80.0, backbone=backbone, **changes)
+            count = count_parameters(config.resolved_method(), backbone)
+            record["counts"] = {"added": count.added, "ratio": count.ratio}
+            records.append(record)
+        seeds = table_3(one_setting(records))["seeds"]
+        assert sorted(seeds[seeds > 0]) == [3] * cells
 
 
 def test_a_run_that_is_there_twice_is_no_second_seed():
