@@ -4,6 +4,7 @@ All frames are of one setting: runs that share backbone, data, steps and all els
 are over seeds, with standard error and number of seeds; what was not run is NaN with 0 seeds.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,6 +32,8 @@ METHODS = (
     "pals-276-top",
     "pals-276-bottom",
     "ffn-306",
+    "serial-100",
+    "lhuc",
     "attention-on-top-204",
     "ffn-on-top-408",
     "bert-layer-on-top",
@@ -87,9 +90,9 @@ def _mean(scores: Sequence[float]) -> dict:
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
-def _runs(method: str, schedule: str, records: Sequence[dict]) -> list[dict]:
-    """One a seed, the last of several, as in a comparison: a run that is there twice is no second seed."""
-    selection = Selection.parse(f"{method} {schedule}")
+def _one_a_seed(selected: str, records: Sequence[dict]) -> list[dict]:
+    """The runs of a selection, the last of several of a seed, as in a comparison: a run twice is no second seed."""
+    selection = Selection.parse(selected)
     return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
 
@@ -103,7 +106,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     for method in METHODS:
         for schedule in SCHEDULES:
             printed = TABLE_3.get(method, {}).get(schedule)
-            runs = _runs(method, schedule, records)
+            runs = _one_a_seed(f"{method} {schedule}", records)
             row = {"method": method, "schedule": schedule, **_mean([average(r, without) for r in runs])}
             known = printed is not None and not without
             row |= {"paper": printed.mean if known else math.nan}
@@ -140,11 +143,49 @@ def _annealed(left: str, right: str, what: str = "average") -> Comparison:
     return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
 
 
+def variants(records: Sequence[dict]) -> pd.DataFrame:
+    """What else was run under annealed sampling: methods that table 3 has not, and options of those that it has.
+
+    Columns `run`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared, paired
+    by seed, and `from it` and `from it half` of run minus the same method without these options.
+    """
+    found = {}
+    for record in records:
+        config = record["config"]
+        plain, options = f"{config['method']} annealed", _options(record)
+        text = plain if Selection.parse(plain).matches(record) else f"{plain} {options}"
+        if text.removesuffix(" annealed") not in METHODS and Selection.parse(text).matches(record):
+            name = LABELS.get(config["method"], config["method"]) + (f", {options}" if text != plain else "")
+            found[text] = {"run": name, "plain": plain}
+    rows = []
+    for text, row in found.items():
+        row |= _mean([average(r) for r in _one_a_seed(text, records)])
+        shared, plain = (Comparison.parse(f"{text} > {of}").decide(records) for of in ("shared annealed", row["plain"]))
+        row |= {"difference": shared.cells["difference"], "half": shared.cells["half"]}
+        known = row.pop("plain") != text
+        row |= {"from it": plain.cells["difference"] if known else math.nan}
+        rows.append(row | {"from it half": plain.cells["half"] if known else math.nan})
+    names = ["run", "mean", "error", "seeds", "difference", "half", "from it", "from it half"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _options(record: dict) -> str:
+    """What a run's config says of its method, size and weights, as `Selection.parse` reads it."""
+    config = record["config"]
+    said = {k: v for k, v in config["method_options"].items() if k != "init"}
+    if record["method"].get("size") is not None and config["size"] not in (None, "budget"):
+        said["size"] = config["size"]
+    if config.get("weights", "pretrained") != "pretrained":
+        said["weights"] = config["weights"]
+    values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
+    return " ".join(f"{k}={v}" for k, v in values.items())
+
+
 def by_task(records: Sequence[dict]) -> pd.DataFrame:
     """Table 2's columns: for each method the paper's test score and our dev score (`mean`, `error`, `seeds`)."""
     rows = []
     for method, printed in TABLE_2.items():
-        results = [r["results"]["last"] for r in _runs(method, "annealed", records)]
+        results = [r["results"]["last"] for r in _one_a_seed(f"{method} annealed", records)]
         for column, paper in printed.items():
             if column == "average":
                 scores = [last["glue_average"] for last in results]
@@ -175,6 +216,24 @@ def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     frame.columns = pd.MultiIndex.from_tuples(frame.columns)
     return frame.drop(columns=("round-robin", "paper"))  # the paper prints none
+
+
+def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """`variants` as it is printed: the mean, and each difference ± half of its 95 % interval."""
+
+    def difference(value: float, half: float) -> str:
+        return "–" if value != value else f"{value:+.2f} ± {half:.2f}" if half < math.inf else f"{value:+.2f} (1)"
+
+    lines = frame.to_dict("records")
+    return pd.DataFrame(
+        {
+            "run": line["run"],
+            "here": cell(line["mean"], line["error"], line["seeds"]),
+            "minus shared": difference(line["difference"], line["half"]),
+            "minus the method as it stands": difference(line["from it"], line["from it half"]),
+        }
+        for line in lines
+    )
 
 
 def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:

@@ -27,6 +27,8 @@ from palslib.ledger.results import (
     signed_ranks,
     table_3,
     task_differences,
+    variants,
+    variants_cells,
 )
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
@@ -84,6 +86,21 @@ def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
             records.append(record)
         seeds = table_3(one_setting(records))["seeds"]
         assert sorted(seeds[seeds > 0]) == [3] * cells
+
+
+def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
+    """Frozen PALs: 52, 54 minus 60, 62 is -8; minus 62, 64.1 it is -10.05 ± 12.706 · .05, t(.975, 1) = 12.706."""
+    frozen = runs("pals-204", 52.0, 54.0, adaptation_rate=10, method_options={"freeze": "backbone"})
+    houlsby = runs("houlsby-64", 61.0, adaptation_rate=10, size="paper")
+    assert variants(RECORDS).empty
+    frame = variants([*RECORDS, *frozen, *houlsby]).set_index("run")
+    assert list(frame.index) == ["PALs, freeze=backbone", "Houlsby, size=paper"]
+    row = frame.loc["PALs, freeze=backbone"]
+    assert (row["mean"], row["seeds"], row["difference"], row["half"]) == (pytest.approx(53.0625), 2, -8, 0)
+    assert (row["from it"], row["from it half"]) == (pytest.approx(-10.05), pytest.approx(12.706 * 0.05, rel=1e-4))
+    cells = variants_cells(frame.reset_index()).to_numpy().tolist()
+    assert cells[0] == ["PALs, freeze=backbone", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", "-10.05 ± 0.64"]
+    assert cells[1] == ["Houlsby, size=paper", "61.0 (1)", "+1.00 (1)", "–"]
 
 
 def test_a_run_that_is_there_twice_is_no_second_seed():
