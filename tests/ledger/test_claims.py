@@ -265,6 +265,20 @@ def test_an_unsaid_size_is_the_papers_on_its_own_backbone_and_fits_its_budget_on
         assert said.matches(record)
 
 
+def test_tasks_from_files_are_compared_too():
+    """C16: adapters on a frozen BERT, all tasks in one run, against fine-tuned models."""
+    config = {"data": "crowdflower", "tasks": ("rte",)}
+    tuned, frozen = (
+        runs("fine-tuned", 71.0, 71.4, 71.2, **config),
+        runs("houlsby-64-not-shared", 74.9, 74.8, 74.7, **config),
+    )
+    for record in tuned + frozen:  # made up of a task with a row, which theirs have not
+        record["config"] |= {"tasks": ["airline"], "size": "paper"}
+        record["results"]["last"]["scores"] = {"airline": {"accuracy": record["results"]["last"]["dev_average"]}}
+    verdict, value, _, _ = claim_verdict(LEDGER["C16"], tuned + frozen)
+    assert verdict == "reproduced" and "+3.60" in value
+
+
 def test_further_pretraining_is_compared_with_none():
     """A backbone that `pretraining` has written differs by the end of its name."""
     plain = runs("shared", 60.0, 60.0, 60.1, **MINBERT)
