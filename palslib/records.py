@@ -174,11 +174,16 @@ def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tupl
                 _field(path, record, "a number or null", "results", which, "scores", task, metric)
 
 
+def files_within(folder: Path) -> list[Path]:
+    """The JSON files of a folder, but for those of checkpoints: a run that has not ended has no record yet."""
+    return [path for path in sorted(folder.rglob("*.json")) if not path.parent.name.startswith("checkpoint")]
+
+
 def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
     """Each run's record, with the file that it is in."""
     alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
     if isinstance(source, (str, Path)):
-        source = [source] if alone or Path(source).is_file() else sorted(Path(source).rglob("*.json"))
+        source = [source] if alone or Path(source).is_file() else files_within(Path(source))
     for path in map(Path, source):
         record = read_json(path, "a JSON record")
         runs = [record]

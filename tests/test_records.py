@@ -7,6 +7,8 @@ import os
 import pandas as pd
 import pytest
 
+from palslib import RunConfig, train
+from palslib.ledger.verdicts import evidence
 from palslib.records import environment, history_frame, load_records, read_records, summarise, write_record
 
 
@@ -40,6 +42,23 @@ def test_round_trip(tmp_path):
     assert len(load_records(tmp_path / "b.json")) == 1
     assert len(load_records([str(tmp_path / "b.json"), tmp_path / "a" / "one.json"])) == 2
     assert load_records(tmp_path / "a" / "none").empty
+
+
+def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
+    """A run that goes on has checkpoints, with JSON of their own, and no record."""
+    write_record(tmp_path / "one" / "record.json", record(0))
+    about = {
+        "backbone": "tiny",
+        "tasks": ("rte",),
+        "steps": 4,
+        "batch_size": 4,
+        "checkpoint_every": 1,
+        "progress": False,
+    }
+    train(RunConfig(**about, folder=str(tmp_path / "two")), on_step=lambda run: run.step != 2)
+    assert len(list((tmp_path / "two").glob("checkpoint*/*.json"))) > 1
+    assert [run["config"]["seed"] for run in read_records(tmp_path)] == [0]
+    assert len(evidence(tmp_path)) == len(load_records(tmp_path)) == 1
 
 
 def test_a_record_of_several_runs_is_each_of_them(tmp_path):

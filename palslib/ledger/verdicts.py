@@ -25,7 +25,7 @@ from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
 from palslib.ledger.paper import Row, load_ledger
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
-from palslib.records import read_records
+from palslib.records import files_within, read_records
 
 ASIDE = ("pilot", "same-rate", "trained")
 """Folders of records that decide no verdict: the pilot, which has chosen the settings of the others, what was run
@@ -188,7 +188,7 @@ def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
 
 def evidence(folder: Path = RECORDS) -> list[dict]:
     """The records that verdicts rest on: all of a folder but those in `ASIDE`."""
-    return read_records(path for path in sorted(folder.rglob("*.json")) if path.parent.name not in ASIDE)
+    return read_records(path for path in files_within(folder) if path.parent.name not in ASIDE)
 
 
 def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
