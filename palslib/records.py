@@ -242,6 +242,13 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def main_scores(record: dict) -> dict[str, float]:
+    """Each task's first metric after the last step, in percent: what enters the dev average. NaN where there is none,
+    as in the released code's means over batches."""
+    first = {task: next(iter(scores.values())) for task, scores in record["results"]["last"]["scores"].items()}
+    return {task: math.nan if score is None else score for task, score in first.items()}
+
+
 def history_frame(record: dict) -> pd.DataFrame:
     """A record's learning curves, tidy: step, task (or `average`), metric, score in percent."""
     rows = []

@@ -17,7 +17,7 @@ from statistics import fmean, median, stdev
 from palslib.analysis.forgetting import transfer_measures
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.ledger.selection import Selection, Setting
-from palslib.records import from_lines
+from palslib.records import from_lines, main_scores
 
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
@@ -81,15 +81,12 @@ class Comparison:
 
     def _scores(self, record: dict) -> dict:
         """A run's score; by task and number of its examples if models for one task each are compared."""
-        last = record["results"]["last"]
         if self.what in ("backward", "forward"):
             return {self.what: transfer_measures(record)[self.what]}
         if self.what in MEASURES or not (self.what or self.alone):
-            return {"average": last["dev_average"]}
+            return {"average": record["results"]["last"]["dev_average"]}
         sizes = record.get("data", {}).get("train", {})
-        # A task's first metric, whatever task it is: the files of Crowdflower are tasks without a row in `TASKS`.
-        scores = {t: next(iter(v.values())) for t, v in last["scores"].items() if self.what in ("", t)}
-        return {(task, sizes.get(task)): score for task, score in scores.items()}
+        return {(t, sizes.get(t)): score for t, score in main_scores(record).items() if self.what in ("", t)}
 
     def _outcome(self, each: list[dict]) -> "Outcome":
         tasks = set.intersection(*(set().union(*(scores for scores, _ in runs.values())) for runs in each))
@@ -158,9 +155,12 @@ class Outcome:
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
-    """A mean over seeds, and half the width of its 95 % interval by Student's t; infinite for one value."""
+    """A mean over seeds, and half the width of its 95 % interval by Student's t; infinite for one value, NaN where one
+    is NaN."""
     from scipy import stats  # only here: it takes longer to import than the ledger
 
+    if any(map(math.isnan, values)):
+        return math.nan, math.nan
     if len(values) < 2:
         return fmean(values), math.inf
     return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))

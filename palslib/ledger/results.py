@@ -14,12 +14,13 @@ from statistics import fmean, stdev
 import pandas as pd
 
 from palslib.common.names import check_name
-from palslib.data.tasks import TASKS, get_task
+from palslib.data.tasks import TASKS
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS, get_method
 from palslib.plan.recipes import RECIPES
+from palslib.records import main_scores
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
 """As table 3 has them, and the one that the paper names worst."""
@@ -86,7 +87,8 @@ def _without_quirks(record: dict) -> dict:
 
 def _mean(scores: Sequence[float]) -> dict:
     """Mean, standard error (NaN for one seed) and number of seeds."""
-    error = stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
+    known = len(scores) > 1 and not any(map(math.isnan, scores))
+    error = stdev(scores) / math.sqrt(len(scores)) if known else math.nan
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
@@ -116,9 +118,8 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
 
 
 def average(record: dict, without: Sequence[str] = ()) -> float:
-    """The dev average after the last step, in percent: each task's first metric, but for tasks that are left out."""
-    scores = record["results"]["last"]["scores"]
-    return fmean(v[get_task(t).metrics[0]] for t, v in scores.items() if t not in without)
+    """The dev average after the last step, in percent, but for tasks that are left out."""
+    return fmean(score for task, score in main_scores(record).items() if task not in without)
 
 
 def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
@@ -177,6 +178,8 @@ def _options(record: dict) -> str:
         said["size"] = config["size"]
     if config.get("weights", "pretrained") != "pretrained":
         said["weights"] = config["weights"]
+    if config.get("memory"):
+        said["gem"] = "on"
     values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
     return " ".join(f"{k}={v}" for k, v in values.items())
 
@@ -287,14 +290,14 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         config = record["config"]
         differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
         changed = tuple(sorted(k for k, v in differ.items() if (k, v) != ("decay", "constant")))
-        if set(config["method_options"]) - {"init"}:
-            continue
-        key = (config["method"], config["schedule"], config["size"] or "budget", changed)
-        found.setdefault(key, {})[config["seed"]] = average(record)
+        if changed and not set(config["method_options"]) - {"init"}:
+            plain = f"{config['method']} {config['schedule']} {_options(record)}"
+            found.setdefault((plain, changed), {})[config["seed"]] = average(record)
     rows = []
-    for (method, schedule, size, changed), scores in found.items():
-        paper = found.get((method, schedule, size, ()), {})
-        if not changed or not (seeds := sorted(scores.keys() & paper.keys())):
+    for (plain, changed), scores in found.items():
+        paper = {r["config"]["seed"]: average(r) for r in _one_a_seed(plain, records)}
+        method, schedule, *_ = plain.split()
+        if not (seeds := sorted(scores.keys() & paper.keys())):
             continue
         difference, half = mean_and_half([scores[s] - paper[s] for s in seeds])
         named = {of[name] for name in changed}

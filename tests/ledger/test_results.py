@@ -176,6 +176,14 @@ def test_quirks_alone_and_all_together():
     assert frame.loc["D4", "half"] == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-3)
     assert frame.loc["all", "seeds"] == 2 and frame.loc["all", "difference"] == pytest.approx(-2.0)
     assert quirk_effects([]).empty
+    alike = [runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, **of) for of in ({"weights": "random"}, {"memory": 8})]
+    others = [*changed, *released, *alike[0], *alike[1], *runs("pals-204", 4.0, 5.0, adaptation_rate=10, size=48)]
+    pd.testing.assert_frame_equal(quirk_effects([*RECORDS, *others]).set_index("row"), frame)
+    released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = (
+        None  # of a batch with one score, in the released code
+    )
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
 
 
 def test_whether_adaptations_act_by_setting():
