@@ -7,6 +7,7 @@ import pandas as pd
 
 from palslib.analysis.acting import acting_frame, switched_off_frame
 from palslib.ledger.results import average
+from palslib.ledger.selection import Selection
 from palslib.methods.table import LABELS
 
 
@@ -18,9 +19,10 @@ def setting_name(record: dict) -> str:
 
 
 def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of the inspected runs of PALs, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`, `seed`, a mean
-    over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
-    runs = [r for r in records if r["config"]["method"] == "pals-204" and "switched off" in r["results"]]
+    """Of the inspected runs of PALs without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`,
+    `seed`, a mean over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
+    plain = Selection.parse("pals-204 annealed")
+    runs = [r for r in records if plain.matches(r) and "switched off" in r["results"]]
     runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
     named = {r["key"]: setting_name(r) for r in runs}
     sizes, off = acting_frame(runs), switched_off_frame(runs)

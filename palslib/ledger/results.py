@@ -92,8 +92,9 @@ def _mean(scores: Sequence[float]) -> dict:
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
-def _one_a_seed(selected: str, records: Sequence[dict]) -> list[dict]:
-    """The runs of a selection, the last of several of a seed, as in a comparison: a run twice is no second seed."""
+def runs_of(selected: str, records: Sequence[dict]) -> list[dict]:
+    """The runs of a selection (`pals-204 annealed`), one a seed, the last of several as in a comparison: a run that is
+    there twice is no second seed."""
     selection = Selection.parse(selected)
     return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
@@ -108,7 +109,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     for method in METHODS:
         for schedule in SCHEDULES:
             printed = TABLE_3.get(method, {}).get(schedule)
-            runs = _one_a_seed(f"{method} {schedule}", records)
+            runs = runs_of(f"{method} {schedule}", records)
             row = {"method": method, "schedule": schedule, **_mean([average(r, without) for r in runs])}
             known = printed is not None and not without
             row |= {"paper": printed.mean if known else math.nan}
@@ -160,7 +161,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
             found[text] = {"run": name, "plain": plain}
     rows = []
     for text, row in found.items():
-        row |= _mean([average(r) for r in _one_a_seed(text, records)])
+        row |= _mean([average(r) for r in runs_of(text, records)])
         shared, plain = (Comparison.parse(f"{text} > {of}").decide(records) for of in ("shared annealed", row["plain"]))
         row |= {"difference": shared.cells["difference"], "half": shared.cells["half"]}
         known = row.pop("plain") != text
@@ -188,7 +189,7 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
     """Table 2's columns: for each method the paper's test score and our dev score (`mean`, `error`, `seeds`)."""
     rows = []
     for method, printed in TABLE_2.items():
-        results = [r["results"]["last"] for r in _one_a_seed(f"{method} annealed", records)]
+        results = [r["results"]["last"] for r in runs_of(f"{method} annealed", records)]
         for column, paper in printed.items():
             if column == "average":
                 scores = [last["glue_average"] for last in results]
@@ -295,7 +296,7 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
             found.setdefault((plain, changed), {})[config["seed"]] = average(record)
     rows = []
     for (plain, changed), scores in found.items():
-        paper = {r["config"]["seed"]: average(r) for r in _one_a_seed(plain, records)}
+        paper = {r["config"]["seed"]: average(r) for r in runs_of(plain, records)}
         method, schedule, *_ = plain.split()
         if not (seeds := sorted(scores.keys() & paper.keys())):
             continue

@@ -188,7 +188,8 @@ def test_quirks_alone_and_all_together():
 
 def test_whether_adaptations_act_by_setting():
     pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
-    sizes, off = acting(pilot)
+    frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, method_options={"freeze": "backbone"})
+    sizes, off = acting(pilot + frozen)
     assert list(dict.fromkeys(off["setting"])) == [
         "1 × BERT's rate, $V^D$ from zero",
         "10 × BERT's rate, $V^D$ from zero",
