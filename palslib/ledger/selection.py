@@ -128,4 +128,5 @@ class Setting:
         if method.copies_backbone or not any(method.terms(BACKBONES["minilm"])):
             return cls(shared, None)
         rate = record["config"].get("adaptation_rate", 1.0)
-        return cls(shared, json.dumps([rate, (asdict(method) | record["method"]).get("init")]))
+        init = (asdict(method) | record["method"]).get("init", "identity")  # LHUC, which has no choice, starts as BERT
+        return cls(shared, json.dumps([rate, init]))

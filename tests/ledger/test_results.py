@@ -103,6 +103,13 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert cells[1] == ["Houlsby, size=paper", "61.0 (1)", "+1.00 (1)", "–"]
 
 
+def test_every_method_of_the_table_has_its_cell_beside_the_others():
+    """LHUC, too, which has no way to start that could be chosen."""
+    records = [run(method, 0, 60.0, adaptation_rate=10) for method in METHODS]
+    table = table_3(one_setting(records)).set_index(["method", "schedule"])["seeds"]
+    assert [table[method, "annealed"] for method in METHODS] == [1] * len(METHODS)
+
+
 def test_a_run_that_is_there_twice_is_no_second_seed():
     again = RECORDS + runs("shared", 60.0, 62.0, 61.0, evaluate_every=500)
     assert table_3(again).equals(table_3(RECORDS)) and by_task(again).equals(by_task(RECORDS))
