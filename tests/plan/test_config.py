@@ -201,7 +201,9 @@ def test_golden_keys(key, values):
     assert RunConfig.from_dict(values).key == key, "a new field's default belongs into _LATER of plan/config.py"
 
 
-@pytest.mark.parametrize("name", ["precision/bf16-seed1", "gem-300-steps/joint-seed0", "minbert/pals-204-annealed-seed0"])
+@pytest.mark.parametrize(
+    "name", ["precision/bf16-seed1", "gem-300-steps/joint-seed0", "minbert/pals-204-annealed-seed0"]
+)
 def test_records_are_found_by_their_configs(name):
     (record,) = read_records(RECORDS / f"{name}.json")
     assert RunConfig(**record["config"]).key == record["key"]
