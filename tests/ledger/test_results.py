@@ -203,6 +203,8 @@ def test_whether_adaptations_act_by_setting():
     ]
     assert off["difference"].tolist() == pytest.approx([-0.1, -0.1, -3.0, -3.0])
     assert sizes[sizes["layer"] == 1]["size"].tolist() == [0.3] * 4
+    again = runs("pals-204", 61.0, off=-9.0, adaptation_rate=10)  # a seed that is there twice is none more
+    assert acting(again + pilot)[1]["difference"].tolist() == off["difference"].tolist()
     table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
     assert table["seeds"].tolist() == [2, 2, 2]
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
