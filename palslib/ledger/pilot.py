@@ -24,7 +24,7 @@ def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
     plain = Selection.parse("pals-204 annealed")
     runs = [r for r in records if plain.matches(r) and "switched off" in r["results"]]
     runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
-    runs = list({(setting_name(r), r["config"]["seed"]): r for r in runs}.values())  # one that is there twice counts once
+    runs = list({(setting_name(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
     named = {r["key"]: setting_name(r) for r in runs}
     sizes, off = acting_frame(runs), switched_off_frame(runs)
     sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
