@@ -57,7 +57,7 @@ class _Session:
         self.tasks = {task: config.task(task) for task in config.tasks}
         number = {"layout": {"width": "200px"}}
         controls = {
-            "method": dropdown("method", list(METHODS), config.method),
+            "method": dropdown("method", list(dict.fromkeys([*METHODS, config.method])), config.method),
             "schedule": dropdown("schedule", list(SCHEDULES), config.schedule),
             "steps": widgets.BoundedIntText(config.steps, 1, 100_000, description="steps", **number),
             "seed": widgets.BoundedIntText(config.seed, 0, 10_000, description="seed", **number),
@@ -76,9 +76,11 @@ class _Session:
     def start(self) -> None:
         """Begins or resumes; what makes no sense is said, not raised."""
         c = self.explorer.controls
-        names = ("method", "schedule", "steps", "seed")
+        chosen = {name: c[name].value for name in ("method", "schedule", "steps", "seed")}
+        if self.config.own_method and chosen["method"] != self.config.method:
+            chosen |= {"own_method": {}, "size": None}  # which were of one's own
         try:
-            config = replace(self.config, progress=False, **{name: c[name].value for name in names})
+            config = replace(self.config, progress=False, **chosen)
             config.resolved_method()
         except ValueError as error:
             return self.explorer.say(str(error), wrong=True)

@@ -42,7 +42,8 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
         scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
         scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
-        row = {"method": LABELS[config["method"]], "rate": config["learning_rate"], "steps": config["steps"]}
+        name = config["method"]
+        row = {"method": LABELS.get(name, name), "rate": config["learning_rate"], "steps": config["steps"]}
         rows.append(row | {"setting": setting_name(r) if off else "–", "seed": config["seed"]} | scores)
     columns = ["dev average", "without CoLA", "CoLA", "switched off"]
     frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])

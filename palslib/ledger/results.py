@@ -18,7 +18,9 @@ from palslib.data.tasks import TASKS
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
-from palslib.methods.table import LABELS, get_method
+from palslib.methods.table import LABELS
+from palslib.methods.table import METHODS as LISTED
+from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import main_scores
 
@@ -81,7 +83,8 @@ def _without_quirks(record: dict) -> dict:
     """The record as though it were of the paper's recipe, to see what setting it belongs to."""
     config = record["config"]
     options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
-    method = get_method(config["method"]).to_dict() | {k: v for k, v in config["method_options"].items() if k == "init"}
+    method = LISTED[config["method"]].to_dict() if config["method"] in LISTED else record["method"]
+    method = method | {k: v for k, v in config["method_options"].items() if k == "init"}
     return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
 
 
@@ -174,14 +177,18 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
 def _options(record: dict) -> str:
     """What a run's config says of its method, size and weights, as `Selection.parse` reads it."""
     config = record["config"]
-    said = {k: v for k, v in config["method_options"].items() if k != "init"}
-    if record["method"].get("size") is not None and config["size"] not in (None, "budget"):
-        said["size"] = config["size"]
+    said = {k: v for k, v in config.get("own_method", {}).items() if k != "kind"}
+    said |= {k: v for k, v in config["method_options"].items() if k != "init"}
+    if record["method"].get("size") is not None:
+        usual = "paper" if config.get("own_method") else "budget"
+        said |= {"size": config["size"]} if config["size"] not in (None, usual) else {}
     if config.get("weights", "pretrained") != "pretrained":
         said["weights"] = config["weights"]
     if config.get("memory"):
-        said["gem"] = "on"
+        said["gem"] = config["memory"]
+        said |= {k: config[k] for k in ("memory_margin", "memory_over") if config[k] != getattr(RunConfig, k)}
     values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
+    values = {k: json.dumps(v).replace(" ", r"\u0020") if " " in v else v for k, v in values.items()}  # blanks part
     return " ".join(f"{k}={v}" for k, v in values.items())
 
 
@@ -281,34 +288,37 @@ def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     """Of each row D that was switched alone towards `released`, and of all of them: what it does to the dev average.
 
-    Columns `row`, `fields`, `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by seed),
-    `half`, `seeds`; a row of the ledger without runs has none.
+    Columns `row` (`all` of the recipe `released`, or the one, or those that were switched), `fields` (with values that
+    are not the released code's), `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by
+    seed), `half`, `seeds`; a row of the ledger without runs has none.
     """
-    usual = asdict(RECIPES["paper"])
+    usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
     found: dict[tuple, dict[int, float]] = {}
     for record in records:
         config = record["config"]
         differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
-        changed = tuple(sorted(k for k, v in differ.items() if (k, v) != ("decay", "constant")))
+        changed = tuple(sorted((k, v) for k, v in differ.items() if (k, v) != ("decay", "constant")))
+        whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
             plain = f"{config['method']} {config['schedule']} {_options(record)}"
-            found.setdefault((plain, changed), {})[config["seed"]] = average(record)
+            found.setdefault((plain, changed, whole), {})[config["seed"]] = average(record)
     rows = []
-    for (plain, changed), scores in found.items():
+    for (plain, changed, whole), scores in found.items():
         paper = {r["config"]["seed"]: average(r) for r in runs_of(plain, records)}
         method, schedule, *_ = plain.split()
         if not (seeds := sorted(scores.keys() & paper.keys())):
             continue
         difference, half = mean_and_half([scores[s] - paper[s] for s in seeds])
-        named = {of[name] for name in changed}
-        row = {"row": named.pop(), "fields": ", ".join(changed)} if len(named) == 1 else {"row": "all", "fields": ""}
+        named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
+        fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
+        row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
         row |= {"method": method, "schedule": schedule, "difference": difference, "half": half, "seeds": len(seeds)}
         rows.append(row)
     columns = ["row", "fields", "method", "schedule", "difference", "half", "seeds"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values(
-        "row", key=lambda s: s.str.removeprefix("D").replace("all", "99").astype(int), kind="stable"
+        "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
     )
 
 

@@ -7,12 +7,12 @@ from math import isclose
 from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import count_parameters
-from palslib.methods.table import get_method
+from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 
 _FREE = ("size", "inner", "heads", "init")  # of a method: what fitting to a budget changes, and what `Setting` compares
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
-_VARIED |= {"memory", "memory_margin", "memory_over"}
+_VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _PRACTICAL |= {"inspect", "gradient_checkpointing"}
 FURTHER = "-mlm"
@@ -45,14 +45,14 @@ class Selection:
     """A name of `SCHEDULES`, or `single-task`."""
     options: dict
     """Of the method; besides, `size` (a number, `paper` or `budget`; unsaid, see `_sized`), `data` (else `glue`),
-    `gem=on` (with episodic memory), `pretraining=mlm` (of the backbone, further, on the texts of the tasks) and
-    `weights=random` (no pre-training)."""
+    `gem=on` (with episodic memory; or its size, and then `memory_margin` and `memory_over`), `pretraining=mlm` (of the
+    backbone, further, on the texts of the tasks) and `weights=random` (no pre-training)."""
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
         """From a row's `needs`, or from one term of its `compare`."""
         method, schedule, *options = text.split()
-        return cls(method, schedule, {k: _value(v) for k, v in (option.split("=") for option in options)})
+        return cls(method, schedule, {k: _value(v) for k, v in (option.split("=", 1) for option in options)})
 
     @property
     def alone(self) -> bool:
@@ -64,7 +64,8 @@ class Selection:
         config, built = _DEFAULTS | record["config"], record["method"]
         wanted = dict(self.options)
         size, data, weights = wanted.pop("size", None), wanted.pop("data", "glue"), wanted.pop("weights", "pretrained")
-        memory, further = wanted.pop("gem", "off") == "on", wanted.pop("pretraining", None) == "mlm"
+        gem, further = wanted.pop("gem", "off"), wanted.pop("pretraining", None) == "mlm"
+        memory = {name: wanted.pop(name, _DEFAULTS[name]) for name in ("memory_margin", "memory_over")}
         if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
             return False
         changed = set(config["recipe_options"]) - {"decay"}  # the minBERT and GEM reports keep the rate constant
@@ -72,7 +73,9 @@ class Selection:
             return False
         if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
             return False
-        if (config["memory"] > 0, config["backbone"].endswith(FURTHER)) != (memory, further):
+        if (config["memory"] > 0, config["backbone"].endswith(FURTHER)) != (gem != "off", further):
+            return False
+        if isinstance(gem, int) and memory | {"memory": gem} != {k: config[k] for k in (*memory, "memory")}:
             return False
         if config["weights"] != weights:
             return False
@@ -86,7 +89,9 @@ class Selection:
             return False  # mixing few tasks is another matter than mixing the paper's eight
         if built.get("size") is not None and not self._sized(size, record, config):
             return False
-        usual = asdict(get_method(self.method))
+        if set(config["own_method"]) - {"kind", "size"} - set(wanted):  # one's own is its family's but for what is said
+            return False
+        usual = asdict(METHODS[self.method]) if self.method in METHODS else {}
         heads = config["method_options"].get("heads", usual.get("heads"))
         if heads != wanted.pop("heads", usual.get("heads")):  # by itself, for 24 do not divide 204 but do 120
             return False
@@ -100,6 +105,8 @@ class Selection:
         if isinstance(size, int):
             return record["method"]["size"] == size
         asked, count = config["size"] or "budget", record.get("counts")  # unsaid, by this recipe
+        if self.method not in METHODS:
+            return asked == (size or "paper") and bool(size or "size" not in config["own_method"])
         paper = count_parameters(self.method, num_tasks=len(config["tasks"]))
         if size or not count or not isclose(_parameters(count), paper.backbone.parameters, rel_tol=0.05):
             return asked == (size or "budget")
@@ -124,9 +131,13 @@ class Setting:
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
         sizes = None if alone else [record.get("data", {}).get(part) for part in ("train", "dev")]
         shared = json.dumps([config, record["precision"], sizes], sort_keys=True)
-        method = get_method(record["config"]["method"])
-        if method.copies_backbone or not any(method.terms(BACKBONES["minilm"])):
+        method = METHODS.get(record["config"]["method"])  # one's own may not be defined where its record is read
+        adds = record.get("counts", {}).get("added") != 0
+        if method:
+            adds = not method.copies_backbone and any(method.terms(BACKBONES["minilm"]))
+        if not adds:
             return cls(shared, None)
         rate = record["config"].get("adaptation_rate", 1.0)
-        init = (asdict(method) | record["method"]).get("init", "identity")  # LHUC, which has no choice, starts as BERT
+        usual = asdict(method) if method else {}
+        init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no choice, starts as BERT
         return cls(shared, json.dumps([rate, init]))

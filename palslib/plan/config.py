@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,12 +14,12 @@ from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
-from palslib.methods.table import Method, get_method
+from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, Text, settings
 
-_LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}}
+_LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
 """Fields that came after runs had been recorded: at these, their defaults, they leave a run's key as it was."""
 
 # Upper bounds of fields are far beyond any experiment: above them a mistyped value would not fail but ask for terabytes
@@ -33,9 +34,13 @@ class RunConfig:
     """A name of `METHODS`."""
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own, or a number. Unsaid it
-    is `paper` with the recipe `released`, whose sizes are the released code's, and else `budget`."""
+    is `paper` with the recipe `released`, whose sizes are the released code's, and for a method of one's own, and else
+    `budget`."""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
+    own_method: dict = field(default_factory=dict)
+    """A method of one's own, which `method` then names: its family, which has to be defined, as `kind`, and its options
+    (`{"kind": "LoRA", "size": 4}`). In Python a `Method` may stand in `method` itself."""
     backbone: Text = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with `minbert:` before it, the same weights in our own BERT."""
     weights: Literal["pretrained", "random"] = "pretrained"
@@ -116,16 +121,19 @@ class RunConfig:
 
     @model_validator(mode="before")
     @classmethod
-    def _own_among_tasks(cls, given: ArgsKwargs) -> ArgsKwargs:
-        """A `Task` or a file in `tasks` becomes its name there and its fields in `own`, which JSON can hold."""
+    def _own_by_name(cls, given: ArgsKwargs) -> ArgsKwargs:
+        """A `Task` or a file in `tasks` becomes its name there and its fields in `own`, which JSON can hold; a `Method`
+        its name, its size and what is not as in `METHODS` or, of one's own, as its family has it."""
         named = dict(given.kwargs or {})
+        if isinstance(named.get("method"), Method):
+            named |= _said(named["method"], named)
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
             files = {t: Path(t).stem for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(t, t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
-                named["own"] = mine | named.get("own", {})
+                named["own"] = named.get("own", {}) | mine  # of a file that is named anew, the new one
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):
@@ -139,7 +147,10 @@ class RunConfig:
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
-        self.resolved_recipe()
+        sizes = self.resolved_recipe().sizes
+        if sizes != "loaded":  # known for GLUE's tasks alone
+            for task in self.tasks:
+                check_name(f"task for sizes={sizes!r} (recipe_options={{'sizes': 'loaded'}} takes any)", task, TASKS)
         method = self._unfitted()
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
@@ -162,7 +173,7 @@ class RunConfig:
     @property
     def resolved_size(self) -> int | str:
         """`size`, and where it is unsaid what it then is."""
-        return self.size or ("paper" if self.recipe == "released" else "budget")
+        return self.size or ("paper" if self.recipe == "released" or self.own_method else "budget")
 
     def resolved_recipe(self) -> Recipe:
         """The recipe with this run's changes."""
@@ -179,12 +190,27 @@ class RunConfig:
 
     def _unfitted(self) -> Method:
         """The method with its options and a size that goes with them, before it is fitted to a budget."""
-        method, options = get_method(self.method), dict(self.method_options)
+        method, options = self._row(), dict(self.method_options)
         if method.has_size and isinstance(self.size, int):
             options["size"] = self.size
         elif "heads" in options and self.resolved_size == "budget" and method.has_size:
             options["size"] = options["heads"]  # 24 divide MiniLM's 120, but not the 204 of BERT-base
         return method.with_options(**options)
+
+    def _row(self) -> Method:
+        """The row of `METHODS`, or the method of one's own."""
+        if not self.own_method:
+            return get_method(self.method)
+        if self.method in METHODS:
+            raise ValueError(f"own_method: {self.method!r} is the name of a method that there is; choose another")
+        if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # the run's folder is called after it, and rows of tables
+            raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
+        options = dict(self.own_method)
+        known = "kind in own_method (one of your own has to be defined first)"
+        family = Method.families[check_name(known, options.pop("kind", None), Method.families)]
+        for option in options:
+            check_name(f"option of {family.kind} in own_method", option, family.options())
+        return family(self.method, **options)
 
     @property
     def key(self) -> str:
@@ -193,6 +219,11 @@ class RunConfig:
         unsaid |= {"folder", "progress", "log_with", "keep", "checkpoint_every"}  # which change no result
         about = {k: v for k, v in asdict(self).items() if k not in unsaid} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
+
+    def has_kept(self, kept: str) -> bool:
+        """Whether a run with that `keep` has kept the weights that this one asks for."""
+        order = ("none", "last", "best")  # each keeps what those before it keep
+        return kept not in order or order.index(kept) >= order.index(self.keep)
 
     @property
     def name(self) -> str:
@@ -216,6 +247,20 @@ class RunConfig:
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _said(method: Method, given: dict) -> dict:
+    """How the fields of a config say a method, beside what else is given."""
+    row = METHODS.get(method.name)
+    listed = type(row) is type(method)
+    usual = vars(row) if listed else {f.name: f.default for f in fields(method)}
+    options = {name: value for name in method.options() if (value := getattr(method, name)) != usual[name]}
+    options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+    if not listed:
+        return {"method": method.name, "own_method": {"kind": method.kind, **options}}
+    options.pop("size", None)
+    said = {"method": method.name, "size": given.get("size") or getattr(method, "size", None)}
+    return said | {"method_options": options | given.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

@@ -1,10 +1,14 @@
-"""What a run is made from beside its config: texts, labels and weights, by hashes of what they hold.
+"""What a run is made from beside its config: texts, labels, weights and one's own code, by hashes of what they hold.
 
 A config names them (`data="mine"`, `backbone="runs/mine"`), and what lies under a name may be exchanged. Where a record
 or a checkpoint was made from something else, it is of another run.
 """
 
+import contextlib
 import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +22,8 @@ _DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer
 
 
 def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = None) -> dict[str, str]:
-    """Hashes by name: `rte/train` and so on, `backbone`, `start`; none of weights that are drawn from the seed.
+    """Hashes by name: `rte/train` and so on, `backbone`, `start`, `method` if it is one's own; none of weights that are
+    drawn from the seed.
 
     Args:
         known: (data, `rte/train`) -> hash of splits that need not be read; those that are read are added.
@@ -41,7 +46,24 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
         found.pop("backbone", None)
     if config.start:
         found["start"] = folder_content(Path(config.start))
+    method = config.resolved_method()
+    if not type(method).__module__.startswith("palslib."):
+        said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method), set())]
+        found["method"] = hashlib.sha256("\n".join(said).encode()).hexdigest()[:24]
     return found
+
+
+def _sources(thing: type | Callable, seen: set) -> Iterator[str]:
+    """The code of a class or function, and of those beside it that it names: a method's family, then its module."""
+    seen.add(thing)
+    for function in vars(thing).values() if isinstance(thing, type) else [thing]:
+        if inspect.isfunction(function):
+            with contextlib.suppress(OSError):  # dataclasses write some, which have no source
+                yield inspect.getsource(function)
+            for name in function.__code__.co_names:
+                other = function.__globals__.get(name)
+                if getattr(other, "__module__", None) == thing.__module__ and callable(other) and other not in seen:
+                    yield from _sources(other, seen)
 
 
 def folder_content(folder: Path) -> str:

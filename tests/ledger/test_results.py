@@ -103,6 +103,32 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert cells[1] == ["Houlsby, size=paper", "61.0 (1)", "+1.00 (1)", "–"]
 
 
+def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
+    """By its name, its size and what it says beside; two that differ in that are two rows, a third is none's seed."""
+    own = runs("mine", 63.0, 65.0, adaptation_rate=10, own_method={"kind": "low-rank", "size": 8})
+    other = runs("mine", 50.0, adaptation_rate=10, own_method={"kind": "low-rank", "pooler": "per-task"})
+    budget = runs("mine", 51.0, adaptation_rate=10, size="budget", own_method={"kind": "low-rank"})
+    for record in (*own, *other, *budget):
+        record["config"]["size"] = record["config"]["size"] or "paper"  # as a record says it
+        record["method"]["kind"] = record["config"]["own_method"]["kind"] = "of another notebook"
+        record["counts"] = {"added": 10, "ratio": 1.1}
+    found = one_setting([*RECORDS, *own, *other, *budget])
+    frame = variants(found).set_index("run")
+    assert list(frame.index) == ["mine, size=8", "mine, pooler=per-task", "mine, size=budget"]
+    assert frame["seeds"].tolist() == [2, 1, 1] and frame["difference"].tolist() == [3, -10, -9]
+    assert table_3(found).equals(table_3(RECORDS)) and len(answer(found)) == 5
+    assert pilot_frame(own)["method"].tolist() == ["mine"]
+    plain = run("mine", 0, 64.0, own_method={"kind": "low-rank"})
+    plain["counts"] = {"added": 0, "ratio": 1.0}  # one that adds nothing goes with every setting, as `shared`
+    assert len(one_setting([*RECORDS, plain])) == len(RECORDS) + 1
+
+
+def test_an_option_with_blanks_finds_its_run():
+    rows = runs("mine", 63.0, adaptation_rate=10, size="paper", own_method={"kind": "low-rank"})
+    rows[0]["config"]["own_method"]["words"] = rows[0]["method"]["words"] = "a = b"
+    assert variants([*RECORDS, *rows])["seeds"].tolist() == [1]
+
+
 def test_every_method_of_the_table_has_its_cell_beside_the_others():
     """LHUC, too, which has no way to start that could be chosen."""
     records = [run(method, 0, 60.0, adaptation_rate=10) for method in METHODS]
@@ -191,6 +217,23 @@ def test_quirks_alone_and_all_together():
     )
     frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
     assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
+
+
+def test_switches_that_are_no_row_alone_have_rows_of_their_own():
+    two = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"clip": "each tensor", "inactive": "drift"})
+    sizes = [runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"sizes": s}) for s in ("official", "released")]
+    frame = quirk_effects([*RECORDS, *two, *sizes[0], *sizes[1]])
+    assert frame["row"].tolist() == ["D5", "D5", "D10, D12"] and frame["seeds"].tolist() == [1, 1, 1]
+    assert frame["fields"].tolist() == ["sizes=official", "sizes", "clip, inactive"]
+
+
+def test_memories_of_other_sizes_and_margins_are_other_runs():
+    made = [{"memory": 4}, {"memory": 16}, {"memory": 16, "memory_margin": 0.0}]
+    rows = [runs("shared", 40.0 + i, **of)[0] for i, of in enumerate(made)]
+    frame = variants([*RECORDS, *rows]).set_index("run")["mean"]
+    assert frame.to_dict() == {
+        "shared, gem=4": 40.0, "shared, gem=16": 41.0, "shared, gem=16 memory_margin=0.0": 42.0
+    }  # fmt: skip
 
 
 def test_whether_adaptations_act_by_setting():

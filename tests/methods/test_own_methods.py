@@ -3,14 +3,16 @@
 Hu et al. 2021 (https://arxiv.org/abs/2106.09685); Liu et al. 2022 (https://arxiv.org/abs/2205.05638).
 """
 
-from dataclasses import dataclass
+import json
+import linecache
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
 from shapes import batch, randomise, states, tiny_encoder
 from torch import nn
 
-from palslib import MultiTaskModel, count_operations, count_parameters, fit_budget
+from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
 from palslib.figures.diagrams import draw_layer
 from palslib.methods.functions import Adaptation, Projection
 from palslib.methods.method import Box, Method, Part, Term
@@ -175,6 +177,98 @@ def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(Method.families, OWN[0].kind)
     with pytest.raises(ValueError, match=r"palslib\.json.*unknown family of methods 'LoRA'"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
+
+
+def config(method, **changes) -> RunConfig:
+    about = {"backbone": "tiny", "tasks": ("rte",), "steps": 3, "batch_size": 4, "progress": False, "keep": "last"}
+    return RunConfig(method=method, **about | changes)
+
+
+@own
+def test_a_config_takes_a_method_itself(method, tmp_path):
+    """It is JSON all the same, with a key of its own, and says only what is not as in the family."""
+    given = config(method)
+    assert given.resolved_method() == method and given.method == method.name
+    said = {"kind": method.kind} | ({"size": 4} if method.has_size else {})
+    assert given.own_method == said and given.size is None
+    again = RunConfig.from_dict(json.loads(json.dumps(asdict(given))))
+    assert (again, again.key) == (given, given.key)
+    assert config(replace(method, pooler="per-task")).key != given.key != config(replace(method, name="mine")).key
+    record = train(replace(given, folder=str(tmp_path)))
+    assert record["method"] == method.to_dict() and record["config"]["own_method"] == said
+    assert record.model().method == method
+
+
+def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
+    fitted = fit_budget("pals-204", "minilm")
+    assert config(METHODS["pals-204"]) == config("pals-204", size=204)
+    assert config(fitted) == config("pals-204", size=fitted.size)
+    changed = config(METHODS["pals-204"].with_options(heads=6), method_options={"activation": "gelu"}, size=60)
+    assert changed.method_options == {"heads": 6, "activation": "gelu"} and changed.resolved_method().size == 60
+    named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
+    assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"own_method": {"kind": "Lora"}},
+            r"unknown kind in own_method \(one of your own has to be defined first\) 'Lora'",
+        ),
+        ({"own_method": {"layers": "top"}}, "unknown kind in own_method .* None"),
+        ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
+        ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
+        ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
+        ({"method": "a/b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a/b'"),
+    ],
+)
+def test_what_a_config_refuses_of_a_method(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config(**{"method": "lora"} | changes)
+
+
+SOURCE = """
+from dataclasses import dataclass
+from torch import nn, ones
+from palslib.methods.functions import Adaptation
+from palslib.methods.method import Method
+
+class Scaled(Adaptation):
+    def __init__(self, method, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.by = nn.Parameter(ones(encoder.config.hidden_size))
+
+    def value(self, layer, v, h):
+        return FORMULA
+
+@dataclass(frozen=True, kw_only=True)
+class OnValues(Method):
+    layers: str = "all"
+
+    def build(self, encoder, pooler, shared=None):
+        return Scaled(self, encoder, pooler)
+"""
+
+
+def cell(source: str, number: int) -> dict:
+    """What a cell of a notebook defines."""
+    name, space = f"<cell {number}>", {"__name__": "__main__"}
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    exec(compile(source, name, "exec"), space)
+    return space
+
+
+def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, monkeypatch, capsys):
+    """A cell that is edited and run again: the run is a new one. Run again as it was, its record is found."""
+    monkeypatch.setattr(Method, "families", dict(Method.families))
+    formulas, found = ("v * self.by", "v * self.by", "v + self.by"), []
+    for number, formula in enumerate(formulas):
+        family = cell(SOURCE.replace("FORMULA", formula), number)["OnValues"]
+        found.append(train(config(family("mine"), folder=str(tmp_path)))["results"]["last"])
+        said = "the record was made from something else of that name (method): kept as"
+        assert (said in capsys.readouterr().err) == (number == 2)
+    assert found[0] == found[1] != found[2]
 
 
 def test_two_families_of_one_name_are_no_silent_exchange():

@@ -1,6 +1,7 @@
 """Tasks of one's own in a run: files of any columns, beside GLUE's, each from a source of its own."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -58,6 +59,11 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
     found = config("mood", "rte", own={"mood": str(tmp_path / "m.tsv")})
     assert found.task("mood").labels == ("bad", "good") and found.task("mood").name == "mood"
     named = config("rte", str(tmp_path / "m.tsv"))  # as on a command line: --tasks rte m.tsv
+    (tmp_path / "new").mkdir()
+    frame.to_csv(tmp_path / "new" / "m.tsv", sep="\t", index=False)
+    for other in (str(tmp_path / "new" / "m.tsv"), task_from_file(tmp_path / "new" / "m.tsv")):  # of the same name
+        anew = replace(named, tasks=("rte", other))
+        assert "new" in str(anew.own["m"]) and anew.key != named.key
     assert named.tasks == ("rte", "m") and named.own == {"m": str(tmp_path / "m.tsv")}
     assert named.task("m").labels == ("bad", "good")
     with pytest.raises(ValueError, match="each once"):
