@@ -37,6 +37,8 @@ from palslib.data.synthetic import synthetic_split
 
 MOST_LETTERS = 100
 """Of a task's name, in UTF-8's bytes: it is part of file names, which may have 255."""
+OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews"), ("pearson", "spearman")
+"""Names of `metrics.METRICS`; `f1` is of two classes."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -67,7 +69,7 @@ class Task:
     labels: tuple[str, ...] = ()
     """Names of the classes, in order; empty for a score to be regressed."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names of `metrics.METRICS`; the first is the one that enters the dev average."""
+    """Names of `metrics.METRICS`; the first is the one that enters the dev average. Of scores, unsaid: `OF_SCORES`."""
     evaluation: tuple[str, ...] = ("validation",)
     """The splits it is evaluated on."""
     scale: float = 5.0
@@ -98,11 +100,19 @@ class Task:
                 object.__setattr__(self, field.name, value := tuple(value))
             self._check(field.name, type(value) is kind or (kind is float and type(value) is int), kind.__name__)
             self._check(field.name, kind is not tuple or all(isinstance(x, str) for x in value), "tuple of strings")
-        self._check("texts", len(self.texts) <= 2, "name of one column or of two")
+        self._check("texts", 1 <= len(self.texts) <= 2, "name of one column or of two")
+        self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class is once")
         self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
         self._check("scale", 0 < self.scale < math.inf, "finite number above 0")
         self._check("separator", len(self.separator) == 1 and self.separator not in "\r\n\0", "single character")
+        if self.is_regression and self.metrics == Task.metrics:
+            object.__setattr__(self, "metrics", OF_SCORES)
+        self._check("metrics", bool(self.metrics), "list of names, at least one")
+        for metric in self.metrics:
+            valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
+            check_name(f"metric of task {self.name!r}", metric, valid)
+        self._check("evaluation", bool(self.evaluation), "list of splits, at least one")
         check_name(f"head of task {self.name!r}", self.head, ("linear", "concatenation", "cosine"))
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
@@ -136,7 +146,10 @@ class Task:
 
 
 def _table(*tasks: Task) -> dict[str, Task]:
-    return {task.name: task for task in tasks}
+    table = {task.name: task for task in tasks}
+    if len(table) < len(tasks):
+        raise ValueError(f"two tasks of one name: {[task.name for task in tasks]}")
+    return table
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -274,7 +287,7 @@ def task_from_file(
     if score:
         numbers = [_number(cell) for cell in frame[label]]  # what is none is refused where rows are read
         largest = max((abs(n) for n in numbers if n is not None and math.isfinite(n)), default=0.0)
-        return replace(task, metrics=("pearson", "spearman"), scale=largest or 1.0)
+        return replace(task, scale=largest or 1.0)
     where = f"{path.name}, column {label!r}"
     if (empty := frame[label].str.strip() == "").any():
         raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
@@ -298,7 +311,7 @@ def task_from_file(
         if (other := known.setdefault(plain if number is None else number, name)) != name:
             line = frame.index[frame[label] == name][0]
             raise ValueError(f"{where}: the classes {other!r} and {name!r} (line {line}) differ only in their writing")
-    return replace(task, labels=tuple(labels))
+    return replace(task, labels=tuple(labels), metrics=Task.metrics)
 
 
 def _number(text: str) -> float | None:

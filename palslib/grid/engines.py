@@ -57,7 +57,7 @@ def finished(config: RunConfig) -> dict | None:
         _ = last["step"], last["dev_average"], record["seconds"]["total"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not the record of a run: {error} is missing") from error
-    return None if config.keep != "none" and kept == "none" else record  # None: it kept no weights
+    return record if config.has_kept(kept) else None
 
 
 def failed(config: RunConfig, since: float) -> dict | None:

@@ -6,6 +6,7 @@ is neither (start, checkpoints) is left out. Lengths and sizes are GLUE's (`data
 
 from collections.abc import Mapping, Sequence
 
+from palslib.common.names import check_name
 from palslib.data.glue import SIZES
 from palslib.methods.operations import count_operations
 from palslib.plan.config import RunConfig
@@ -14,6 +15,8 @@ from palslib.plan.sampling import TrainingPlan
 
 def operations(config: RunConfig) -> float:
     """Multiply-adds of a run on GLUE's tasks, training and evaluations."""
+    for task in config.tasks:
+        check_name("size of task", task, SIZES)
     method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
     text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
     plan = TrainingPlan(sizes, config.schedule, config.steps, config.batch_size, config.seed, config.epochs)

@@ -28,7 +28,7 @@ from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model.classifiers import make_head, task_loss
 from palslib.model.one_task import OneTask
-from palslib.model.predicting import Predicting
+from palslib.model.predicting import MAX_LENGTH, Predicting
 from palslib.model.saving import Saved
 
 
@@ -93,6 +93,8 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
+        self.max_length = MAX_LENGTH
+        """Word pieces of a row, where texts are predicted: those of the run that trained it."""
         self.sparse_embeddings = False
         """Whether the word embeddings' gradient is sparse, for an optimiser that knows what to do with it."""
         self.recomputes = False

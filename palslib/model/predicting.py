@@ -19,6 +19,9 @@ Text = str | Sequence[str]
 """One text, or two that are a pair."""
 _FORMS = {1: "one text", 2: "a pair"}
 
+MAX_LENGTH = 128
+"""Word pieces of a row, where neither a run nor a caller says otherwise."""
+
 
 def _columns(task: Task) -> str:
     return f"{_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
@@ -95,7 +98,7 @@ class Predicting:
         texts: Text | Sequence[Text],
         tasks: str | Sequence[str | Sequence[str]],
         tokenizer=None,
-        max_length: int = 128,
+        max_length: int | None = None,
         batch_size: int = 64,
     ) -> pd.DataFrame:
         """Labels and probabilities, or scores, of several tasks.
@@ -104,7 +107,7 @@ class Predicting:
             texts: one text, a string or a tuple of two, for all the `tasks`; or a list of texts, each for the task, or
                 the list of tasks, at its place in `tasks` (one name stands for all rows).
             tokenizer: the backbone's own if none is given.
-            max_length: longer rows are cut, in word pieces.
+            max_length: longer rows are cut, in word pieces; None: at the length that the model was trained with.
 
         Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
         label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
@@ -112,7 +115,7 @@ class Predicting:
         texts, a pair for a task of one text and the reverse, and lengths that differ.
         """
         pairs, names = _requests(self, texts, tasks)
-        tokenizer = tokenizer or self.tokenizer
+        tokenizer, max_length = tokenizer or self.tokenizer, max_length or self.max_length
         forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
         for i, wanted in enumerate(names):
             for name in wanted:

@@ -31,13 +31,13 @@ from transformers import AutoConfig, AutoModel
 from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write
-from palslib.common.names import check_name, shown
+from palslib.common.names import shown
 from palslib.common.reading import read_object
-from palslib.data.metrics import METRICS
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
+from palslib.model.predicting import MAX_LENGTH
 
 _CHECKSUM = "sha256"
 """The key of `_checksums` in a file's metadata."""
@@ -114,13 +114,6 @@ def _described(path: Path) -> Iterator[None]:
         yield
     except _NONSENSE as e:
         raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
-
-
-def _task_from(row: dict) -> Task:
-    task = Task(**row)
-    for metric in task.metrics:
-        check_name(f"metric of task {task.name!r}", metric, METRICS)
-    return task
 
 
 _ABOUT = ("task", "method", "fingerprint")
@@ -252,6 +245,7 @@ class Saved(
             "method": self.method.to_dict(),
             "tasks": [asdict(task) | {"data": ""} for task in self.tasks.values()],  # where rows are is the machine's
             "seed": self.seed,
+            "max_length": self.max_length,
         }
         text = json.dumps(about, indent=1, default=str)
         _write(_travelling(self), save_directory / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
@@ -316,11 +310,13 @@ class Saved(
     @classmethod
     def _built(cls, about: dict, saved: int):
         """The model of a description, before it has its weights, of which so many numbers are saved."""
-        for name, kind in (("seed", int), ("backbone_name", str), ("pooler_is_new", bool), ("tasks", list)):
+        about = {"max_length": MAX_LENGTH} | about  # which earlier versions did not say
+        kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
+        for name, kind in kinds.items():
             if type(about[name]) is not kind:
                 raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
         config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
-        tasks = [_task_from(row) for row in about["tasks"]]
+        tasks = [Task(**row) for row in about["tasks"]]
         needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
         if tasks and needed > saved:  # before that much is allocated, and drawn
             raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
@@ -331,7 +327,9 @@ class Saved(
                 encoder = AutoModel.from_config(config)
                 if about["pooler_is_new"]:
                     encoder.pooler = None
-        return cls(encoder, method, tasks, about["seed"], about["backbone_name"])
+        model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])
+        model.max_length = about["max_length"]
+        return model
 
     @classmethod
     def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
@@ -381,7 +379,7 @@ class Saved(
             raise ValueError(f"{path.name} was not written by save_task")
         _prove(path, about, tensors, *(about[name] for name in _ABOUT))
         with _described(path):
-            method, task = Method.from_dict(json.loads(about["method"])), _task_from(json.loads(about["task"]))
+            method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
         if method != self.method:
             ours = self.method.to_dict()
             differ = {k: (v, ours[k]) for k, v in method.to_dict().items() if k in ours and v != ours[k]}

@@ -83,7 +83,7 @@ class Run(Resumable):
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         on_phase("loading the model")
         self.model = model_before(config, [data.task for data in self.train_data.values()])
-        self.model.head_dropout = config.head_dropout
+        self.model.head_dropout, self.model.max_length = config.head_dropout, config.max_length
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
         # Only where nothing but our own clipping and `densify` comes between the backward pass and the update.
@@ -238,8 +238,8 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
-    if config.keep != "none" and record.get("config", {}).get("keep") == "none":
-        raise ValueError(f"the run in {folder} has finished without keeping weights; resume=False trains it anew")
+    if not config.has_kept(kept := record.get("config", {}).get("keep")):
+        raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)
 
 

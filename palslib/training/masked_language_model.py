@@ -36,19 +36,20 @@ def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.T
     return torch.where(chosen, replaced, ids), chosen
 
 
-def masked_language_model(backbone: str, seed: int = 0) -> BertForMaskedLM:
-    """The backbone with its pooler, which is not trained, and its own masked-language-model head or a new one."""
+def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrained") -> BertForMaskedLM:
+    """The backbone with its pooler, which is not trained, and its own masked-language-model head or a new one; all of
+    it new where `weights` are `random`."""
     config, place = load_config(backbone), backbone.removeprefix(MINBERT)
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
-    encoder, head = load_encoder(place, seed), Path(place) / HEAD
+    encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from(seed, "masked language model"))
-        if place in ("tiny", "minilm") or head.is_file():
+        if weights == "random" or place in ("tiny", "minilm") or head.is_file():
             model = BertForMaskedLM(config)
         else:  # a checkpoint with a head, or one without, as transformers then reports
             model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
-    if head.is_file():
+    if weights == "pretrained" and head.is_file():
         model.cls.load_state_dict(load_file(head))
     model.bert = encoder
     model.tie_weights()

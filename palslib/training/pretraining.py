@@ -29,7 +29,7 @@ from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
-from palslib.plan.recipes import rate_factor
+from palslib.plan.recipes import RECIPES, rate_factor
 from palslib.records import environment
 from palslib.training.accelerator import make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import (
@@ -46,6 +46,8 @@ from palslib.training.masked_language_model import HEAD, masked_language_model, 
 from palslib.training.signals import StopSignals
 
 DEV_ROWS = 500  # of each task that are measured
+_WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
+_WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
 
 
 def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
@@ -56,6 +58,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     One writer, signals, and what has been exchanged since: as in `training.loop.train`.
     Raises ValueError for a folder with anything else in it, FloatingPointError for a loss that is not finite.
     """
+    _check(config)
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     record, changed = _record(config, folder)
     if record and not changed:
@@ -69,6 +72,15 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
             return record
         with StopSignals() as signals, tracked(accelerator, config, folder):
             return _pretrain(accelerator, config, folder, lock, signals, on_step, notes)
+
+
+def _check(config: RunConfig) -> None:
+    """Raises ValueError for a setting of training that plays no part here, where it is not as it is by default."""
+    asked = {name: getattr(config, name) for name in _WITHOUT} | asdict(config.resolved_recipe())
+    usual = {name: getattr(RunConfig, name) for name in _WITHOUT} | asdict(RECIPES["paper"])
+    for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
+        if asked[name] != usual[name]:
+            raise ValueError(f"further pre-training has no {name}={asked[name]!r}: it takes {usual[name]!r} alone")
 
 
 def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
@@ -91,8 +103,8 @@ def _pretrain(
     notes: list[str],
 ) -> dict:
     """All that `pretrain` does in a folder that is its own."""
-    device, tokenizer = accelerator.device, load_tokenizer(config.backbone)
-    model = masked_language_model(config.backbone, config.seed).to(device).train()
+    device, tokenizer, recipe = accelerator.device, load_tokenizer(config.backbone), config.resolved_recipe()
+    model = masked_language_model(config.backbone, config.seed, config.weights).to(device).train()
     if config.max_length > (positions := max_positions(model.config)):
         raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
     train, dev = {}, {}
@@ -149,7 +161,7 @@ def _pretrain(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, config.clip)
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup)
+            group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup, recipe.decay)
         optimizer.step()
         optimizer.zero_grad()
         state["step"], state["losses"] = step + 1, [*state["losses"], loss.item()]
@@ -163,7 +175,8 @@ def _pretrain(
             signals.stop(step + 1, config.steps, kept=stop or every > 0)
         if stop:
             return {"key": config.key, "status": "stopped", "step": step + 1}
-    names = ("backbone", "tasks", "data", "schedule", "steps", "batch_size", "max_length", "learning_rate", "seed")
+    names = ("backbone", "weights", "tasks", "data", "schedule", "steps", "batch_size", "max_length", "learning_rate")
+    names += ("seed",)
     settings = {k: asdict(config)[k] for k in names}
     settings |= {k: Path(settings[k]).name for k in ("backbone", "data")}  # no path of the machine
     record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}

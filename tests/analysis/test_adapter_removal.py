@@ -140,6 +140,21 @@ def test_what_adds_nothing_is_refused_before_training(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_removed_on_the_data_that_a_preset_names(tmp_path, monkeypatch):
+    """The whole of the spans is the score that the run had."""
+    for split in ("train", "dev"):
+        lines = [f"{i}\tdog number {i}\t{i % 5}" for i in range(40)]
+        path = tmp_path / "minbert" / f"ids-sst-{split}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(["id\tsentence\tsentiment", *lines]) + "\n")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    options = {name: value for name, value in TINY.items() if name not in OWN}
+    record = ablate(["sst5"], tmp_path / "runs", epochs=1, epoch_steps=2, preset="minbert", **options)
+    assert record["runs"][0]["data"]["dev"]["sst5"] == {"validation": 40}
+    whole = from_lines(record["spans"])["whole"]
+    assert whole.tolist() == pytest.approx([record["runs"][0]["results"]["best"]["dev_average"]] * 3)
+
+
 def test_the_command_line_writes_a_record(tmp_path, capsys):
     """Two tasks on a backbone of two layers: three spans each; the runs in it are rows of `load_records`."""
     out, places = tmp_path / "records" / "ablation.json", ["--folder", str(tmp_path / "runs")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
-from palslib.data.tasks import TASKS, load_rows
+from palslib.data.tasks import OF_CLASSES, OF_SCORES, TASKS, Task, load_rows
 from palslib.ledger.paper import TABLE_2
 
 
@@ -109,7 +109,22 @@ def test_constant_batch_makes_pearson_nan():
 def test_unknown_metric():
     with pytest.raises(ValueError, match=r"unknown metric 'mathews': did you mean 'matthews'\?"):
         batchwise("mathews", np.zeros(8), np.zeros(8))
-    assert {m for task in TASKS.values() for m in task.metrics} <= set(METRICS)
+    assert set(METRICS) == {*OF_CLASSES, *OF_SCORES}
+
+
+@pytest.mark.parametrize("labels", [(), ("no", "yes"), ("a", "b", "c")])
+def test_what_a_task_takes_can_be_scored(labels):
+    """Each metric that a task of that kind may name, and no other."""
+    outputs = np.random.default_rng(0).normal(size=(12, len(labels) or 1))
+    truth = np.arange(12.0) if not labels else np.arange(12) % len(labels)
+    for metric in METRICS:
+        try:
+            task = Task("mine", ("text",), labels, (metric,))
+        except ValueError as error:
+            assert str(error).startswith(f"unknown metric of task 'mine' '{metric}': ")
+        else:
+            assert -100 <= score(task, truth, outputs)[task.metrics[0]] <= 100
+    assert Task("mine", ("text",), labels).metrics == (("accuracy",) if labels else OF_SCORES)
 
 
 # ------------------------------------------------------------------------------------------------------------ averages

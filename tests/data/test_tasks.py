@@ -97,6 +97,10 @@ def test_names_that_a_file_may_have(name, tmp_path):
         ({"texts": "sentence"}, "texts must be a tuple, not 'sentence'"),
         ({"texts": ("a", 2)}, r"texts must be a tuple of strings, not \('a', 2\)"),
         ({"texts": ("a", "b", "c")}, "texts must be a name of one column or of two"),
+        ({"texts": ()}, "texts must be a name of one column or of two, not"),
+        ({"labels": ("a",)}, "labels must be a list of two classes or more, or empty for a score, not"),
+        ({"metrics": ()}, "metrics must be a list of names, at least one"),
+        ({"evaluation": ()}, "evaluation must be a list of splits, at least one"),
         ({"labels": ("a", "a")}, "labels must be a list in which each class is once"),
         ({"labels": ("a", "b\0")}, "labels must be a list of names without control characters"),
         ({"scale": 0.0}, "scale must be a finite number above 0, not 0.0"),
@@ -678,3 +682,9 @@ def test_real_crowdflower(real_data, name, rows, classes):
     assert sum(map(len, parts)) == rows
     assert task.num_outputs == classes
     assert 0.77 < len(parts[0]) / rows < 0.83
+
+
+def test_no_two_tasks_share_a_name():
+    names = [name for suite in SUITES.values() for name in suite]
+    assert len(names) == len(set(names)), "SUITES: a name is looked up in all of them"
+    assert all(name == task.name for suite in SUITES.values() for name, task in suite.items())

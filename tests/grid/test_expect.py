@@ -41,6 +41,11 @@ def test_operations_of_a_run_by_hand():
     assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
 
 
+def test_a_task_of_unknown_size_is_named():
+    with pytest.raises(ValueError, match="unknown size of task 'sst5': did you mean 'sst2'"):
+        operations(RunConfig(tasks=("rte", "sst5")))
+
+
 def test_the_rate_that_a_device_attained():
     """Products run at 2e12 / 2 multiply-adds a second, and a step takes ten times as long as its products."""
     assert attained(RECORD, "minilm") == pytest.approx(1e11)

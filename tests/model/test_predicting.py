@@ -1,5 +1,6 @@
 """Many tasks in one pass: equal to one task at a time, with as many layer passes and products as the formulas say."""
 
+import json
 from collections import Counter
 
 import pandas as pd
@@ -14,6 +15,8 @@ from palslib.data.tasks import SUITES, TASKS
 from palslib.methods.operations import count_operations, layer_passes
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.training.loop import train
 
 SINGLE, PAIRED = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte")
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -249,6 +252,19 @@ def test_long_texts_are_cut(served):
     frame = served.predict(["It rains.", long], "cola")
     assert frame["row"].tolist() == [0, 1]
     check_equal(served.predict("rain " * 6, "cola"), served.predict(long, "cola", max_length=8))
+
+
+def test_texts_are_cut_where_they_were_in_training(tmp_path):
+    """A run's limit is its model's, saved and read; of a model that does not say it is 128."""
+    long, config = "rain " * 300, {"backbone": "tiny", "tasks": ("cola",), "steps": 2, "batch_size": 4, "size": 12}
+    record = train(RunConfig(**config, max_length=16, keep="last", folder=str(tmp_path / "run"), progress=False))
+    here, there = record.model(), MultiTaskModel.from_pretrained(tmp_path / "run" / "last")
+    assert here.max_length == there.max_length == 16
+    for model in (here, there):
+        check_equal(model.predict(long, "cola"), model.predict("rain " * 14, "cola", max_length=128))
+    about = json.loads((tmp_path / "run" / "last" / "palslib.json").read_text())
+    del about["max_length"]
+    assert MultiTaskModel._built(about, 10**9).max_length == 128
 
 
 @pytest.mark.parametrize("training", [True, False])

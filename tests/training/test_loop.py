@@ -20,6 +20,7 @@ import palslib.training.loop as training
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
+from palslib.grid.engines import finished
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import load_records
@@ -207,8 +208,17 @@ def test_finished_run_is_returned_at_once(tmp_path, monkeypatch):
     record = train(config(tmp_path))
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
     assert train(config(tmp_path)) == record
-    with pytest.raises(ValueError, match="has finished without keeping weights; resume=False trains it anew"):
-        train(config(tmp_path, keep="last"))
+
+
+@pytest.mark.parametrize("kept", ["none", "last"])
+def test_a_finished_run_that_has_not_kept_what_is_asked_for_says_so(tmp_path, kept):
+    train(config(tmp_path, keep=kept))
+    for asked in ("last", "best"):
+        if asked != kept:
+            with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; resume=False trains it anew"):
+                train(config(tmp_path, keep=asked))
+            assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
+    assert finished(config(tmp_path)) == train(config(tmp_path)) is not None
 
 
 def test_another_configs_folder_is_refused(tmp_path):

@@ -138,6 +138,33 @@ def test_the_decoder_is_tied_and_the_head_is_new():
     assert torch.equal(dense[0], dense[1]) and not torch.equal(dense[0], dense[2])
 
 
+def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
+    """`weights` and the recipe's `decay` decide it too; MiniLM's weights are others than those of its architecture."""
+    known, new = (masked_language_model("minilm", weights=weights) for weights in ("pretrained", "random"))
+    assert not torch.equal(*(m.bert.encoder.layer[0].output.dense.weight for m in (known, new)))
+    about = {"steps": 3, "tasks": ("cola",), "learning_rate": 3e-2}
+    constant = {"recipe_options": {"decay": "constant"}}
+    plain, other = (
+        pretrain(replace(TINY, **about, **more, folder=str(tmp_path / str(len(more))))) for more in ({}, constant)
+    )
+    assert plain["losses"][:2] == other["losses"][:2] and plain["after"] != other["after"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"micro_batches": 2}, "has no micro_batches=2: it takes 1 alone"),
+        ({"memory": 4}, "has no memory=4: it takes 0 alone"),
+        ({"recipe_options": {"epsilon": 1e-6}}, "has no epsilon=1e-06: it takes 1e-08 alone"),
+        ({"recipe": "released", "tasks": ("cola",)}, "has no dropout='until evaluated': it takes 'throughout' alone"),
+    ],
+)
+def test_a_setting_that_plays_no_part_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        pretrain(replace(TINY, **changes, folder=str(tmp_path / "new")))
+    assert not list(tmp_path.iterdir())
+
+
 def test_another_architecture_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
     with pytest.raises(ValueError, match="is a roberta; further pre-training takes a BERT"):
