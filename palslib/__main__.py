@@ -233,6 +233,8 @@ class Heads:
     """Where the dev examples come from, as `train` takes it."""
     tasks: Names = ("sst2",)
     """Those for which heads are removed."""
+    own: dict = field(default_factory=dict)
+    """Files of tasks of one's own: mood=mood.csv."""
     rows: _Count = 500
     """Dev rows of each of these tasks, at most."""
     texts: _Count = 4

@@ -5,6 +5,7 @@ read from a file that is. Its tables are lines of comma-separated values.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 
 from palslib.analysis.attention import AttentionMaps, attention_maps, head_divergences, head_statistics
 from palslib.analysis.head_removal import PER, head_importance, uniform_heads
+from palslib.common.names import check_name
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -78,7 +80,15 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: b
     return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
 
 
-def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str = "float32") -> dict:
+def inspect(
+    folder: Path,
+    data: str,
+    tasks: list[str],
+    rows: int,
+    texts: int,
+    precision: str = "float32",
+    own: dict | None = None,
+) -> dict:
     """The record of the heads of a saved model.
 
     Args:
@@ -86,8 +96,12 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
         data: where the dev examples come from.
         tasks: those for which heads are removed, with at most `rows` dev rows each. The maps are those of all tasks, on
             `texts` dev examples of each.
+        own: task -> the file that has its examples, in place of `data`.
     """
     model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
+    for task, path in (own or {}).items():
+        check_name("task of this model in own", task, model.tasks)
+        model.tasks[task] = replace(model.tasks[task], data=str(path))
     tokenizer, known = model.tokenizer, model.tasks
     maps = maps_of(model, tokenizer, data, texts)
     statistics = head_statistics(one for some in maps.values() for one in some)

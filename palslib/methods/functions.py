@@ -187,6 +187,10 @@ class SerialLayers(LowRankLayers):
         return y + self.projections[str(layer)](y) if layer in self.layers else y
 
 
+class Vectors(nn.ParameterDict):
+    """LHUC's w by layer: a type of its own, for the released code decays them (ledger D15)."""
+
+
 class Scales(Adaptation):
     """LHUC: y · 2σ(w), a learned scale for each hidden unit (paper 2.2; Swietojanski & Renals 2014)."""
 
@@ -195,9 +199,9 @@ class Scales(Adaptation):
         self.scales = self.make(self.layers, encoder.config)
 
     @staticmethod
-    def make(layers, config) -> nn.ParameterDict:
+    def make(layers, config) -> "Vectors":
         """w = 0 for every layer, where the scale is one."""
-        return nn.ParameterDict({str(i): nn.Parameter(torch.zeros(config.hidden_size)) for i in layers})
+        return Vectors({str(i): nn.Parameter(torch.zeros(config.hidden_size)) for i in layers})
 
     def after_layer(self, layer, y):
         return y * (2 * torch.sigmoid(self.scales[str(layer)])) if layer in self.layers else y

@@ -23,7 +23,7 @@ from palslib.bert.rows import Rows
 from palslib.common.names import check_name
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
-from palslib.methods.functions import Adaptation, initialise
+from palslib.methods.functions import Adaptation, Vectors, initialise
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model.classifiers import make_head, task_loss
@@ -329,7 +329,7 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
                 group's `multiple` says whose rate it has.
         """
         added = {id(p) for part in (self.adaptations, self.shared) if part is not None for p in part.parameters()}
-        scales = {id(p) for part in self.modules() if isinstance(part, nn.ParameterDict) for p in part.parameters()}
+        scales = {id(p) for part in self.modules() if isinstance(part, Vectors) for p in part.parameters()}
         groups: dict[tuple, list] = {}
         for p in self.parameters():
             if p.requires_grad:

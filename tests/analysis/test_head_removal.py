@@ -20,8 +20,10 @@ from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.figures.heads import head_panels
 from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
 from palslib.records import as_lines, from_lines, load_records
 from palslib.training.evaluation import predict
+from palslib.training.loop import train
 
 WIDTH = 4  # of a PAL's head: 12 / 3; BERT's are 24 / 4 = 6 wide
 WITH_HEADS = ["pals-204", "pals-no-sharing-84", "pals-276-top", "attention-on-top-204"]
@@ -345,3 +347,18 @@ def test_panels_of_every_head():
     together = head_panels(frame, {"change": "a", "other": "b"}, one_scale=True)
     assert {ax.images[0].get_clim() for ax in together.axes[:4]} == {(-6, 6)}
     plt.close("all")
+
+
+def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(tmp_path, capsys):
+    """Its rows come from its own file, the other's from `data`; without the file, what is missing is said."""
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    config = {"backbone": "tiny", "tasks": ("sst2", str(tmp_path / "mood.csv")), "size": 12, "steps": 2}
+    train(RunConfig(**config, batch_size=4, keep="last", progress=False, folder=str(tmp_path / "run")))
+    call = ["heads", str(tmp_path / "run" / "last"), str(tmp_path / "heads.json"), "--rows", "4", "--texts", "1"]
+    assert main([*call, "--tasks", "mood", "--own", f"mood={tmp_path / 'mood.csv'}"]) == 0
+    record = json.loads((tmp_path / "heads.json").read_text())
+    assert set(from_lines(record["removal"])["task"]) == {"mood"} and record["rows"] == {"mood": 4}
+    assert {"sst2", "mood"} < set(from_lines(record["entropy"])["task"]) and str(tmp_path) not in str(record)
+    assert main([*call, "--tasks", "mood", "--own", "moods=x.csv"]) == 1
+    assert "unknown task of this model in own 'moods': did you mean 'mood'" in capsys.readouterr().err

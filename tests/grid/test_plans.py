@@ -10,9 +10,10 @@ from palslib import TASKS, train
 from palslib.common.places import RECORDS
 from palslib.data.synthetic import synthetic_split
 from palslib.grid.sweep import PLANS, Grid
+from palslib.ledger.claims import Comparison
 from palslib.ledger.paper import load_ledger
 from palslib.ledger.results import one_setting, plan_frame, quirk_effects, table_3
-from palslib.ledger.selection import Selection
+from palslib.ledger.selection import Selection, Setting
 from palslib.records import read_records
 
 
@@ -47,12 +48,22 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
     grids = {name: configs for name, configs in grids.items() if name not in ("pilot", "table3", "trained")}
     runs = [
         {"status": "finished", "config": asdict(config), "method": config.resolved_method().to_dict()}
+        | {"precision": config.precision}
         for configs in grids.values()
         for config in configs
     ]
     needs = {(row.id, need) for row in load_ledger().values() if row.kind == "C" for need in row.needs}
     missing = {row for row, need in needs if not any(map(Selection.parse(need).matches, runs))}
     assert missing == {"C13e"}, "what a row C needs is a run of a grid in palslib/grid/plans"
+    for text in (text for row in load_ledger().values() if row.kind == "C" for text in row.compare):
+        comparison = Comparison.parse(text)
+        settings = [
+            {Setting.of(run, comparison.alone).shared for run in runs if term.matches(run)}
+            for term in comparison.left + comparison.right
+        ]
+        if all(settings):
+            said = f"{text}: the grids' runs differ in more than what is compared (their `base`: precision, steps, ...)"
+            assert set.intersection(*settings), said
     plan = (RECORDS / "PLAN.md").read_text(encoding="utf-8")
     assert all(row in plan for row in missing)
     unplanned = [name for name in grids if f"`{name}`" not in plan]

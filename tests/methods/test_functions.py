@@ -426,7 +426,8 @@ def test_initial_draws(name):
             elif key.endswith("bias") or key.endswith("mix"):
                 assert not p.any(), key
             else:
-                assert torch.equal(p, torch.ones_like(p)), key
+                said = f"{key}: a vector is a bias or mix, 0, or a gain, 1; else its method is left out above"
+                assert torch.equal(p, torch.ones_like(p)), said
 
 
 @pytest.mark.parametrize("name", ["pals-204", "low-rank-100", "houlsby-64", *ON_TOP])

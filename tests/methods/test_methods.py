@@ -8,6 +8,7 @@ from palslib import METHODS, Method, fit_budget, get_method
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
 from palslib.methods.low_rank import LowRank
 from palslib.methods.projected import PAL, FeedForward
+from palslib.methods.table import LABELS
 
 NAMES = [
     "shared", "fine-tuned", "pals-204", "pals-no-sharing-84", "pals-276-top", "pals-276-bottom",
@@ -41,7 +42,12 @@ def test_the_size_in_a_name_is_the_size():
 def test_which_methods_have_a_size_and_which_freeze():
     assert {name for name, row in METHODS.items() if not row.has_size} == SIZELESS
     frozen = {name for name, row in METHODS.items() if row.freeze == "backbone"}
-    assert frozen == {"houlsby-64", "houlsby-64-not-shared", "houlsby-64-3-shared", "feature-extraction"}
+    said = {"houlsby-64", "houlsby-64-not-shared", "houlsby-64-3-shared", "feature-extraction"}
+    assert frozen == said, "a method that freezes BERT is named here"
+
+
+def test_every_method_has_a_name_for_pages():
+    assert set(LABELS) == set(METHODS), "LABELS of palslib/methods/table.py"
 
 
 def test_a_method_is_given_back_and_a_name_is_looked_up():

@@ -158,6 +158,14 @@ def test_trained_saved_loaded(method, tmp_path):
 
 
 @own
+def test_no_vector_of_ones_own_is_decayed(method):
+    """The released code decays LHUC's vectors (ledger D15); others are not LHUC's."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
+    decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
+    assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
+
+
+@own
 def test_drawn_and_fitted(method):
     """Its boxes are in the picture; the one with a size gets the largest that the paper's budget allows."""
     texts = [text.get_text() for text in draw_layer(method).texts]

@@ -52,7 +52,7 @@ def test_every_row_has_a_field():
 
 def test_the_ledger_has_the_same_rows():
     ledger = {row.id: set(row.fields) for row in load_ledger().values() if row.source == "released"}
-    assert list(ledger) == D_ROWS
+    assert list(ledger) == D_ROWS, "D_ROWS, on top, has every row D of the ledger that is of a recipe"
     for name, row in documented().items():
         ledger[row.group(1)].remove(name)
     assert not any(ledger.values())
