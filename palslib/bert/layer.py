@@ -35,6 +35,9 @@ class Places:
     `layer` is the layer's number from 0, and every tensor is over word pieces, (N, ...).
     """
 
+    layers = range(0)
+    """Those that the task adapts; the others are plain."""
+
     def query(self, layer: int, q, h):
         """On the queries (N, d) that BERT makes of h (N, d)."""
         return q

@@ -169,7 +169,7 @@ def _derived_verdict(row: Row) -> Verdict:
 def _switch_verdict(row: Row) -> Verdict:
     note = _NOTES.get(row.id, "")
     if not row.fields:
-        return Verdict(row.id, "kept in both", f"divided by {Task('any', ()).scale:g}", note)
+        return Verdict(row.id, "kept in both", f"divided by {Task.scale:g}", note)
     if row.source == "ours":
         text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
         return Verdict(row.id, "switchable", text, note)

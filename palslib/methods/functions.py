@@ -33,6 +33,13 @@ class Adaptation(nn.Module, Places):
     def __init__(self, method, encoder: nn.Module, pooler: nn.Module):
         super().__init__()
         self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
+        acts = {name: plain for name, plain in vars(Places).items() if callable(plain)}
+        acts = [name for name, plain in acts.items() if getattr(type(self), name) != plain]
+        if acts and not method.adapted_layers(2):
+            raise ValueError(
+                f"{type(self).__name__} of method {method.name!r} has {', '.join(acts)} within layers, but its family "
+                "adapts none: give that a field `layers: Half = 'all'`, or an `adapted_layers` of its own"
+            )
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
     def on_top(self, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
@@ -141,8 +148,6 @@ class ProjectedWithin(Adaptation):
         return pairs[layer - self.layers.start] if len(pairs) > 1 else pairs[0]
 
     def parallel(self, layer, h, rows):
-        if layer not in self.layers:
-            return None
         v = self.projection(layer)
         return v.decoder(self.functions[str(layer)](v.encoder(h), rows, layer))
 
@@ -159,8 +164,6 @@ class PALs(ProjectedWithin):
 
     def parallel(self, layer, h, rows):
         ts = super().parallel(layer, h, rows)
-        if ts is None:
-            return None
         ts = functional.gelu(ts) if self.method.activation == "gelu" else ts  # released code: ledger D6
         return ts if self.scales is None else ts * (2 * torch.sigmoid(self.scales[str(layer)]))
 
@@ -174,7 +177,7 @@ class LowRankLayers(Adaptation):
         self.projections = nn.ModuleDict({str(i): Projection(d, method.size, method.activation) for i in self.layers})
 
     def parallel(self, layer, h, rows):
-        return self.projections[str(layer)](h) if layer in self.layers else None
+        return self.projections[str(layer)](h)
 
 
 class SerialLayers(LowRankLayers):
@@ -184,7 +187,7 @@ class SerialLayers(LowRankLayers):
         return None
 
     def after_layer(self, layer, y):
-        return y + self.projections[str(layer)](y) if layer in self.layers else y
+        return y + self.projections[str(layer)](y)
 
 
 class Vectors(nn.ParameterDict):
@@ -204,7 +207,7 @@ class Scales(Adaptation):
         return Vectors({str(i): nn.Parameter(torch.zeros(config.hidden_size)) for i in layers})
 
     def after_layer(self, layer, y):
-        return y * (2 * torch.sigmoid(self.scales[str(layer)])) if layer in self.layers else y
+        return y * (2 * torch.sigmoid(self.scales[str(layer)]))
 
 
 class Adapters(Adaptation):

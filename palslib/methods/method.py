@@ -6,6 +6,7 @@ methods is a class: its fields are what can be chosen, and it answers for itself
     @dataclass(frozen=True)
     class LoRA(Method):
         size: int = field(default=8, kw_only=True)
+        layers: Half = field(default="all", kw_only=True)  # those of BERT that it adapts
         def terms(self, backbone): ...          # how many parameters, by closed form
         def operations(self, backbone, tokens): # how many multiply-adds
         def parts(self, backbone): ...          # how it is drawn

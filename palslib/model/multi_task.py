@@ -257,7 +257,7 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         """From (h_0, ..., h_j) to (h_0, ..., h_until), under a task's adaptation."""
         layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
         for i in range(len(states) - 1, len(layers) if until is None else until):
-            given = (layers[i], states[-1], rows, adaptation, i)
+            given = (layers[i], states[-1], rows, adaptation if i in adaptation.layers else PLAIN, i)
             if self.recomputes and self.training:
                 h = checkpoint(adapted_layer, *given, use_reentrant=False)
             else:

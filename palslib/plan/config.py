@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from palslib.common.names import check_name, shown
+from palslib.common.names import check_name, shown, unknown
 from palslib.common.reading import read_object
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
@@ -190,15 +190,15 @@ class RunConfig:
 
     def _unfitted(self) -> Method:
         """The method with its options and a size that goes with them, before it is fitted to a budget."""
-        method, options = self._row(), dict(self.method_options)
+        method, options = self.base_method(), dict(self.method_options)
         if method.has_size and isinstance(self.size, int):
             options["size"] = self.size
         elif "heads" in options and self.resolved_size == "budget" and method.has_size:
             options["size"] = options["heads"]  # 24 divide MiniLM's 120, but not the 204 of BERT-base
         return method.with_options(**options)
 
-    def _row(self) -> Method:
-        """The row of `METHODS`, or the method of one's own."""
+    def base_method(self) -> Method:
+        """The row of `METHODS`, or the method of one's own, before options, size and recipe."""
         if not self.own_method:
             return get_method(self.method)
         if self.method in METHODS:
@@ -206,8 +206,9 @@ class RunConfig:
         if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # the run's folder is called after it, and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
         options = dict(self.own_method)
-        known = "kind in own_method (one of your own has to be defined first)"
-        family = Method.families[check_name(known, options.pop("kind", None), Method.families)]
+        if (kind := options.pop("kind", None)) not in Method.families:
+            raise ValueError(f"{unknown('kind in own_method', kind, Method.families)}; your own is to be defined first")
+        family = Method.families[kind]
         for option in options:
             check_name(f"option of {family.kind} in own_method", option, family.options())
         return family(self.method, **options)

@@ -46,7 +46,7 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
         found.pop("backbone", None)
     if config.start:
         found["start"] = folder_content(Path(config.start))
-    method = config.resolved_method()
+    method = config.base_method()
     if not type(method).__module__.startswith("palslib."):
         said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method), set())]
         found["method"] = hashlib.sha256("\n".join(said).encode()).hexdigest()[:24]

@@ -47,10 +47,10 @@ class LowRankUpdates(Adaptation):
         self.on_value = nn.ModuleList(Projection(d, method.size) for _ in self.layers)
 
     def query(self, layer, q, h):
-        return q + self.on_query[layer](h)
+        return q + self.on_query[layer - self.layers.start](h)
 
     def value(self, layer, v, h):
-        return v + self.on_value[layer](h)
+        return v + self.on_value[layer - self.layers.start](h)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,9 +222,9 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     [
         (
             {"own_method": {"kind": "Lora"}},
-            r"unknown kind in own_method \(one of your own has to be defined first\) 'Lora'",
+            "unknown kind in own_method 'Lora': .*; your own is to be defined first",
         ),
-        ({"own_method": {"layers": "top"}}, "unknown kind in own_method .* None"),
+        ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
         ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
@@ -290,3 +290,33 @@ def test_two_families_of_one_name_are_no_silent_exchange():
         assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}) is Method.families["LoRA, elsewhere"]
     finally:
         del Method.families["LoRA, elsewhere"]
+
+
+@own
+def test_of_the_top_half_the_other_layers_are_plain(method):
+    """Of three layers the last: a module that has parts for that one alone is asked for no other."""
+    inputs, model = batch(), MultiTaskModel.from_backbone(tiny_encoder(), method.with_options(layers="top"), ["rte"])
+    randomise(model.adaptations["rte"])
+    adapted, plain = states(model, "rte", inputs), states(model, None, inputs)
+    assert [torch.equal(one, other) for one, other in zip(adapted, plain, strict=True)] == [True] * 3 + [False]
+
+
+def test_a_family_without_layers_whose_module_acts_within_them_is_refused():
+    """It would train, and `predict`, which shares what no task adapts, would leave it out."""
+
+    @dataclass(frozen=True)
+    class Nowhere(Method):
+        def build(self, encoder, pooler, shared=None):
+            return Within(self, encoder, pooler)
+
+    class Within(Adaptation):
+        def value(self, layer, v, h):
+            return 2 * v
+
+    try:
+        with pytest.raises(
+            ValueError, match="Within of method 'mine' has value within layers, but its family adapts none"
+        ):
+            MultiTaskModel.from_backbone(tiny_encoder(), Nowhere("mine"), ["rte"])
+    finally:
+        del Method.families["Nowhere"]

@@ -81,7 +81,9 @@ def test_options_come_back(options, tmp_path):
 
 def test_tasks_come_back(tmp_path):
     """A task of one's own, and one added late: labels, metrics and scale are in the folder."""
-    mine = Task("mood", ("a", "b"), ("x", "y", "z"), ("f1",), ("dev", "test"), scale=2.0, label="l", separator="\t")
+    mine = Task(
+        "mood", ("a", "b"), ("x", "y", "z"), ("matthews",), ("dev", "test"), scale=2.0, label="l", separator="\t"
+    )
     model = trained("low-rank-100", tasks=(mine,))
     model.add_task("stsb")
     model.save_pretrained(tmp_path)
