@@ -1,6 +1,6 @@
 """Further pre-training: a backbone goes on as a masked language model on the texts of tasks, before they are trained.
 
-`python -m palslib pretrain` takes a `RunConfig`'s fields, of which those of methods and heads play no part. The folder
+`python -m palslib pretrain` takes a `RunConfig`'s fields; those of methods, heads and evaluations play no part. The folder
 that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
 The head has BERT's transform, and a decoder that is tied to the word embeddings. MiniLM's package has no such head: its
