@@ -59,7 +59,7 @@ def train(words: list[str]) -> Callable[[], int]:
 
 def pretrain(words: list[str]) -> Callable[[], int]:
     """Goes on with a backbone as a masked language model on the texts of tasks; its folder is a backbone again
-    (--backbone FOLDER). Settings are those of `train`, of which those of methods, heads and evaluations play no part."""
+    (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations play no part."""
     config = _run_config("pretrain", words)
 
     def run() -> int:

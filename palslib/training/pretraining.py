@@ -1,7 +1,7 @@
 """Further pre-training: a backbone goes on as a masked language model on the texts of tasks, before they are trained.
 
-`python -m palslib pretrain` takes a `RunConfig`'s fields; those of methods, heads and evaluations play no part. The folder
-that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
+`python -m palslib pretrain` takes a `RunConfig`'s fields; those of methods, heads and evaluations play no part. The
+folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
 The head has BERT's transform, and a decoder that is tied to the word embeddings. MiniLM's package has no such head: its
 transform starts at random, so what is measured before the first step says little there.

@@ -1,6 +1,8 @@
 """README and the pages it links to: the tree lists every room, numbers are the records', and what is quoted exists."""
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -111,8 +113,41 @@ def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
     readme, others = {}, {}
     for block in re.findall(r"```python\n(.*?)```", README, re.S):
         exec(block, readme)
-    [block] = re.findall(r"```python\n(.*?)```", PAGES.removeprefix(README), re.S)
-    exec(block, others)  # the same run, which has finished
+    for block in re.findall(r"```python\n(.*?)```", PAGES.removeprefix(README), re.S):
+        exec(block, others)  # the same run, which has finished; and the end of a `mine.py`, which is none here
     assert others["record"]["key"] == readme["record"]["key"]
     assert readme["record"].model().tasks["mood"].labels == ("fine", "ill")
     assert set(readme["elsewhere"].tasks) == {"qqp", "stsb"}
+
+
+_MINE = """
+from dataclasses import dataclass
+from palslib.methods.low_rank import LowRank
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(LowRank):
+    size: int = 4
+
+"""
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_is_swept_as_the_page_says(tmp_path):
+    """`mine.py` with a family and the page's lines; a process that does not know the family says what to do."""
+    [lines] = [b for b in re.findall(r"```python\n(.*?)```", PAGES, re.S) if "SystemExit" in b]
+    (tmp_path / "mine.py").write_text(_MINE + lines)
+    base = {"backbone": "tiny", "tasks": ["rte"], "steps": 2, "batch_size": 4, "method": "mine"}
+    grid = {"base": base, "runs": [{"own_method": {"kind": "Mine"}}, {"own_method": {"kind": "Mine", "size": 8}}]}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    python, sweep = shlex.quote(sys.executable), ["sweep", "grid.json", "--folder", "runs"]
+
+    def said(*call):
+        return subprocess.run([sys.executable, *call], cwd=tmp_path, capture_output=True, text=True)
+
+    done = said("mine.py", *sweep, "--command", f"{python} {tmp_path / 'mine.py'} train")
+    assert done.returncode == 0 and "2 of 2 runs finished" in done.stdout, done.stdout + done.stderr
+    sizes = [json.loads(path.read_text())["method"]["size"] for path in (tmp_path / "runs").glob("*/record.json")]
+    assert sorted(sizes) == [4, 8]
+    unknown = said("-m", "palslib", *sweep)
+    assert unknown.returncode == 2 and "unknown kind in own_method 'Mine'" in unknown.stderr
+    assert unknown.stderr.endswith("; your own is to be defined first\n")
