@@ -115,7 +115,7 @@ class Predicting:
         texts, a pair for a task of one text and the reverse, and lengths that differ.
         """
         pairs, names = _requests(self, texts, tasks)
-        tokenizer, max_length = tokenizer or self.tokenizer, max_length or self.max_length
+        tokenizer, max_length = tokenizer or self.tokenizer, self.max_length if max_length is None else max_length
         forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
         for i, wanted in enumerate(names):
             for name in wanted:

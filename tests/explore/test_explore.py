@@ -1,5 +1,6 @@
 """The explorers without a browser: their controls are driven from Python, and what they show is read back."""
 
+import json
 import re
 import threading
 import time
@@ -26,6 +27,7 @@ from palslib.explore.training import explore_training, main_scores
 from palslib.figures.heads import head_grid, printable
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
+from palslib.methods.low_rank import LowRank
 from palslib.methods.method import Box, Method, Part, Term
 
 
@@ -354,6 +356,16 @@ def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
     assert cells(explorer, "mood")[1] == "48" and cells(explorer, "RTE")[1] == "2,490"
     explorer.controls["sizes"].value = "rte=10 mood=30"
     assert message(explorer) == "" and cells(explorer, "mood")[1] == "30"
+
+
+def test_a_method_of_ones_own_is_in_the_menu_and_gives_way_to_another(tmp_path):
+    explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4)))
+    assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
+    explorer.controls["method"].value = "lhuc"
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert message(explorer).startswith("finished")
+    assert json.loads((tmp_path / "record.json").read_text())["method"]["name"] == "lhuc"
 
 
 def test_a_finished_run_is_shown_and_not_trained_again(ended):
