@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from palslib.bert.backbones import MINBERT
+from palslib.bert.backbones import portable
 from palslib.common.files import write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS
@@ -74,11 +74,7 @@ def make_record(run) -> dict:
     device = run.accelerator.device
     about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
     about["size"] = config.resolved_size
-    for name in ("data", "backbone", "start"):
-        prefix = MINBERT if name == "backbone" and about[name].startswith(MINBERT) else ""
-        place = Path((about[name] or "").removeprefix(prefix))
-        if about[name] and (place.is_absolute() or place.exists()):
-            about[name] = prefix + place.name
+    about |= {name: portable(about[name]) for name in ("data", "backbone", "start") if about[name]}
     about["own"] = {name: _without_folder(task) for name, task in about["own"].items()}
     return {
         "key": config.key,
@@ -240,13 +236,6 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
                 row |= {f"{which} {task} {metric}": value for metric, value in scores.items()}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def main_scores(record: dict) -> dict[str, float]:
-    """Each task's first metric after the last step, in percent: what enters the dev average. NaN where there is none,
-    as in the released code's means over batches."""
-    first = {task: next(iter(scores.values())) for task, scores in record["results"]["last"]["scores"].items()}
-    return {task: math.nan if score is None else score for task, score in first.items()}
 
 
 def history_frame(record: dict) -> pd.DataFrame:

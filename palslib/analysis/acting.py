@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from palslib.data.metrics import main_scores
+
 
 def acting_frame(records: dict | Iterable[dict]) -> pd.DataFrame:
     """A row for each evaluation, task and layer of the runs that were inspected.
@@ -48,4 +50,4 @@ def _about(record: dict) -> dict:
 
 
 def _scores(point: dict) -> dict[str, float]:
-    return {t: next(iter(scores.values())) for t, scores in point["scores"].items()} | {"average": point["dev_average"]}
+    return main_scores(point["scores"]) | {"average": point["dev_average"]}

@@ -7,10 +7,12 @@ R[i, j] is the score on task j, in percent, after training on tasks 1 to i; b[j]
 import numpy as np
 import pandas as pd
 
+from palslib.data.metrics import main_scores
+
 
 def _main_scores(point: dict) -> pd.Series:
     """Each task's first metric at a point of a record's history."""
-    return pd.Series({task: next(iter(scores.values())) for task, scores in point["scores"].items()}, dtype=float)
+    return pd.Series(main_scores(point["scores"]), dtype=float)
 
 
 def accuracy_matrix(record: dict) -> pd.DataFrame:

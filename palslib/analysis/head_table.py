@@ -112,6 +112,7 @@ def inspect(
     about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
         (run,) = read_records(above)
+        check_name("kept weights of this run", folder.name, run["results"])
         names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
         said = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
         about["run"] = {name: said[name] for name in names}

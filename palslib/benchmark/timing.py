@@ -29,7 +29,7 @@ STARTS = {
 KINDS = {
     "AdamW": ("Optimizer.step",),
     "clipping": ("linalg_vector_norm", "_foreach_norm", "_foreach_mul_"),
-    "attention": ("_Attention", "scaled_dot_product", "ScaledDotProduct"),
+    "attention": ("CpuAttention", "scaled_dot_product", "ScaledDotProduct"),
     "products of linear maps": ("aten::mm", "aten::addmm"),
     "casts to bf16 and back": ("aten::_to_copy",),
     "GELU": ("aten::gelu",),

@@ -43,12 +43,12 @@ def minilm_folder() -> Path:
     return get_model_path()
 
 
-def portable(backbone: str) -> str:
-    """A backbone's name without a path of this machine: of a folder only its own name."""
-    place = Path(backbone.removeprefix(MINBERT))
+def portable(name: str) -> str:
+    """A name of a backbone or of data without a path of this machine: of a folder only its own name."""
+    place = Path(name.removeprefix(MINBERT))
     if not (place.is_absolute() or place.exists()):
-        return backbone
-    return (MINBERT if backbone.startswith(MINBERT) else "") + place.name
+        return name
+    return (MINBERT if name.startswith(MINBERT) else "") + place.name
 
 
 def has_tokenizer(backbone: str) -> bool:

@@ -39,6 +39,20 @@ class Group:
     """(B_g, 1, S_g, S_g), 0 where there is a piece to look at and -inf where there is none; None where all rows fill
     the grid. All queries' masks are the same, but a sum of short lines takes as long as a softmax."""
 
+    def spread(self, x: torch.Tensor) -> torch.Tensor:
+        """(last - first, d) to (B_g · S_g, d), zeros where a row has ended."""
+        if self.places is None:
+            return x
+        return x.new_zeros(self.size * self.width, x.shape[-1]).index_put((self.places,), x)
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """(B_g · S_g, d) to (last - first, d)."""
+        return x if self.places is None else x.index_select(0, self.places)
+
+    def split(self, x: torch.Tensor, heads: int) -> torch.Tensor:
+        """(B_g · S_g, H·w) to (B_g, H, S_g, w)."""
+        return x.view(self.size, self.width, heads, -1).transpose(1, 2)
+
 
 @dataclass(frozen=True)
 class Rows:

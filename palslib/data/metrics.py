@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from palslib.common.names import check_name
-from palslib.data.tasks import TASKS, Task
+from palslib.data.tasks import Task
 
 
 def _correlation(name: str) -> Callable:
@@ -97,9 +97,16 @@ Scores = Mapping[str, Mapping[str, float]]
 """`{"mnli": {"accuracy": 84.6, "accuracy_mm": 83.4}, ...}`: what `evaluate` returns, in percent."""
 
 
+def main_scores(scores: Scores) -> dict[str, float]:
+    """Each task's first metric, which enters the dev average. NaN where a record has none (null), as in the released
+    code's means over batches."""
+    first = {task: next(iter(by_metric.values())) for task, by_metric in scores.items()}
+    return {task: float("nan") if score is None else score for task, score in first.items()}
+
+
 def dev_average(scores: Scores) -> float:
     """The paper's table 3: the plain mean over tasks of each one's first metric (MNLI matched)."""
-    return float(np.mean([scores[t][TASKS[t].metrics[0] if t in TASKS else next(iter(scores[t]))] for t in scores]))
+    return float(np.mean(list(main_scores(scores).values())))
 
 
 def glue_average(scores: Scores) -> float | None:

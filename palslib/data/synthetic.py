@@ -15,6 +15,7 @@ import zlib
 import pandas as pd
 
 from palslib.common.names import check_name
+from palslib.data.glue import TRAIN_SIZES
 from palslib.data.lexicon import IRREGULAR, OPPOSITE, SAME, VAGUE, WORDS
 
 SYNTHETIC_DEV_SIZE = 120  # rows of every validation split: divides into halves and thirds
@@ -190,20 +191,22 @@ def qnli(rng, label, genre):
     return [question[asked].strip() + "?", clause(rng, e) + "."]
 
 
-TABLE = {  # task: generator, text columns, share of each label (of each score 0, 0.2, ..., 5), rows of the real task
-    "cola": (cola, ("sentence",), (0.3, 0.7), 8551),
-    "sst2": (sst2, ("sentence",), (0.5, 0.5), 67349),
-    "mrpc": (mrpc, ("sentence1", "sentence2"), (0.32, 0.68), 3668),
-    "stsb": (stsb, ("sentence1", "sentence2"), (1 / 26,) * 26, 5749),
-    "qqp": (qqp, ("question1", "question2"), (0.63, 0.37), 363846),
-    "mnli": (mnli, ("premise", "hypothesis"), (1 / 3,) * 3, 392702),
-    "qnli": (qnli, ("question", "sentence"), (0.5, 0.5), 104743),
-    "rte": (rte, ("sentence1", "sentence2"), (0.5, 0.5), 2490),
-    "sst5": (sst5, ("sentence",), (0.2,) * 5, 8544),  # and the three tasks of the minBERT report
-    "quora": (qqp, ("sentence1", "sentence2"), (0.63, 0.37), 141500),
-    "sts": (stsb, ("sentence1", "sentence2"), (1 / 26,) * 26, 6040),
+TABLE = {  # task: generator, text columns, share of each label (of each score 0, 0.2, ..., 5)
+    "cola": (cola, ("sentence",), (0.3, 0.7)),
+    "sst2": (sst2, ("sentence",), (0.5, 0.5)),
+    "mrpc": (mrpc, ("sentence1", "sentence2"), (0.32, 0.68)),
+    "stsb": (stsb, ("sentence1", "sentence2"), (1 / 26,) * 26),
+    "qqp": (qqp, ("question1", "question2"), (0.63, 0.37)),
+    "mnli": (mnli, ("premise", "hypothesis"), (1 / 3,) * 3),
+    "qnli": (qnli, ("question", "sentence"), (0.5, 0.5)),
+    "rte": (rte, ("sentence1", "sentence2"), (0.5, 0.5)),
+    "sst5": (sst5, ("sentence",), (0.2,) * 5),  # and the three tasks of the minBERT report
+    "quora": (qqp, ("sentence1", "sentence2"), (0.63, 0.37)),
+    "sts": (stsb, ("sentence1", "sentence2"), (1 / 26,) * 26),
 }
-SYNTHETIC_TRAIN_SIZES = {task: round(64 * rows / 2490) for task, (*_, rows) in TABLE.items()}  # RTE has 64
+_REAL = TRAIN_SIZES | {"sst5": 8_544, "quora": 141_506, "sts": 6_040}
+SYNTHETIC_TRAIN_SIZES = {task: round(64 * _REAL[task] / _REAL["rte"]) for task in TABLE}
+"""Task -> rows, in the proportions of the real tasks; RTE has 64."""
 
 
 def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
@@ -212,7 +215,7 @@ def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
     Splits: "train", "validation" (mnli: "validation_matched" and, in other words, "validation_mismatched"). No text is
     both in training and in validation: its checksum says where it belongs. Unknown names raise ValueError.
     """
-    generate, columns, shares, _ = TABLE[check_name("task of the synthetic data", task, TABLE)]
+    generate, columns, shares = TABLE[check_name("task of the synthetic data", task, TABLE)]
     splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else ("train", "validation")
     training = check_name(f"split of {task}", split, splits) == "train"
     genres = ("town", "sea") if task != "mnli" else ("sea",) if split == "validation_mismatched" else ("town",)

@@ -31,7 +31,7 @@ def losses_frame(tasks: list[str], losses: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"step": steps, "task": tasks[: len(losses)], "loss": losses})
 
 
-def main_scores(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
+def main_curves(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
     """Learning curves of each task's first metric and of the dev average, from a run's or a record's history."""
     frame = history_frame({"history": history})
     main = {name: task.metrics[0] for name, task in tasks.items()} | {"average": "dev"}
@@ -151,7 +151,7 @@ class _Session:
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([TASK_LABELS.get(task, task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
-        scored = main_scores(history, self.tasks)
+        scored = main_curves(history, self.tasks)
         self.numbers.value = table(headers, rows, "run")
         self.picture.draw(lambda figure: draw_progress(losses, scored, figure.subplots(1, 2)))
 

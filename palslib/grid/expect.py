@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from palslib.common.names import check_name
 from palslib.data.glue import SIZES
 from palslib.methods.operations import count_operations
-from palslib.plan.config import RunConfig
-from palslib.plan.sampling import TrainingPlan
+from palslib.plan.config import RunConfig, make_plan
 
 
 def operations(config: RunConfig) -> float:
@@ -19,8 +18,8 @@ def operations(config: RunConfig) -> float:
         check_name("size of task", task, SIZES)
     method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
     text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
-    plan = TrainingPlan(sizes, config.schedule, config.steps, config.batch_size, config.seed, config.epochs)
-    trained = sum(steps * config.batch_size * text[task] for task, steps in plan.expected_steps().items())
+    expected = make_plan(config, sizes).expected_steps()
+    trained = sum(steps * config.batch_size * text[task] for task, steps in expected.items())
     evaluations = max(1, config.steps // (config.evaluate_every or config.steps))
     return 3 * trained + evaluations * sum(SIZES[task].dev * text[task] for task in config.tasks)
 

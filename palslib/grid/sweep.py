@@ -13,10 +13,8 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
-
-import pandas as pd
 
 from palslib.common.lock import in_use
 from palslib.common.names import check_name, shown
@@ -25,7 +23,6 @@ from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
 from palslib.plan.settings import settings
-from palslib.records import load_records
 
 MOST_RUNS = 10_000
 """Of a grid: eight fields of 59 values each would be 59^8 runs, whose configs alone no memory holds."""
@@ -117,20 +114,6 @@ def state(config: RunConfig, since: float = 0) -> dict:
         saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
         row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
     return row | {name: value for name, value in failure.items() if name in row}
-
-
-def grid_frame(configs: Sequence[RunConfig]) -> pd.DataFrame:
-    """One row for each run of a grid: its state, the fields in which the runs differ, and of a finished one all that
-    `records.load_records` has."""
-    settings = pd.DataFrame([asdict(c) | {"tasks": ", ".join(c.tasks)} for c in configs]).astype(str)
-    differ = [name for name in settings if name != "folder" and settings[name].nunique() > 1]
-    frame = pd.DataFrame([{"key": c.key} | state(c) | {name: getattr(c, name) for name in differ} for c in configs])
-    done = frame["status"] == "finished"
-    records = load_records([Path(c.folder) / "record.json" for c, whole in zip(configs, done, strict=True) if whole])
-    if records.empty:
-        return frame
-    more = ["key", *(name for name in records if name not in frame)]
-    return frame.merge(records[more], on="key", how="left")
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from palslib.analysis.forgetting import transfer_measures
+from palslib.data.metrics import main_scores
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.ledger.selection import Selection, Setting
-from palslib.records import from_lines, main_scores
+from palslib.records import from_lines
 
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
@@ -86,7 +87,8 @@ class Comparison:
         if self.what in MEASURES or not (self.what or self.alone):
             return {"average": record["results"]["last"]["dev_average"]}
         sizes = record.get("data", {}).get("train", {})
-        return {(t, sizes.get(t)): score for t, score in main_scores(record).items() if self.what in ("", t)}
+        scores = main_scores(record["results"]["last"]["scores"])
+        return {(t, sizes.get(t)): score for t, score in scores.items() if self.what in ("", t)}
 
     def _outcome(self, each: list[dict]) -> "Outcome":
         tasks = set.intersection(*(set().union(*(scores for scores, _ in runs.values())) for runs in each))

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 import pandas as pd
 
 from palslib.common.names import check_name
+from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
@@ -22,7 +23,6 @@ from palslib.methods.table import LABELS
 from palslib.methods.table import METHODS as LISTED
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
-from palslib.records import main_scores
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
 """As table 3 has them, and the one that the paper names worst."""
@@ -123,7 +123,8 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
 
 def average(record: dict, without: Sequence[str] = ()) -> float:
     """The dev average after the last step, in percent, but for tasks that are left out."""
-    return fmean(score for task, score in main_scores(record).items() if task not in without)
+    scores = main_scores(record["results"]["last"]["scores"])
+    return fmean(score for task, score in scores.items() if task not in without)
 
 
 def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:

@@ -9,7 +9,7 @@ what a built model holds. The terms are the method's own: `Method.terms`.
 from dataclasses import dataclass, replace
 
 from palslib.methods.backbone import BACKBONES, Backbone
-from palslib.methods.method import Method, Term
+from palslib.methods.method import Method, Term, nearest_divisor
 from palslib.methods.table import get_method
 
 PAPER_BUDGET = 15_000_000  # parameters added for eight tasks on BERT-base: the paper's "1.13x" (ledger A27, B13)
@@ -114,5 +114,4 @@ def fit_budget(
     proportion = 204 * backbone.hidden_size / 768
     if not heads or size == method.size or size >= proportion:
         return method.with_options(size=size)
-    divisors = [h for h in range(1, size + 1) if size % h == 0]
-    return method.with_options(size=size, heads=min(divisors, key=lambda h: abs(h - 12 * size / proportion)))
+    return method.with_options(size=size, heads=nearest_divisor(size, 12 * size / proportion))

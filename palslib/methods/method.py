@@ -104,6 +104,16 @@ class Unfit(ValueError):
     """An option that a method does not take, or a value that it cannot have."""
 
 
+def divisors(size: int) -> list[int]:
+    """Numbers of heads that a width can be split into."""
+    return [h for h in range(1, size + 1) if size % h == 0]
+
+
+def nearest_divisor(size: int, heads: float) -> int:
+    """The divisor of a width that is closest to a wanted number of heads."""
+    return min(divisors(size), key=lambda h: abs(h - heads))
+
+
 @dataclass(frozen=True)
 class Method:
     """What is added to BERT for each task: nothing, as it stands here. One subclass a family."""
@@ -184,8 +194,9 @@ class Method:
             _check(name, value, hints[name], self.name)
         size, heads = getattr(self, "size", None), getattr(self, "heads", None)
         if size and heads and size % heads:
-            divisors = [h for h in range(1, size + 1) if size % h == 0]
-            raise Unfit(f"size {size} of {self.name!r} is not divisible by its {heads} heads (divisors: {divisors})")
+            raise Unfit(
+                f"size {size} of {self.name!r} is not divisible by its {heads} heads (divisors: {divisors(size)})"
+            )
 
     @classmethod
     def options(cls) -> list[str]:

@@ -4,12 +4,12 @@ Stickland & Murray 2019, section 3.3: TS(h) = V^D g(V^E h) with V^E (d -> s) and
 and g multi-head attention (PAL) or a feed-forward network in the small space.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
 
 from palslib.methods.backbone import Backbone
-from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of
+from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of, nearest_divisor
 
 Sharing = Literal["layers", "none", "tasks", "layers and tasks"]
 _PAIRS = {  # by `sharing`: whose V^E and V^D are, and how many there are
@@ -108,11 +108,8 @@ class PAL(Projected):
         return PALs(self, encoder, pooler, shared)
 
     def under(self, recipe):
-        if recipe.pal_heads == 12:  # the method's own number stands, fitted to a budget or not
-            heads = self.heads
-        else:
-            divisors = [h for h in range(1, self.size + 1) if self.size % h == 0]
-            heads = min(divisors, key=lambda h: abs(h - recipe.pal_heads))
+        own = recipe.pal_heads == 12  # the method's own number stands, fitted to a budget or not
+        heads = self.heads if own else nearest_divisor(self.size, recipe.pal_heads)
         return super().under(recipe) | {"heads": heads, "activation": recipe.pal_activation}
 
 
@@ -122,7 +119,7 @@ class FeedForward(Projected):
 
     kind: ClassVar[str] = "ffn"
 
-    inner: tuple[int, ...] = field(default=(306,))
+    inner: tuple[int, ...] = (306,)
     """Inner sizes; they scale with a new `size` unless they are given."""
 
     def with_options(self, **options):

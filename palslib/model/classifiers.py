@@ -12,13 +12,6 @@ from torch.nn import functional
 from palslib.data.tasks import Task
 
 
-class Linear(nn.Linear):
-    """W h + b; (B, d) to (B, outputs)."""
-
-    def __init__(self, d: int, outputs: int):
-        super().__init__(d, outputs)
-
-
 class Concatenation(nn.Linear):
     """W [h1, h2] + b; (2B, d), first texts then second texts, to (B, outputs)."""
 
@@ -39,7 +32,7 @@ class Cosine(nn.Module):
         return 5 * torch.sigmoid(functional.cosine_similarity(*h.float().chunk(2)))[:, None]
 
 
-HEADS: dict[str, type[nn.Module]] = {"linear": Linear, "concatenation": Concatenation, "cosine": Cosine}
+HEADS: dict[str, type[nn.Module]] = {"linear": nn.Linear, "concatenation": Concatenation, "cosine": Cosine}
 """The class of each kind of head that a task can name."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import torch
 
+from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import max_positions
 from palslib.bert.layer import PLAIN
 from palslib.bert.rows import Rows
@@ -121,17 +122,12 @@ class Predicting:
             for name in wanted:
                 form = (len(pairs[i]), self.tasks[name].apart)
                 forms.setdefault(form, {}).setdefault(i, []).append(name)
-        was_training = self.training
-        self.eval()
-        try:
-            with torch.inference_mode():
-                for (_, apart), of_row in forms.items():
-                    order = sorted(of_row, key=lambda i: -sum(map(len, pairs[i])))  # rows of like length together
-                    for start in range(0, len(order), batch_size):
-                        chunk = order[start : start + batch_size]
-                        outputs |= self._predict_batch(chunk, pairs, of_row, apart, tokenizer, max_length)
-        finally:
-            self.train(was_training)
+        with without_dropout(self), torch.inference_mode():
+            for (_, apart), of_row in forms.items():
+                order = sorted(of_row, key=lambda i: -sum(map(len, pairs[i])))  # rows of like length together
+                for start in range(0, len(order), batch_size):
+                    chunk = order[start : start + batch_size]
+                    outputs |= self._predict_batch(chunk, pairs, of_row, apart, tokenizer, max_length)
         answers = [
             (i, name, *self._answer(name, outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
         ]

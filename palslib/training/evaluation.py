@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from palslib.bert.dropout import without_dropout
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, score
 from palslib.data.tokens import TokenisedTask
@@ -47,18 +48,13 @@ def predict(
     order = np.argsort(-data.lengths, kind="stable")
     batches = [order[i : i + EVALUATION_BATCH] for i in range(0, len(order), EVALUATION_BATCH)]
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     parts = []
-    try:
-        with torch.inference_mode(), autocast(precision, device):
-            for rows in batches[rank::world]:
-                logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
-                parts.append((rows, logits.cpu().numpy()))
-                if bar is not None:
-                    bar.update(min(len(rows) * world, bar.total - bar.n))
-    finally:
-        model.train(was_training)
+    with without_dropout(model), torch.inference_mode(), autocast(precision, device):
+        for rows in batches[rank::world]:
+            logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
+            parts.append((rows, logits.cpu().numpy()))
+            if bar is not None:
+                bar.update(min(len(rows) * world, bar.total - bar.n))
     if world > 1:
         parts = gather_object(parts)
     logits = np.empty((len(data), parts[0][1].shape[1]), dtype=np.float32)

@@ -14,8 +14,6 @@ from palslib.training.loop import model_before, train
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
 """The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. `size`: one
 task's share of the paper's budget would make m far larger than 64."""
-ADDITIONAL = {"learning_rate": 1e-4, "epochs": 50}
-"""What differs for the report's further tasks (Crowdflower)."""
 
 
 def train_in_turn(

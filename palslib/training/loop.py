@@ -142,11 +142,11 @@ class Run(Resumable):
         """Brings the latest losses, averaged over processes, from the device. Raises FloatingPointError for a NaN."""
         if not self.pending:
             return
-        self.losses += self.accelerator.reduce(torch.stack(self.pending), "mean").tolist()
-        self.pending = []
-        bad = next((step for step, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
-        if bad is not None:
-            self.stop(f"the loss is {self.losses[bad]}", bad)
+        new = self.accelerator.reduce(torch.stack(self.pending), "mean").tolist()
+        self.losses, self.pending = self.losses + new, []
+        for step, loss in enumerate(new, len(self.losses) - len(new)):
+            if not math.isfinite(loss):
+                self.stop(f"the loss is {loss}", step)
 
     def evaluate(self) -> None:
         """Adds to the history: scores on all dev sets, both averages, mean loss by task since the last time."""

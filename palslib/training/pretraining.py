@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from palslib.bert.backbones import load_tokenizer
+from palslib.bert.backbones import load_tokenizer, portable
 from palslib.bert.encoders import max_positions
 from palslib.common.files import atomic_write, remove_temporaries
 from palslib.common.lock import Lock
@@ -164,7 +164,8 @@ def _pretrain(
             group["lr"] = config.learning_rate * rate_factor(step, config.steps, config.warmup, recipe.decay)
         optimizer.step()
         optimizer.zero_grad()
-        state["step"], state["losses"] = step + 1, [*state["losses"], loss.item()]
+        state["step"] = step + 1
+        state["losses"].append(loss.item())
         accelerator.log({f"loss/{task}": loss.item()}, step=step + 1)
         more, every = step + 1 < config.steps, config.checkpoint_every
         stop = on_step is not None and on_step(step + 1) is False and more
@@ -175,10 +176,9 @@ def _pretrain(
             signals.stop(step + 1, config.steps, kept=stop or every > 0)
         if stop:
             return {"key": config.key, "status": "stopped", "step": step + 1}
-    names = ("backbone", "weights", "tasks", "data", "schedule", "steps", "batch_size", "max_length", "learning_rate")
-    names += ("seed",)
-    settings = {k: asdict(config)[k] for k in names}
-    settings |= {k: Path(settings[k]).name for k in ("backbone", "data")}  # no path of the machine
+    names = ("backbone", "weights", "tasks", "data", "schedule", "steps", "batch_size", "max_length")
+    settings = {k: asdict(config)[k] for k in (*names, "learning_rate", "seed")}
+    settings |= {k: portable(settings[k]) for k in ("backbone", "data")}
     record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}
     record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
     for step, seen in ((0, record["before"]), (config.steps, record["after"])):

@@ -15,7 +15,7 @@ from palslib.benchmark.measure import PEERS, RELEASED, Benchmark, take_step, typ
 from palslib.benchmark.others import Other, classifier, count_trained
 from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import KINDS, REST, in_turn, made_of, spread
-from palslib.bert import attention, dropout, layer
+from palslib.bert import attention, cpu_attention, dropout, layer
 from palslib.common.places import PROJECT
 from palslib.figures.benchmark import lines, machine
 from palslib.methods.counting import BACKBONES
@@ -198,9 +198,9 @@ def test_the_released_way_is_not_ours(tmp_path, monkeypatch):
     options = {name: getattr(theirs, name) for name in RELEASED}
     run = Benchmark(tmp_path, quick=True).run("tiny", "pals-204", "float32", kind=ReleasedRun, recipe_options=options)
     with monkeypatch.context() as patch:
-        for module in (attention, dropout):
+        for module in (cpu_attention, dropout):
             patch.setattr(module, "kept", lambda *given: pytest.fail("dropout of ours"))
-        patch.setattr(attention, "_spread", lambda *given: pytest.fail("attention of ours"))
+        patch.setattr(attention, "CpuAttention", None)
         run.train_step()
     assert layer.attend is attention.attend and layer.drop is dropout.drop
 

@@ -23,7 +23,7 @@ from palslib.explore.methods import (
     parse_sizes,
     parts_frame,
 )
-from palslib.explore.training import explore_training, main_scores
+from palslib.explore.training import explore_training, main_curves
 from palslib.figures.heads import head_grid, printable
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
@@ -411,7 +411,7 @@ def test_of_two_explorers_one_trains_at_a_time(tmp_path):
 
 
 def test_scores_before_the_first_evaluation_are_an_empty_table():
-    assert len(main_scores([], {})) == 0
+    assert len(main_curves([], {})) == 0
 
 
 # --- attention

@@ -17,7 +17,7 @@ from test_sweep import configs_in, swept, written
 from palslib.common.lock import InUse, in_use, run_lock
 from palslib.grid import engines
 from palslib.grid.engines import SlurmJob, Terms, perform_in_job
-from palslib.grid.sweep import grid_frame, state
+from palslib.grid.sweep import state
 from palslib.training.loop import train
 
 
@@ -54,9 +54,9 @@ def test_a_damaged_file_costs_its_run_alone(write, folders, capsys, tmp_path, na
     assert out.count(" finished\n") == 2 and "\n2 of 8 runs finished" in out
     assert all(f"failed: {folder / name}: not " in out for folder in damaged)
     assert [starts(folder) for folder in folders()] == [0] * 6 + [1] * 2
-    frame = grid_frame(configs_in(tmp_path))
-    assert list(frame["status"]) == ["failed"] * 6 + ["finished"] * 2
-    assert list(frame["last dev average"].notna()) == [False] * 6 + [True] * 2
+    found = list(map(state, configs_in(tmp_path)))
+    assert [one["status"] for one in found] == ["failed"] * 6 + ["finished"] * 2
+    assert [one["dev average"] is not None for one in found] == [False] * 6 + [True] * 2
 
 
 def test_a_folder_in_place_of_a_file_costs_its_run_alone(write, folders, capsys):

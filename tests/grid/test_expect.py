@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,23 @@ def test_operations_of_a_run_by_hand():
     config = RunConfig(method="shared", tasks=("cola",), steps=20)
     assert operations(config) == 3 * 20 * 32 * text + 1_043 * text
     assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
+
+
+@pytest.mark.parametrize(
+    ("of_plan", "rte"),
+    [
+        ({"schedule": "proportional", "alpha": 0}, 0.5),
+        ({"schedule": "proportional"}, 2_490 / (2_490 + 8_551)),
+        ({"schedule": "round-robin"}, 0.5),
+    ],
+)
+def test_the_steps_of_each_task_are_those_of_the_plan(of_plan, rte):
+    """Two tasks by turns, by size (α = 1), or with a constant α = 0: as often."""
+    both = RunConfig(method="shared", tasks=("rte", "cola"), steps=1000, **of_plan)
+    once, twice = ([replace(both, tasks=(task,), steps=steps) for task in both.tasks] for steps in (1000, 2000))
+    trained = [operations(b) - operations(a) for a, b in zip(once, twice, strict=True)]
+    dev = sum(map(operations, once)) - sum(trained)
+    assert operations(both) == pytest.approx(dev + rte * trained[0] + (1 - rte) * trained[1], rel=1e-3)
 
 
 def test_a_task_of_unknown_size_is_named():

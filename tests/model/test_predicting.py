@@ -276,6 +276,9 @@ def test_dropout_is_off_and_the_mode_is_restored(served, training):
         with pytest.raises(ValueError, match="unknown task"):
             served.predict(TEXTS, "colla")
         assert served.training is training
+        served.heads.eval()  # one part in another mode than the rest stays in it
+        served.predict(TEXTS, "cola")
+        assert served.training is training and not served.heads.training
     finally:
         served.eval()
 

@@ -386,6 +386,10 @@ def test_evaluation_restores_training_mode(evaluated, training_mode):
         predict(evaluated.model, "rte", evaluated.dev_data["cola"]["validation"])
     assert evaluated.model.training == training_mode
     evaluated.model.train()
+    evaluated.model.heads.eval()  # one part in another mode than the rest stays in it
+    evaluate(evaluated.model, {"cola": evaluated.dev_data["cola"]}, accelerator=Accelerator())
+    assert evaluated.model.training and not evaluated.model.heads.training
+    evaluated.model.train()
 
 
 def test_best_and_last(tmp_path, monkeypatch):

@@ -1,0 +1,78 @@
+"""Attention and its gradient by hand, for a CPU, and wherever the weights are looked at.
+
+Torch has no fused attention for training on a CPU, and between its single operations it keeps and clears more than they
+need. Here each group of rows takes a few matrix products, in float32 whatever the maps around them are in. With W the
+weights, W' those that dropout kept, O = W' V' and V' = V / (1 - p), and C the gradient of O:
+
+    dS = W' ⊙ (C V'ᵀ) - W ⊙ rowsum(C ⊙ O)        dQ = dS K / √w,  dK = dSᵀ Q / √w,  dV = W'ᵀ C / (1 - p)
+"""
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from palslib.bert.dropout import kept
+from palslib.bert.rows import Group, Rows
+
+
+def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch.Tensor:
+    """(N, H·w) to the group's (B_g, H, S_g, w) in another type; after a row's end stands any piece, for the mask."""
+    of_group = x[group.first : group.last] if group.back is None else x.index_select(0, group.back)
+    split = group.split(of_group, heads)
+    return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)
+
+
+def _empty_like(x: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """(N, d) to be written by `_put`, zeros behind the last group (`Rows.filled`)."""
+    out = torch.empty_like(x)
+    out[rows.groups[-1].last :] = 0
+    return out
+
+
+def _put(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
+    """(B_g, H, S_g, w) into the group's part of (N, H·w), of whatever type that is."""
+    joined = x.transpose(1, 2).to(out.dtype, memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
+    out[group.first : group.last] = group.gather(joined)
+
+
+class CpuAttention(torch.autograd.Function):
+    """`apply(q, k, v, rows, heads, dropout, look)`, as `attention.attend` takes them."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, rows: Rows, heads: int, dropout: float, look):
+        context, saved, by = _empty_like(q, rows), [], 1.0
+        scale, kind = (q.shape[-1] // heads) ** -0.5, torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            for group in rows.groups:
+                Q, K, V = (_grid(x, group, heads, kind) for x in (q, k, v))
+                scores = Q.mul_(scale) @ K.transpose(-1, -2)  # (B_g, H, S_g, S_g)
+                weights = (scores if group.mask is None else scores.add_(group.mask)).softmax(-1)
+                if look is not None:
+                    look(weights)
+                dropped = weights
+                if dropout > 0:
+                    ones, by = kept(weights, dropout)
+                    dropped, V = ones.mul_(weights), V.mul_(by)
+                output = dropped @ V  # (B_g, H, S_g, w)
+                _put(context, output, group)
+                saved += [Q, K, V, weights, dropped, output]
+        ctx.rows, ctx.heads, ctx.scale, ctx.by, ctx.kind = rows, heads, scale, by, kind
+        ctx.save_for_backward(*saved)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        dq, dk, dv = (_empty_like(grad, ctx.rows) for _ in range(3))
+        saved = ctx.saved_tensors  # once: recomputed activations can be had a single time
+        with torch.autocast(grad.device.type, enabled=False):
+            for i, group in enumerate(ctx.rows.groups):
+                Q, K, V, weights, dropped, output = saved[6 * i : 6 * i + 6]
+                n = slice(group.first, group.last)
+                C = group.split(group.spread(grad[n]), ctx.heads).to(ctx.kind)  # zeros after a row's end
+                C = C.contiguous()  # (B_g, H, S_g, w)
+                _put(dv, (dropped.transpose(-1, -2) @ C).mul_(ctx.by), group)
+                dS = (C @ V.transpose(-1, -2)).mul_(dropped)  # (B_g, H, S_g, S_g)
+                dS.addcmul_(weights, (C * output).sum(-1, keepdim=True), value=-1)
+                _put(dq, (dS @ K).mul_(ctx.scale), group)
+                _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q has the scale already
+        return dq, dk, dv, None, None, None, None
