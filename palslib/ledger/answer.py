@@ -20,8 +20,8 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
     eight = against(records, "fine-tuned").set_index("method").loc["pals-204"]
     switched_off = acting(records)[1]
     return [
-        f"PALs against sharing everything: {_said(differences.loc['pals-204'])}.",
-        f"PALs against separate models, eight times the parameters and the same steps in all: {_said(eight)}.",
+        f"PALs minus the fully shared model: {_said(differences.loc['pals-204'])}.",
+        f"PALs minus eight separate models (eight times the parameters, the same steps in all): {_said(eight)}.",
         _of_all_methods(differences[differences["seeds"] >= SEEDS]),
         _by_task(task_differences(records, "pals-204", "shared").set_index("task").loc[list(TASKS)]),
         _without_them(acting(pilot)[1] if switched_off.empty else switched_off),
@@ -30,12 +30,12 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
 
 def _of_all_methods(compared: pd.DataFrame) -> str:
     if len(compared) < 2:
-        return "No other method has been compared with sharing on three seeds yet."
+        return "No other method has been compared with the shared model on three seeds yet."
     low, high = compared["difference"] - compared["half"], compared["difference"] + compared["half"]
     best = compared["difference"].idxmax()
-    counts = f"{(low > 0).sum()} did better than sharing and {(high < 0).sum()} worse"
+    counts = f"{(low > 0).sum()} scored above the shared model and {(high < 0).sum()} below it"
     return (
-        f"Of {len(compared)} methods with three seeds {counts}, each at 95 %; "
+        f"Of {len(compared)} methods with at least {SEEDS} seeds, {counts} (each by its own 95 % interval); "
         f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
     )
 
@@ -43,10 +43,11 @@ def _of_all_methods(compared: pd.DataFrame) -> str:
 def _by_task(tasks: pd.DataFrame) -> str:
     known = tasks[tasks["seeds"] >= SEEDS]
     if known.empty:
-        return "By task, PALs against sharing: not answered yet."
+        return "By task, PALs against the shared model: not answered yet."
     decided = known[known["verdict"] != "inconclusive"]["difference"]
     named = ", ".join(f"{task} {difference:+.1f}" for task, difference in decided.items())
-    return f"By task PALs differ from sharing, each at 95 %, on {named or 'none'}."
+    differ = "PALs differ from the shared model (each by its own 95 % interval)"
+    return f"Of {len(known)} tasks, {differ} on {named or 'none'}."
 
 
 def _without_them(differences: pd.DataFrame) -> str:
@@ -54,9 +55,12 @@ def _without_them(differences: pd.DataFrame) -> str:
     of = differences.groupby("setting", sort=False)["difference"].agg(["mean", "count"])
     means = of.loc[of["count"] >= SEEDS, "mean"]
     if means.empty:
-        return "Switching PALs off changes the average by an amount not yet measured on three seeds."
-    ends = (f"{means[i]:+.1f} points ({i.replace('$', '')})" for i in dict.fromkeys((means.idxmax(), means.idxmin())))
-    return f"Switching PALs off changes the average by {' to '.join(ends)}."
+        return "What removing the PALs from the trained models changes has not been measured on three seeds yet."
+    ends = (
+        f"{means[i]:+.1f} points (trained at {i.replace('$', '')})"
+        for i in dict.fromkeys((means.idxmax(), means.idxmin()))
+    )
+    return f"Removing the PALs from the trained models changes the dev average by {' to '.join(ends)}."
 
 
 def _said(row: pd.Series) -> str:
@@ -67,4 +71,5 @@ def _said(row: pd.Series) -> str:
     kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
     if min(abs(low), abs(high)) < EDGE:
         kind += ", but only just"
-    return f"{row['difference']:+.2f} points ({low:+.2f} to {high:+.2f} at 95 %, {row['seeds']:.0f} seeds), {kind}"
+    interval = f"95 % interval {low:+.2f} to {high:+.2f}, {row['seeds']:.0f} seeds"
+    return f"{row['difference']:+.2f} points ({interval}): {kind}"

@@ -266,11 +266,11 @@ def test_the_plan_says_what_so_many_seeds_can_show():
 
 def test_the_answer_in_five_sentences():
     said = answer(RECORDS)
-    assert len(said) == 5 and "+2.00 points (+1.75 to +2.25 at 95 %, 3 seeds), better" in said[0]
+    assert len(said) == 5 and "+2.00 points (95 % interval +1.75 to +2.25, 3 seeds): better" in said[0]
     assert "not answered, with 0 of 3 seeds" in said[1]
-    assert said[2] == "No other method has been compared with sharing on three seeds yet."
+    assert said[2] == "No other method has been compared with the shared model on three seeds yet."
     more = answer([*RECORDS, *runs("low-rank-100", 63.0, 64.9, 64.1)])
-    assert more[2].startswith("Of 2 methods with three seeds 2 did better than sharing and 0 worse, each at 95 %;")
+    assert more[2].startswith("Of 2 methods with at least 3 seeds, 2 scored above the shared model and 0 below it (")
     assert "low rank has the largest difference: +3.00" in more[2]
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
@@ -306,4 +306,4 @@ def test_figures_draw_what_there_is():
 def test_an_interval_that_all_but_touches_0_says_so(half, kind):
     """0.54 ± half ends 0.14, 0.02, -0.04 and -0.16 from 0; one more seed can undo what 0.05 points decide."""
     said = _said(pd.Series({"difference": 0.54, "half": half, "seeds": 5}))
-    assert said == f"+0.54 points ({0.54 - half:+.2f} to {0.54 + half:+.2f} at 95 %, 5 seeds), {kind}"
+    assert said == f"+0.54 points (95 % interval {0.54 - half:+.2f} to {0.54 + half:+.2f}, 5 seeds): {kind}"
