@@ -1,13 +1,13 @@
-"""The numbers of README.md and of the book's pages, from the records: `make numbers` writes them anew.
+"""Writes the computed parts of README.md and of the book's pages, from the records: `make numbers`.
 
-In a page they stand between `<!-- computed: NAME -->` and `<!-- end -->`, where NAME is a function below.
+In a page, each stands between `<!-- computed: NAME -->` and `<!-- end -->`, where NAME is a function below.
 """
 
 import json
 import re
 from collections import Counter
 
-from palslib import METHODS, TASKS, count_parameters
+from palslib import METHODS, TASKS, RunConfig, count_parameters
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
 from palslib.ledger import results
@@ -27,28 +27,33 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def answer() -> str:
-    """The five sentences of notebook 11."""
+    """The five sentences of notebook 11 that answer the paper's question."""
     said = five_sentences(results.one_setting(evidence()), read_records(RECORDS / "pilot"))
     return "\n".join(f"* {sentence}" for sentence in said)
 
 
 def methods() -> str:
-    """Table 3's column of annealed sampling: parameters for eight tasks, the paper's score, ours, ours minus shared."""
+    """Table 3's column of annealed sampling: parameters for eight tasks at the paper's size and as run here (fitted to
+    MiniLM), the paper's score, ours, ours minus shared."""
     runs = results.one_setting(evidence())
     scores = results.table_3(runs).query("schedule == 'annealed'").set_index("method")
     minus = results.against(runs).set_index("method")
     rows = []
     for method, score in scores.iterrows():
-        ratio = 8 if method == "fine-tuned" else count_parameters(method, "bert-base-uncased", num_tasks=8).ratio
+        ratio, fitted = 8, 8
+        if method != "fine-tuned":
+            fits = RunConfig.from_dict({"preset": "mini", "method": method}).resolved_method()
+            ratio = count_parameters(method, "bert-base-uncased", num_tasks=8).ratio
+            fitted = count_parameters(fits, "minilm", num_tasks=8).ratio
         paper, here = cell(score["paper"], score["paper error"]), cell(score["mean"], score["error"], score["seeds"])
         known = method in minus.index and minus.loc[method, "seeds"] >= SEEDS
         difference = f"{minus.loc[method, 'difference']:+.2f} ± {minus.loc[method, 'half']:.2f}" if known else "–"
-        rows.append([LABELS[method], f"{ratio:.2f}", paper, here, difference])
-    return table(["method", "parameters, of BERT's", "paper", "here (seeds)", "here, minus shared"], rows)
+        rows.append([LABELS[method], f"{ratio:.2f} / {fitted:.2f}", paper, here, difference])
+    return table(["method", "parameters: paper / here", "paper", "here (seeds)", "here, minus shared"], rows)
 
 
 def pilot() -> str:
-    """A row a setting: means over seeds ± standard errors, and how many seeds."""
+    """A row for each setting: means over seeds ± standard errors, and the number of seeds."""
     names = ["dev average", "without CoLA", "CoLA", "switched off"]
     rows = []
     for row in pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
@@ -58,13 +63,13 @@ def pilot() -> str:
 
 
 def verdicts() -> str:
-    """How many rows of the ledger have which verdict."""
+    """The number of rows of the ledger with each verdict."""
     counts = verdict_frame()["verdict"].value_counts()
     return f"{counts.sum()} rows: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + "."
 
 
 def speed() -> str:
-    """Ratios of the benchmark; in the record each other way stands before ours on the same batches."""
+    """The ratios of the benchmark; in its record each other program comes before ours on the same batches."""
     parts = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
     steps = {(r["backbone"], r["precision"]): r for r in parts["step"] if r["what"] == "pals-204"}
     shown = [f"{steps[c]['ratio']['median']:.2f} ({steps[c]['ratio floor']:.2f})" for c in COLUMNS]
@@ -84,7 +89,7 @@ def speed() -> str:
 
 
 def profile() -> str:
-    """What a step with PALs is made of, the largest share in the last column first."""
+    """The share of each kind of operation in a step with PALs, sorted by the last column, largest first."""
     rows = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]["profile"]
     shares = {(r["backbone"], r["precision"]): r["shares"] for r in rows}
     kinds = sorted(shares[COLUMNS[-1]], key=lambda kind: -shares[COLUMNS[-1]][kind])
@@ -100,12 +105,12 @@ def precision() -> str:
 
 
 def _attacks(name: str) -> tuple[int, dict, Counter]:
-    """Of `fuzz` (bad input) or `runs` (killed and damaged): the seed, counts of each outcome by kind of attack, and of
-    all together."""
+    """The seed, the counts of outcomes by kind of attack and their sums, of the record `fuzz` (bad input) or `runs`
+    (killed and damaged runs)."""
     record = json.loads((RECORDS / "attacks" / f"{name}.json").read_text())
     total = Counter()
     for of in record["counts"].values():
-        total.update(of)  # `+` would leave out what is 0
+        total.update(of)  # `+` would drop counts of 0
     return record["seed"], record["counts"], total
 
 
@@ -125,7 +130,7 @@ def attacked_runs() -> str:
 
 
 def attacks() -> str:
-    """How often there was which outcome, zeros too."""
+    """The number of attacks with each outcome, zeros included."""
     said = []
     for name, what in (("fuzz", "bad inputs"), ("runs", "attacks on runs")):
         _, _, total = _attacks(name)
@@ -159,7 +164,7 @@ BLOCKS = {f.__name__: f for f in _ALL}
 
 
 def written(text: str) -> str:
-    """A page with all that is computed in it computed again."""
+    """The text of a page with every computed part computed again."""
 
     def block(found: re.Match) -> str:
         check_name("computed part of a page", found[2], BLOCKS)

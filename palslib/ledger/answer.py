@@ -5,13 +5,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from palslib.data.tasks import TASKS
-from palslib.ledger.claims import SEEDS
+from palslib.ledger.claims import SEEDS, holm, mean_and_half, on_the_edge
 from palslib.ledger.pilot import acting
 from palslib.ledger.results import against, task_differences
 from palslib.methods.table import LABELS
-
-EDGE = 0.05
-"""Points. An interval that ends as near to 0 as this decides by chance: one more seed may move it across."""
 
 
 def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
@@ -31,11 +28,12 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
 def _of_all_methods(compared: pd.DataFrame) -> str:
     if len(compared) < 2:
         return "No other method has been compared with the shared model on three seeds yet."
-    low, high = compared["difference"] - compared["half"], compared["difference"] + compared["half"]
-    best = compared["difference"].idxmax()
-    counts = f"{(low > 0).sum()} scored above the shared model and {(high < 0).sum()} below it"
+    alone, together = compared["p"] < 0.05, pd.Series(holm(list(compared["p"])), compared.index) < 0.05
+    above, best = compared["difference"] > 0, compared["difference"].idxmax()
     return (
-        f"Of {len(compared)} methods with at least {SEEDS} seeds, {counts} (each by its own 95 % interval); "
+        f"Of {len(compared)} methods with at least {SEEDS} seeds, {(alone & above).sum()} scored above the shared "
+        f"model and {(alone & ~above).sum()} below it, each by its own 95 % interval ({(together & above).sum()} and "
+        f"{(together & ~above).sum()} after Holm's correction for {len(compared)}); "
         f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
     )
 
@@ -44,23 +42,24 @@ def _by_task(tasks: pd.DataFrame) -> str:
     known = tasks[tasks["seeds"] >= SEEDS]
     if known.empty:
         return "By task, PALs against the shared model: not answered yet."
-    decided = known[known["verdict"] != "inconclusive"]["difference"]
-    named = ", ".join(f"{task} {difference:+.1f}" for task, difference in decided.items())
-    differ = "PALs differ from the shared model (each by its own 95 % interval)"
-    return f"Of {len(known)} tasks, {differ} on {named or 'none'}."
+    alone, together = known["p"] < 0.05, pd.Series(holm(list(known["p"])), known.index) < 0.05
+    named = ", ".join(f"{task} {difference:+.1f}" for task, difference in known[alone]["difference"].items())
+    left = "" if alone.sum() == 0 else f" (after Holm's correction: {', '.join(known.index[together]) or 'none'})"
+    differ = "PALs differ from the shared model, each by its own 95 % interval,"
+    return f"Of {len(known)} tasks, {differ} on {named or 'none'}{left}."
 
 
 def _without_them(differences: pd.DataFrame) -> str:
     """Of what switching PALs off changes, the largest gain and the largest loss among settings."""
-    of = differences.groupby("setting", sort=False)["difference"].agg(["mean", "count"])
-    means = of.loc[of["count"] >= SEEDS, "mean"]
-    if means.empty:
+    seeds = {name: list(of) for name, of in differences.groupby("setting", sort=False)["difference"]}
+    known = {name: mean_and_half(of) for name, of in seeds.items() if len(of) >= SEEDS}
+    if not known:
         return "What removing the PALs from the trained models changes has not been measured on three seeds yet."
     ends = (
-        f"{means[i]:+.1f} points (trained at {i.replace('$', '')})"
-        for i in dict.fromkeys((means.idxmax(), means.idxmin()))
+        f"{known[name][0]:+.1f} ± {known[name][1]:.1f} points ({len(seeds[name])} seeds; {name.replace('$', '')})"
+        for name in dict.fromkeys((max(known, key=known.get), min(known, key=known.get)))
     )
-    return f"Removing the PALs from the trained models changes the dev average by {' to '.join(ends)}."
+    return f"Removing the PALs from trained models changes the dev average by {' to '.join(ends)}."
 
 
 def _said(row: pd.Series) -> str:
@@ -69,7 +68,7 @@ def _said(row: pd.Series) -> str:
         return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
     low, high = row["difference"] - row["half"], row["difference"] + row["half"]
     kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
-    if min(abs(low), abs(high)) < EDGE:
+    if on_the_edge(row["difference"], row["half"]):
         kind += ", but only just"
     interval = f"95 % interval {low:+.2f} to {high:+.2f}, {row['seeds']:.0f} seeds"
     return f"{row['difference']:+.2f} points ({interval}): {kind}"

@@ -24,6 +24,8 @@ NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 SEEDS = 3
 """Fewer conclude nothing."""
+EDGE = 0.05
+"""Points. An interval that ends this close to its bound is decided by chance: one more seed may move it across."""
 SPREAD_SEEDS = 5
 """The same of a spread over seeds."""
 MEASURES = {
@@ -127,22 +129,43 @@ class Outcome:
         return mean_and_half(self.differences)
 
     @property
+    def p(self) -> float:
+        """Two-sided, of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
+        from scipy import stats
+
+        if len(self.seeds) < 2:
+            return math.nan
+        error = stdev(self.differences) / math.sqrt(len(self.seeds))
+        t = abs(fmean(self.differences)) / error if error else math.inf
+        return 2 * float(stats.t.sf(t, len(self.seeds) - 1))
+
+    @property
     def cells(self) -> dict:
-        """Of a row of a frame: `difference` and `half` (the interval; NaN without seeds), `seeds` and `verdict`."""
+        """Of a row of a frame: `difference` and `half` (the interval; NaN without seeds), `p`, `seeds`, `verdict`."""
         difference, half = self.interval if self.seeds else (math.nan, math.nan)
-        return {"difference": difference, "half": half, "seeds": len(self.seeds), "verdict": self.verdict}
+        return {"difference": difference, "half": half, "p": self.p, "seeds": len(self.seeds), "verdict": self.verdict}
+
+    @property
+    def bound(self) -> float:
+        """What the whole interval has to lie above."""
+        return -NO_WORSE if self.comparison.relation == ">=" else 0.0
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are seeds enough for a verdict."""
+        return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS)
 
     @property
     def verdict(self) -> str:
         """By the rule on top of this module."""
         if not self.records:
             return "not run"
-        if len(self.seeds) < (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS):
+        if not self.decides:
             return "inconclusive"
-        (difference, half), bound = self.interval, -NO_WORSE if self.comparison.relation == ">=" else 0.0
-        if difference - half > bound:
+        difference, half = self.interval
+        if difference - half > self.bound:
             return "reproduced"
-        return "not reproduced" if difference + half < bound else "inconclusive"
+        return "not reproduced" if difference + half < self.bound else "inconclusive"
 
     def __str__(self) -> str:
         """Means ± standard errors, the mean difference and its interval, seeds."""
@@ -153,7 +176,8 @@ class Outcome:
         if len(self.seeds) == 1:
             return f"{text} (1 seed)"
         difference, half = self.interval
-        return f"{text}, {difference:+.2f} ± {half:.2f} at 95 % ({len(self.seeds)} seeds)"
+        just = ", only just" if self.decides and on_the_edge(difference - self.bound, half) else ""
+        return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
@@ -168,13 +192,28 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
 
 
+def on_the_edge(difference: float, half: float) -> bool:
+    """Whether an interval ends within `EDGE` of 0."""
+    return min(abs(difference - half), abs(difference + half)) < EDGE
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for how many there are (Holm 1979): below 0.05 are those that hold all together at 95 %."""
+    ordered, corrected, least = sorted(range(len(p)), key=lambda i: p[i]), [0.0] * len(p), 0.0
+    for rank, i in enumerate(ordered):
+        corrected[i] = least = min(1.0, max(least, (len(p) - rank) * p[i]))
+    return corrected
+
+
 def smallest_difference(spread: float, seeds: int, power: float = 0.8) -> float:
     """The mean difference that so many pairs show at 95 % with this power, when δ has the standard deviation `spread`:
-    (t(.975, n-1) + t(power, n-1)) · s / √n."""
-    from scipy import stats
+    c · s / √n, where a noncentral t with n - 1 degrees of freedom and noncentrality c lies above t(.975, n-1) with
+    probability `power`."""
+    from scipy import optimize, stats
 
-    t = stats.t(seeds - 1)
-    return float(t.ppf(0.975) + t.ppf(power)) * spread / math.sqrt(seeds)
+    t = stats.t.ppf(0.975, seeds - 1)
+    c = optimize.brentq(lambda c: stats.nct.sf(t, seeds - 1, c) - power, 0, 2 * (t + 1))
+    return float(c) * spread / math.sqrt(seeds)
 
 
 def _printed(scores: Sequence[float]) -> str:

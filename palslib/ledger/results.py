@@ -324,15 +324,19 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds: int = SEEDS) -> pd.DataFrame:
-    """For every comparison of every row C: what is compared, seeds that exist, and the smallest difference that `seeds`
-    pairs can show (power 80 %) where differences between pairs have the standard deviation `spread`."""
-    shown = math.nan if spread is None else smallest_difference(spread, seeds)
+    """For every comparison of every row C: what is compared, seeds that exist, `spread` (the standard deviation of the
+    differences between pairs; with fewer than three pairs the one that is given), and the smallest difference that
+    `seeds` pairs can then show with a power of 80 %."""
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):
         for text in row.compare or row.needs or ("–",):
             outcome = Comparison.parse(text).decide(records) if row.compare else None
             about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds) if outcome else 0}
-            about |= {"verdict": outcome.verdict if outcome else "", "smallest": shown}
+            about["verdict"] = outcome.verdict if outcome else ""
+            if row.scale and about["verdict"] not in ("", "not run"):
+                about["verdict"] = "not testable at this scale"
+            own = stdev(outcome.differences) if outcome and len(outcome.seeds) >= SEEDS else spread
+            about |= {"spread": own, "smallest": math.nan if own is None else smallest_difference(own, seeds)}
             rows.append(about | {"beyond this scale": row.scale})
     return pd.DataFrame(rows)
 

@@ -4,7 +4,9 @@ import json
 from dataclasses import asdict
 from itertools import chain
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from palslib.data.tasks import get_task
 from palslib.ledger.claims import (
@@ -13,6 +15,7 @@ from palslib.ledger.claims import (
     SEEDS,
     Comparison,
     claim_verdict,
+    holm,
     mean_and_half,
     smallest_difference,
 )
@@ -82,10 +85,19 @@ def test_interval_by_hand():
     assert mean_and_half([5]) == (5, float("inf"))
 
 
-def test_smallest_difference_by_hand():
-    """Three pairs: (t(.975, 2) + t(.8, 2)) / √3 = (4.3027 + 1.0607) / 1.7321; with many, 1.96 + .84 over √n."""
-    assert smallest_difference(1.0, 3) == pytest.approx(5.3634 / 3**0.5, rel=1e-3)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_smallest_difference_is_found_four_times_of_five(seeds):
+    """By drawing: 100,000 times so many differences around it, with s = 1; and with many pairs 1.96 + .84 over √n."""
+    drawn = np.random.default_rng(0).normal(smallest_difference(1.0, seeds), 1, (100_000, seeds))
+    t = drawn.mean(1) / (drawn.std(1, ddof=1) / seeds**0.5)
+    assert (t > stats.t.ppf(0.975, seeds - 1)).mean() == pytest.approx(0.8, abs=0.005)
     assert smallest_difference(2.0, 10_000) == pytest.approx(2 * 2.802 / 100, rel=1e-3)
+
+
+def test_holm_by_hand():
+    """.01 · 3, then .03 · 2, then .04 · 1, which cannot be below the one before; none above 1."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_no_worse_allows_half_a_point():
