@@ -1,7 +1,7 @@
-"""The course as a web page, in `runs/book`: `make book`.
+"""Builds the course as a web page, in `runs/book`: `make book`.
 
 The book's source is put together in `runs/book-source`: the pages of this folder, the notebooks, the ledger's rows, and
-a page for every file that one of them links to. Then Sphinx makes HTML of it, by `conf.py`; a warning is an error.
+a page for every file that one of them links to. Sphinx builds HTML from it, with `conf.py`; a warning is an error.
 """
 
 import os
@@ -30,16 +30,16 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml"}
 
 
 def place(path: str) -> str:
-    """Where a file of the repository is in the book's source."""
+    """The path, within the book's source, of a file of the repository."""
     if path.startswith("notebooks/") or path.endswith(".png"):
         return path
     return PurePosixPath(path).name.lower() if path.endswith(".md") else f"source/{path}.md"
 
 
 def relinked(text: str, home: str, linked: set[str], links: re.Pattern = MARKDOWN) -> str:
-    """A page's text with its relative links pointing to where things are in the book; they are added to `linked`.
+    """A page's text with its relative links changed to paths in the book; the linked files are added to `linked`.
 
-    Raises ValueError for a link to nothing.
+    Raises ValueError for a link to a file that does not exist.
     """
 
     def link(found: re.Match) -> str:
@@ -52,6 +52,7 @@ def relinked(text: str, home: str, linked: set[str], links: re.Pattern = MARKDOW
         there = os.path.relpath(place(path), PurePosixPath(place(home)).parent)
         return found[1] + (str(PurePosixPath(there).with_suffix(".html")) if links is HTML else there) + found[3]
 
+    text = re.sub(r"\]\(#[^)\s]+\)", lambda found: found[0].lower(), text)  # JupyterLab's headings keep their capitals
     return links.sub(link, text)
 
 
@@ -72,7 +73,7 @@ def stage(folder: Path) -> None:
                 for cell in notebook.cells:
                     if cell.cell_type == "markdown":
                         cell.source = relinked(cell.source, path, linked)
-                    elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, so here
+                    elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in the book too
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                     for output in cell.get("outputs", ()):
                         if html := output.get("data", {}).get("text/html"):
@@ -92,7 +93,7 @@ def stage(folder: Path) -> None:
 
 
 def ledger_row(row: dict) -> str:
-    """One row: what is said and where, what came out, and what the verdict rests on."""
+    """The section of one row: verdict, statement, published value, ours, derivation, note, source and notebooks."""
     lines = [f"({row['id'].lower()})=", f"## {row['id']} · {row['verdict']}", "", escaped(row["statement"]), ""]
     for name, what in (("published", "Published"), ("ours", "Here"), ("derivation", "How"), ("note", "Note")):
         if row[name] and row[name] != "–":
@@ -104,7 +105,7 @@ def ledger_row(row: dict) -> str:
 
 
 def escaped(text: str) -> str:
-    """Words that are no Markdown."""
+    """The text with Markdown's special characters escaped."""
     return re.sub(r"([\\`*_$<>\[\]~])", r"\\\1", text)
 
 

@@ -33,8 +33,8 @@ def answer() -> str:
 
 
 def methods() -> str:
-    """Table 3's column of annealed sampling: parameters for eight tasks at the paper's size and as run here (fitted to
-    MiniLM), the paper's score, ours, ours minus shared."""
+    """Table 3 under annealed sampling: parameters for eight tasks at the paper's size and as run here (fitted to
+    MiniLM), the paper's score, ours, and ours minus shared."""
     runs = results.one_setting(evidence())
     scores = results.table_3(runs).query("schedule == 'annealed'").set_index("method")
     minus = results.against(runs).set_index("method")

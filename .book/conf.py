@@ -1,4 +1,4 @@
-"""How Sphinx makes the book from what `book.py` puts together: notebooks as they are committed, nothing executed."""
+"""Sphinx configuration of the book, whose source `book.py` puts together: notebooks as committed, not executed."""
 
 import re
 
@@ -25,7 +25,7 @@ html_css_files = ["book.css"]
 html_copy_source = html_show_sphinx = False
 
 
-fields = {}  # the lines below a field, which Napoleon would take for `type: what it is`
+fields = {}  # docstrings of attributes, which Napoleon would read as `type: description`
 
 
 def before(app, what, name, thing, options, lines):
@@ -34,7 +34,7 @@ def before(app, what, name, thing, options, lines):
 
 
 def after(app, what, name, thing, options, lines):
-    """Docstrings have `names` in single backticks, perhaps with letters behind them."""
+    """Restores docstrings of attributes, and doubles single backticks, also where letters follow them."""
     text = "\n".join(fields.get(name, lines))
     lines[:] = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text).split("\n")
 

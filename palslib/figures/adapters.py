@@ -13,8 +13,8 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | 
     On the diagonal one layer is without, in the upper right corner all are.
 
     Args:
-        frame: columns `first`, `last` and `change` (percent of the whole), as `adapter_removal.ablation_frame` gives it
-            for one task.
+        frame: columns `first`, `last` and `change` (relative, in percent of the whole), as
+            `adapter_removal.ablation_frame` gives it for one task.
         most: the change of the strongest colours, by default the frame's largest. Give one to maps that are compared.
     """
     ax = ax or plt.gca()
@@ -35,5 +35,5 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | 
     )
     ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
-    ax.set(xlabel="last layer without", ylabel="first layer without")
+    ax.set(xlabel="last layer without adapters", ylabel="first layer without adapters")
     return ax

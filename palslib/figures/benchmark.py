@@ -21,7 +21,7 @@ def machine(record: dict) -> str:
 
 
 def lines(record: dict) -> list[str]:
-    """A record as text, a line for each number, its floor behind it."""
+    """A record as text, a line for each number, its floor (lower bound) behind it."""
     cpu, parts = record["environment"]["cpu"], record["parts"]
     where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
@@ -42,11 +42,11 @@ def lines(record: dict) -> list[str]:
         add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
     for row in parts["evaluation"]:
         add("c", f"{row['texts']} texts", row, f"; {row['texts a second']['median']:.0f} texts/s")
+    for row in parts["start_up"]:
+        add("d", row["what"], row)
     for row in parts["many_tasks"]:
         size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
-        add("d", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
-    for row in parts["start_up"]:
-        add("e", row["what"], row)
+        add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
     for letter, part in (("f", "peers"), ("g", "before")):
         rows = parts.get(part, [])  # in pairs: another, and palslib beside it
         for row, other in zip(rows, (other for other in rows[::2] for _ in range(2)), strict=True):
@@ -70,7 +70,7 @@ def step_ratios(rows: list[dict], ax: Axes) -> Axes:
         ends = [[max(0, r["median"] - r["low"])], [max(0, r["high"] - r["median"])]]
         ax.errorbar(x, r["median"], ends, fmt="o", color="C0", capsize=3, label="measured" if x == 0 else None)
         ax.hlines(row["ratio floor"], x - 0.3, x + 0.3, color="black", label="operations" if x == 0 else None)
-    ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal")
+    ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal: 1.1")
     ax.set_xticks(range(len(rows)), map(_label, rows))
     ax.set(title="a  Step with PALs / step without", ylabel="ratio", xlim=(-0.6, len(rows) - 0.4))
     low, high = ax.get_ylim()
@@ -85,12 +85,13 @@ def speed_bars(rows: list[dict], ax: Axes) -> Axes:
     rows = [row for row in rows if row["what"] != "released"]
     places = np.arange(len(rows))
     bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
-    ax.axhline(5, color="C3", linestyle="--", linewidth=1)
+    ax.axhline(5, color="C3", linestyle="--", linewidth=1, label="goal: 5")
+    ax.legend(fontsize="small", loc="upper left")
     texts = [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows]
     ax.bar_label(bars, texts, padding=1, fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
     ax.set_xticks(places, map(_label, rows))
     ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
-    ax.margins(y=0.25)
+    ax.margins(y=0.45)  # room for the labels and the legend
     ax.grid(axis="x", visible=False)
     return ax
 
@@ -116,17 +117,17 @@ def bars_beside(rows: list[dict], ax: Axes, title: str) -> Axes:
 
 
 def task_lines(rows: list[dict], axes) -> list[Axes]:
-    """(d) Seconds of a step, and memory, over the number of tasks in the model."""
+    """(e) Seconds of a step, and memory, over the number of tasks in the model."""
     tasks = [row["tasks"] for row in rows]
     for key in ("low", "high", "median"):
         style = {"color": "C0", "marker": "o"} if key == "median" else {"color": "C0", "linewidth": 0.6}
         axes[0].plot(tasks, [row["seconds"][key] for row in rows], **style)
-    axes[0].plot(tasks, [row["floor"] for row in rows], color="black", label="floor")
-    axes[0].set(title="d  One step, by tasks in the model", ylabel="seconds", ylim=(0, None))
+    axes[0].plot(tasks, [row["floor"] for row in rows], color="black", label="lower bound")
+    axes[0].set(title="e  One step, by tasks in the model", ylabel="seconds", ylim=(0, None))
     axes[0].legend(fontsize="small")
     for key, label in (("resident", "resident"), ("bytes", "weights and optimiser's state")):
         axes[1].plot(tasks, [row[key] / 1e9 for row in rows], "o-", label=label)
-    axes[1].set(title="   Memory, by tasks in the model", ylabel="GB", ylim=(0, None))
+    axes[1].set(title="e  Memory, by tasks in the model", ylabel="GB", ylim=(0, None))
     axes[1].legend(fontsize="small")
     for ax in axes:
         ax.set_xscale("log", base=2)
@@ -135,21 +136,24 @@ def task_lines(rows: list[dict], axes) -> list[Axes]:
     return list(axes)
 
 
-def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str) -> Axes:
-    """(c), (e) Seconds as bars with their quartiles, the floor of each as a line."""
+def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> Axes:
+    """(c), (d) Seconds as bars with their quartiles, the floor of each as a line, which the legend calls `bound`."""
     places, middle = np.arange(len(rows)), [row["seconds"]["median"] for row in rows]
     low, high = (np.abs(np.subtract([row["seconds"][k] for row in rows], middle)) for k in ("low", "high"))
     ax.barh(places, middle, xerr=[low, high], height=0.6, color=sns.color_palette()[0], capsize=2)
     for place, row in zip(places, rows, strict=True):
-        ax.vlines(row["floor"], place - 0.35, place + 0.35, color="black")
+        ends = (place - 0.35, place + 0.35)
+        ax.vlines(row["floor"], *ends, color="black", label=None if place else bound)
     ax.set_yticks(places, labels)
     ax.invert_yaxis()
     ax.set(title=title, xlabel="seconds")
+    if bound:
+        ax.legend(fontsize="small")
     return ax
 
 
 def benchmark_figure(record: dict) -> Figure:
-    """All parts of a record; black lines are floors, dashed lines goals."""
+    """All parts of a record; black lines are lower bounds, dashed lines goals."""
     parts = record["parts"]
     titles = {"peers": "f  One task, over others' packages", "before": "g  A step, over an earlier palslib"}
     more = [part for part in titles if parts.get(part)]
@@ -161,11 +165,10 @@ def benchmark_figure(record: dict) -> Figure:
     step_ratios(parts["step"], axes[0, 0])
     speed_bars(parts["released"], axes[0, 1])
     rows = parts["evaluation"]
-    bars_over_floor(
-        rows, [row["precision"] for row in rows], axes[1, 0], f"c  Evaluation of {rows[0]['texts']:,} texts"
-    )
+    title = f"c  Evaluation of {rows[0]['texts']:,} texts"
+    bars_over_floor(rows, [row["precision"] for row in rows], axes[1, 0], title, "lower bound")
     rows = parts["start_up"]
-    bars_over_floor(rows, [row["what"] for row in rows], axes[1, 1], "e  Start of a notebook")
+    bars_over_floor(rows, [row["what"] for row in rows], axes[1, 1], "d  Start of a notebook")
     task_lines(parts["many_tasks"], axes[2])
     cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
     figure.suptitle(cpu if record["device"] == "cpu" else record["device"], fontsize="medium")

@@ -147,7 +147,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axe
 
     Args:
         frame: columns `task`, `kind`, `head` and `change`, in points.
-        row: what one row of the dev set is worth, in points: a grey band.
+        row: what one example of the dev set is worth, in points: a grey band.
     """
     ax = ax or plt.gca()
     tasks = task_order(frame["task"])
@@ -157,7 +157,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axe
             spread = 0.26 * (some["head"] / max(1, some["head"].max()) - 0.5)
             label = KIND_LABELS[kind] if not place else None
             ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
-    ax.axvspan(-row, row, color="0.9", zorder=0, label="one row")
+    ax.axvspan(-row, row, color="0.9", zorder=0, label="one dev example")
     ax.set_yticks(range(len(tasks)), [TASK_LABELS.get(task, task) for task in tasks])
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))

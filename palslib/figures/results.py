@@ -30,8 +30,8 @@ def forest(
     style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
     ax.axvline(0, color="black", linewidth=1)
     for known, value, half, colour, shift, name in (
-        (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base)"),
-        (run, "difference", "half", _OURS, -0.14, ours),
+        (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base),\nseeds not paired"),
+        (run, "difference", "half", _OURS, -0.14, f"{ours},\npaired by seed"),
     ):
         part = frame[known]
         error = part[half].fillna(0).clip(upper=1e3)
@@ -41,14 +41,14 @@ def forest(
     ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])
     for tick, known in zip(ax.get_yticklabels(), run, strict=True):
         tick.set_color("black" if known else "0.55")
-    ax.set(xlabel=f"dev average minus that of “{labels.get(base, base)}”, points", ylim=(-0.6, len(frame) - 0.4))
+    ax.set(xlabel=f"dev average minus that of “{labels.get(base, base)}” (points)", ylim=(-0.6, len(frame) - 0.4))
     ax.grid(axis="y", visible=False)
-    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean and 95 % interval")
     return ax
 
 
 def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> list[Axes]:
-    """Dev averages by schedule, a line a method, the paper's left and ours right, each on its own scale.
+    """Dev averages by schedule, a colour each method, the paper's left and ours right: one scale, at different levels.
 
     Args:
         frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as
@@ -64,24 +64,30 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
             part = frame[(frame["method"] == method) & frame[value].notna()]
             if title == "here":
                 part = part[part["seeds"] > 1]
-            x = [order.index(s) for s in part["schedule"]]
+            x = [
+                order.index(s) + 0.1 * (list(methods).index(method) - (len(methods) - 1) / 2) for s in part["schedule"]
+            ]
             ax.errorbar(
-                x, part[value], part[error].fillna(0), fmt="o-", capsize=2, color=colours[method], label=labels[method]
+                x, part[value], part[error].fillna(0), fmt="o", capsize=2, color=colours[method], label=labels[method]
             )
         if not any(len(line.get_xdata()) for line in ax.lines):
             ax.text(0.5, 0.5, "no two seeds of any", transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
         ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
         ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))
-    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    widest = max(np.ptp(ax.get_ylim()) for ax in axes)
+    for ax in axes:
+        ax.set_ylim(np.mean(ax.get_ylim()) + widest * np.array([-0.5, 0.5]))
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean ± standard error")
     return list(axes)
 
 
-def task_forest(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def task_forest(frame: pd.DataFrame, ax: Axes | None = None, what: str = "difference") -> Axes:
     """One method minus another by task, with 95 % intervals.
 
     Args:
         frame: columns `task`, `difference`, `half`, `seeds`, as `ledger.results.task_differences` gives it.
+        what: the difference in words, such as "PALs − shared".
     """
     ax = ax or plt.gca()
     frame = frame[frame["seeds"] > 1]
@@ -92,7 +98,7 @@ def task_forest(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.errorbar([row.difference], [place], xerr=[row.half], fmt="o", color=colour, capsize=2)
     ax.set_yticks(places, [TASK_LABELS.get(task, task) for task in frame["task"]])
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel="difference, points", ylim=(-0.6, max(len(frame), 1) - 0.4))
+    ax.set(xlabel=f"{what} (points; mean and 95 % interval)", ylim=(-0.6, max(len(frame), 1) - 0.4))
     return ax
 
 
@@ -106,11 +112,17 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> list[Axes]:
     """
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
-    shared = {"hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "legend": False}
+    shared = {"hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se"}
     sns.lineplot(sizes, x="layer", y="size", marker="o", ax=axes[0], **shared)
-    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", yscale="log")  # from nothing to thirty times too much
+    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", yscale="log", title="size of the PALs' output")
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
-    sns.pointplot(off, x="difference", y="setting", order=settings, linestyle="none", capsize=0.2, ax=axes[1], **shared)
+    if axes[0].get_legend():
+        axes[0].get_legend().remove()
+        handles = axes[0].get_legend_handles_labels()
+        words = "learning rate of the PALs and start of $V^D$"
+        axes[0].figure.legend(*handles, loc="outside lower center", ncols=2, title=words)
+    points = {"order": settings, "linestyle": "none", "capsize": 0.2, "legend": False}
+    sns.pointplot(off, x="difference", y="setting", ax=axes[1], **points, **shared)
     axes[1].axvline(0, color="black", linewidth=1)
-    axes[1].set(xlabel="switched off, points", ylabel="")
+    axes[1].set(xlabel="change of the dev average (points)", ylabel="", yticks=[], title="PALs switched off")
     return list(axes)

@@ -14,7 +14,7 @@ from palslib.reproduce import NOTEBOOKS, run_notebook
 _A = sum(row.kind == "A" for row in load_ledger().values())
 DERIVED = f"{_A} of {_A} hold"
 GRID = [
-    ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL moves"),
+    ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL has a gradient"),
     ("01", "backbone=tiny size=24", ""),
     ("02", "method=low-rank-100 backbone=tiny num_tasks=3", ""),
     ("03", "steps=5000 epochs=5 batch_size=16 seed=1", ""),
