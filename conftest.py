@@ -1,4 +1,4 @@
-"""What all tests share: no hub, no screen, an own runs folder, and real data only where PALSLIB_DATA names it."""
+"""Settings of all tests: no Hugging Face hub, no display, a new runs folder, real data only from PALSLIB_DATA."""
 
 import os
 import shutil
@@ -15,15 +15,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def pytest_configure(config):
-    """Settings that must stand before anything else is imported, and before nbval starts a kernel."""
+    """Makes the settings that are needed before anything else is imported, and before nbval starts a kernel."""
     if data_folder():
         os.environ["PALSLIB_DATA"] = str(data_folder())
     if os.environ.get("PALSLIB_RUNS"):  # made absolute: nbval starts its kernels in notebooks/
         os.environ["PALSLIB_RUNS"] = os.path.abspath(os.environ["PALSLIB_RUNS"])
-    else:  # no test finds what an earlier run left behind
+    else:  # a new folder, so that no test finds files of an earlier run
         config.own_runs = os.environ["PALSLIB_RUNS"] = tempfile.mkdtemp(prefix="palslib-runs-")
     if config.getoption("nbval", False):
-        config.option.nbval_current_env = True  # this interpreter, whatever kernel `python3` is registered
+        config.option.nbval_current_env = True  # this interpreter, whichever kernel is registered as `python3`
         config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, 600)
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # under Agg no cell outputs a figure
     else:
@@ -42,7 +42,7 @@ def pytest_collectstart(collector):
 
 
 def pytest_collection_modifyitems(items):
-    """Unit tests first, then the notebooks; skips `real_data` tests where there is none, and slow ones unless asked."""
+    """Puts notebooks last; skips `real_data` tests without PALSLIB_DATA, and slow tests without PALSLIB_SLOW."""
     items.sort(key=lambda item: item.path.name == "test_notebooks.py")
     for item in items:
         if hasattr(item, "output_timeout"):  # nbval waits 5 s for a cell's output, too short on a busy machine
@@ -64,11 +64,11 @@ def real_data() -> Path:
 
 @pytest.fixture(autouse=True)
 def own_figures():
-    """No test draws in a style that another one set, nor into its figure."""
-    import matplotlib  # not above: it reads MPLBACKEND when it is imported
+    """Resets matplotlib's style before each test and closes all figures after it."""
+    import matplotlib  # only here: it reads MPLBACKEND when it is imported
 
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a fixture of a whole module may have set one before this test
+        matplotlib.rcdefaults()  # a fixture of a whole module may have changed it before this test
         yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
@@ -76,8 +76,8 @@ def own_figures():
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Sums in another number of threads have other last bits."""
-    import torch  # not above: most notebooks and the counting tests do without
+    """Runs a module's tests on one thread: sums differ in their last bits with the number of threads."""
+    import torch  # only here: most notebooks and the counting tests do not need it
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

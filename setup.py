@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: in a wheel the records are within the package, in a clone in figures/records."""
+"""The build step that pyproject.toml cannot express: a wheel has the records of figures/records in its package."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ class WithRecords(build_py):
         super().run()
         if not self.editable_mode:
             shipped = Path(self.build_lib, "palslib", "shipped", "records")
-            shutil.rmtree(shipped, ignore_errors=True)  # of an earlier build
+            shutil.rmtree(shipped, ignore_errors=True)  # left by an earlier build
             shutil.copytree("figures/records", shipped, ignore=shutil.ignore_patterns("*.md"))
 
 

@@ -1,13 +1,13 @@
 """palslib: BERT and PALs (Stickland & Murray 2019) reproduced, counted and questioned.
 
-The names below are the public surface. They are imported when first used, so that counting and planning never wait for
+The names below are the public interface. They are imported when first used, so that counting and planning do not load
 torch.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what editors and type checkers read; below is what Python does
+if TYPE_CHECKING:  # for editors and type checkers; when run, `__getattr__` imports the names
     from palslib.analysis.identity import measured as measured
     from palslib.data.submission import write_submission as write_submission
     from palslib.data.tasks import TASKS as TASKS

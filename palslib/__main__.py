@@ -1,8 +1,8 @@
-"""One command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
+"""The command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
 
-Every setting is a flag, with its default and its meaning in `--help`: both are read from the dataclasses that declare
-them, for `train` and `pretrain` `plan.config.RunConfig`, for the others the classes here. A bad call ends with status
-2, what failed while it ran with 1, each with one line. Of several processes only the first one prints.
+Every setting is a flag; `--help` shows its default and its meaning, from the dataclass that declares it: for `train`
+and `pretrain` `plan.config.RunConfig`, for each other command a class here. A wrong call ends with status 2 and a
+failure while running with 1, each with one line of message. Of several processes only the first one prints results.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 import tyro
 from pydantic import Field
-from tyro import _errors  # private: pyproject.toml names the very version
+from tyro import _errors  # private: pyproject.toml pins the exact version
 from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -32,17 +32,18 @@ from palslib.plan.settings import Names, Number, settings
 
 
 class BadCall(ValueError):
-    """What tyro finds wrong with a command line."""
+    """An error in a command line, found by tyro or here."""
 
 
 # ------------------------------------------------------------------------------------------------------- the commands
 
 
 def train(words: list[str]) -> Callable[[], int]:
-    """Trains and evaluates, and prints the run's key and dev average. CONFIG.json holds settings by name ("preset"
-    too); a flag overrides it, and it overrides --preset. Killed? The same call goes on from the last checkpoint.
+    """Trains and evaluates a model, and prints the run's key and dev average. CONFIG.json holds settings by name
+    ("preset" too); it overrides --preset, and flags override both. If the run is killed, the same call
+    resumes from the last checkpoint.
 
-    Several processes, each with a GPU or on CPUs alone, train the same model as one:
+    Several processes, each with its own GPU or all on CPUs, train the same model as one process:
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
     torchrun --standalone --nproc_per_node 2 -m palslib train ..."""
     config = _run_config("train", words)
@@ -58,8 +59,8 @@ def train(words: list[str]) -> Callable[[], int]:
 
 
 def pretrain(words: list[str]) -> Callable[[], int]:
-    """Goes on with a backbone as a masked language model on the texts of tasks; its folder is a backbone again
-    (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations play no part."""
+    """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder is a backbone again
+    (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect."""
     config = _run_config("pretrain", words)
 
     def run() -> int:
@@ -77,30 +78,30 @@ _Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 @settings
 class Adapters:
-    """Trains adapters for one task after another on a frozen BERT, and then removes them, span by span of layers."""
+    """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
 
     record: Positional[Path]
     """The JSON file to write."""
     tasks: Names
-    """In the order of training."""
+    """Tasks, in the order of training."""
     folder: Path
-    """Where the tasks' runs lie; called again, finished ones are not trained anew."""
+    """Folder of the tasks' runs; when the command is called again, finished runs are not repeated."""
     method: str = "houlsby-64"
-    """One that trains nothing that tasks share."""
+    """A method that trains no parameters shared by tasks."""
     rows: _Count | None = None
-    """Dev rows of each task that adapters are removed on, at most; None: all."""
+    """Dev rows of each task, at most, for the evaluations without adapters; None: all."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
-    """Of each task, each followed by an evaluation; the best by the dev score is what stays."""
+    """Epochs for each task, each followed by an evaluation; the weights with the best dev score are kept."""
     epoch_steps: _Count | None = None
-    """At most so many steps make an epoch; None: the task's data once."""
+    """Steps of an epoch, at most; None: one pass over the task's data."""
     start: str | None = None
-    """A folder of weights with earlier tasks, to go on from."""
+    """A folder of weights with earlier tasks, to start from."""
     options: dict = field(default_factory=dict)
-    """Other settings of `train`, in place of the adapters report's: learning_rate=1e-3 seed=1."""
+    """Other settings of `train`, which replace those of the adapters report: learning_rate=1e-3 seed=1."""
 
 
 def adapters(words: list[str]) -> Callable[[], int]:
-    """The run of `Adapters`, from its words; called, it returns the exit status."""
+    """A function that runs the command with the settings `words` (of `Adapters`) and returns the exit status."""
     given = dict(vars(_parse(Adapters, "adapters", words)))
     path, options = given.pop("record"), given.pop("options")
     if twice := set(given) & set(options):
@@ -121,32 +122,32 @@ def adapters(words: list[str]) -> Callable[[], int]:
 
 @settings
 class Sweep:
-    """Trains a grid of runs, each in a process of its own. Called again, or twice at once, only what is missing is
-    done. Status 0 if every run finished, 1 if not."""
+    """Trains a grid of runs, each in its own process. Called again, or twice at the same time, it does only the missing
+    runs. The exit status is 0 if every run finished, else 1."""
 
     grid: Positional[Path]
-    """A JSON file with base, product and runs, see `palslib.Grid`; or the name of one in palslib/grid/plans: `table3`
-    (the paper's, BERT-base on a GPU), `main` and the others of figures/records/PLAN.md."""
+    """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
+    (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/PLAN.md."""
     base: dict = field(default_factory=dict)
-    """Settings of all runs in place of the grid's: steps=100 data=synthetic."""
+    """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
     expect: Path | None = None
-    """Runs nothing; says how many hours the grid takes where this record of `palslib benchmark` was made."""
+    """Runs nothing; estimates the hours that the grid takes on the machine of this record of `palslib benchmark`."""
     folder: Path | None = None
-    """Where the runs lie; None: runs/sweeps/ and the grid's name."""
+    """Folder of the runs; None: runs/sweeps/ and the grid's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
-    """Runs (or jobs of Slurm) at once."""
+    """Runs (or Slurm jobs) at the same time."""
     limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
-    """Seconds that one try of a run may take."""
+    """Seconds that one attempt at a run may take."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Further tries, each from the checkpoint."""
+    """Further attempts at a failed run, each from its checkpoint."""
     command: str = f"{shlex.quote(sys.executable)} -m palslib train"
-    """What trains a CONFIG.json."""
+    """The command that trains a CONFIG.json."""
     slurm: dict | None = None
-    """Run as jobs of Slurm, with sbatch's options: partition=gpu gpus_per_node=1 cpus_per_task=8."""
+    """Run as Slurm jobs, with these options of sbatch: partition=gpu gpus_per_node=1 cpus_per_task=8."""
 
 
 def sweep(words: list[str]) -> Callable[[], int]:
-    """The run of `Sweep`, likewise."""
+    """A function that runs the command with the settings `words` (of `Sweep`) and returns the exit status."""
     given = _parse(Sweep, "sweep", words)
     from palslib.grid.engines import LocalSlots, Slurm, Terms
     from palslib.grid.expect import attained, expected_hours
@@ -172,22 +173,22 @@ def sweep(words: list[str]) -> Callable[[], int]:
 
 @settings
 class Benchmark:
-    """Measures how fast training and evaluation are, prints and records it, and draws the figure `benchmark`."""
+    """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
 
     record: Path | None = None
-    """Where the record goes; None: runs/benchmark/MACHINE.json."""
+    """The file of the record; None: runs/benchmark/MACHINE.json."""
     draw: Path | None = None
-    """Measures nothing, prints and draws this record."""
+    """Measures nothing; prints and draws this record instead."""
     quick: bool = False
-    """A tiny model and few rounds: whether it works."""
+    """Use a tiny model and few rounds, only to check that the benchmark works."""
     adapters_python: Path | None = None
-    """A Python that has the package `adapters` 1.3, to measure its adapters beside ours; None: they are left out."""
+    """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
     against: Path | None = None
-    """A folder with an earlier palslib (`git worktree add FOLDER COMMIT`): its steps are measured beside ours."""
+    """A folder with an earlier palslib (`git worktree add FOLDER COMMIT`), to compare its training steps with ours."""
 
 
 def benchmark(words: list[str]) -> Callable[[], int]:
-    """The run of `Benchmark`, likewise."""
+    """A function that runs the command with the settings `words` (of `Benchmark`) and returns the exit status."""
     given = _parse(Benchmark, "benchmark", words)
 
     def run() -> int:
@@ -201,18 +202,18 @@ def benchmark(words: list[str]) -> Callable[[], int]:
 
 @settings
 class Reproduce:
-    """Runs the notebooks headless, one after the other; at the end a table of what ran, how long, and its headline."""
+    """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
 
     notebooks: str | None = None
-    """Only these, by number or name: 01,04."""
+    """Only these notebooks, by number or name: 01,04."""
     parameters: dict = field(default_factory=dict)
-    """Of each of them: steps=100."""
+    """Parameters of each notebook: steps=100."""
     out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
 
 
 def reproduce(words: list[str]) -> Callable[[], int]:
-    """The run of `Reproduce`, likewise."""
+    """A function that runs the command with the settings `words` (of `Reproduce`) and returns the exit status."""
     given = _parse(Reproduce, "reproduce", words)
     from palslib.reproduce import check, reproduce
 
@@ -223,7 +224,7 @@ def reproduce(words: list[str]) -> Callable[[], int]:
 
 @settings
 class Heads:
-    """Writes the record of all heads of one model: where they look, and what the model loses without them."""
+    """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
 
     folder: Positional[Path]
     """A folder with a saved model."""
@@ -232,19 +233,19 @@ class Heads:
     data: str = "synthetic"
     """Where the dev examples come from, as `train` takes it."""
     tasks: Names = ("sst2",)
-    """Those for which heads are removed."""
+    """Tasks for which heads are removed."""
     own: dict = field(default_factory=dict)
-    """Files of tasks of one's own: mood=mood.csv."""
+    """Data files of your own tasks: mood=mood.csv."""
     rows: _Count = 500
-    """Dev rows of each of these tasks, at most."""
+    """Dev rows of each task, at most, for the evaluations without heads."""
     texts: _Count = 4
-    """Dev examples of every task for the maps."""
+    """Dev examples of every task for the attention maps."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Of the evaluations."""
+    """Precision of the evaluations."""
 
 
 def heads(words: list[str]) -> Callable[[], int]:
-    """The run of `Heads`, likewise."""
+    """A function that runs the command with the settings `words` (of `Heads`) and returns the exit status."""
     given = dict(vars(_parse(Heads, "heads", words)))
     out = given.pop("out")
 
@@ -270,7 +271,7 @@ _RULES = ConstructorRegistry()
 
 @_RULES.primitive_rule
 def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """Words become what they look like; whether that may be, the settings decide, and say so in their own words."""
+    """Parses words by their form alone; the settings check whether a value is allowed, with their own messages."""
     union = get_origin(info.type) in (Union, UnionType)
     kinds = get_args(info.type) if union else (info.type,)
     kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
@@ -294,10 +295,10 @@ def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
 
 
 def _value(word: str) -> object:
-    """`100`, `1e-4`, `true`, `["a"]` as JSON has them, `None`; everything else is a string."""
+    """The value of a word: JSON such as `100`, `1e-4`, `true` or `["a"]`, or `None`; everything else is a string."""
     try:
         return None if word == "None" else json.loads(word)
-    except (ValueError, RecursionError):  # of what is no JSON, and of a number or of brackets without end
+    except (ValueError, RecursionError):  # not JSON, or a number too long, or brackets too deep
         return word
 
 
@@ -314,7 +315,7 @@ def _pairs(words: list[str]) -> dict[str, object]:
 
 
 def _run_config(command: str, words: list[str]) -> RunConfig:
-    """A file and a preset, where they are given, are the defaults that the flags start from."""
+    """The settings of a run: flags override the config file, and the file overrides the preset, if they are given."""
     path = words[0] if words and not words[0].startswith("-") else None
     flags, preset = words[path is not None :], {}
     for i, word in enumerate(flags):
@@ -328,7 +329,7 @@ def _run_config(command: str, words: list[str]) -> RunConfig:
 
 
 def _parse(kind: type, command: str, words: list[str], default=None, description: str | None = None):
-    """Settings of a kind. Raises BadCall for what is no command line, ends the process after `--help`."""
+    """The settings of class `kind` in these words. Raises BadCall for wrong words; ends the process after `--help`."""
 
     def refuse(event: _errors.ParseErrorEvent) -> None:
         raise BadCall(_one_line(event, kind))
@@ -337,7 +338,7 @@ def _parse(kind: type, command: str, words: list[str], default=None, description
     if default is not None:
         about["default"] = default
     with _errors.on_parse_error(refuse), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a default that is an int where the type says `int | float`, and None
+        warnings.simplefilter("ignore")  # tyro's, for int defaults of type `int | float`, and for None
         return tyro.cli(kind, prog=f"palslib {command}", args=words, **about)
 
 
@@ -361,12 +362,12 @@ def _one_line(event: _errors.ParseErrorEvent, kind: type) -> str:
 
 
 def _say(result: dict) -> None:
-    if FIRST:  # one line, however many processes
+    if FIRST:  # one line, whatever the number of processes
         print(json.dumps(result))
 
 
 def main(words: list[str] | None = None) -> int:
-    """Carries out a command; returns the exit status."""
+    """Runs a command; returns the exit status."""
     words = sys.argv[1:] if words is None else words
     if not words or words[0] in ("-h", "--help"):
         about = {name: (_DECLARED.get(name) or command).__doc__ for name, command in COMMANDS.items()}
@@ -384,13 +385,13 @@ def main(words: list[str] | None = None) -> int:
         return run()
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         return _complain(words[0], error, 1)
-    except KeyboardInterrupt as error:  # of a run that ends by itself `signals.Stopped`, which knows by what signal
+    except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
         said = str(error) or "interrupted; the same call goes on"
         return _complain(words[0], said, 128 + getattr(error, "number", signal.SIGINT))
 
 
 def _complain(command: str, error: object, status: int) -> int:
-    if FIRST or isinstance(error, OSError):  # a disk or a network may fail one process alone
+    if FIRST or isinstance(error, OSError):  # a disk or a network may fail in one process only
         print(f"palslib{' ' + command if command in COMMANDS else ''}: {error}", file=sys.stderr)
     return status
 
@@ -398,7 +399,7 @@ def _complain(command: str, error: object, status: int) -> int:
 def start() -> None:
     """The entry point `palslib`."""
     end_with_launcher()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: no run of a sweep is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally` blocks: no run of a sweep is left behind
     sys.exit(main())
 
 

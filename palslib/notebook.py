@@ -1,4 +1,4 @@
-"""Small things that every notebook shows: versions, the source of a class, a table."""
+"""Small helpers of every notebook, which show versions, source code, tables and figures."""
 
 import ast
 import importlib.metadata
@@ -28,9 +28,9 @@ from palslib.figures.style import save_figure, use_style
 
 
 def begin(*packages: str) -> None:
-    """Checks the notebook's parameters, sets the style of figures, prints the versions that it ran with.
+    """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
 
-    Raises ValueError for a parameter that the first cell does not have, and for a value that is not of its type.
+    Raises ValueError for a parameter that the first cell does not declare, and for a value of the wrong type.
     """
     if shell := get_ipython():
         take_parameters(shell.user_ns)
@@ -40,14 +40,14 @@ def begin(*packages: str) -> None:
 
 
 def take_parameters(names: dict) -> None:
-    """Gives every parameter of a notebook, among the names of its cells, the type that its first cell says.
+    """Converts every parameter among a notebook's `names` to the type that its first cell declares.
 
-    On a command line all is words: `-p look_up 1.13` is a number where a text is meant, `-p tasks "rte cola"` a text
-    where names are. And papermill takes any name, so that a mistyped one would change nothing; it is found here.
+    From a command line, `-p look_up 1.13` gives a number where a text is meant, and `-p tasks "rte cola"` a text where
+    a list is meant. Papermill accepts any name, so a mistyped one would have no effect; here it raises ValueError.
     """
     types = names.get("__annotations__", {})
     for cell in names.get("In", ()):
-        if cell.startswith("# Parameters\n"):  # papermill's own, after the first
+        if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
             for line in ast.parse(cell).body:
                 check_name("parameter", line.targets[0].id, types)
     for name, kind in types.items():
@@ -55,36 +55,36 @@ def take_parameters(names: dict) -> None:
 
 
 def _typed(name: str, value: object, kind: type | str) -> object:
-    """A value as the type that a parameters cell says: itself, or as words on a command line mean it."""
+    """A parameter's value converted to its declared type; a text from the command line is parsed."""
     label = kind.__name__ if type(kind) is type else kind
-    kind = eval(kind, vars(typing)) if isinstance(kind, str) else kind  # "Optional[int]": papermill reads no other
+    kind = eval(kind, vars(typing)) if isinstance(kind, str) else kind  # "Optional[int]", as papermill needs it
     outer = typing.get_origin(kind) or kind
     try:
         if isinstance(value, str) and outer in (list, dict):
             value = value.replace(",", " ").split() if outer is list and value[:1] != "[" else json.loads(value)
         return TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
-    except ValueError:  # pydantic's is one
+    except ValueError:  # pydantic's ValidationError is one
         raise ValueError(f"parameter {name!r} must be {label}, not {shown(value)}") from None
 
 
 def show_source(*objects) -> None:
-    """The source of classes or functions, as it is run here."""
+    """Displays the source code of classes or functions."""
     for thing in objects:
         display(Markdown(f"```python\n{textwrap.dedent(inspect.getsource(thing)).strip()}\n```"))
 
 
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
-    """A table without its index, numbers rounded, thousands separated; None and NaN are a dash."""
+    """Displays a table without its index: numbers rounded, thousands separated, a dash for None and NaN."""
     styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
-    display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own text holds its address, new in every run
+    display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own repr holds its address, new in every run
 
 
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
     """Saves a figure under a name (`save_figure`), shows it and closes it.
 
-    Shown is a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small. The
-    colours that the figure itself names, of lines, bars, areas and words, are all among them, unchanged: no two of them
-    can come out as one.
+    It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
+    The colours that the figure itself sets, of lines, bars, areas and text, are all among them, unchanged, so that no
+    two of them become one.
     """
     save_figure(figure, name)
     drawn, small = io.BytesIO(), io.BytesIO()
@@ -96,9 +96,9 @@ def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
 
 
 def own_colours(figure: Figure, most: int = 128) -> np.ndarray:
-    """The opaque colours that a figure names, (n, 3) in 0 to 255: of its lines, patches, areas, points and words.
+    """The opaque colours that a figure sets, (n, 3) in 0 to 255: of its lines, patches, areas, points and text.
 
-    A collection of more than `most` colours is a picture in itself (a heat map), and is left out.
+    A collection of more than `most` colours is an image, such as a heat map, and is left out.
     """
     named = []
     for artist in figure.findobj():
@@ -116,13 +116,13 @@ def own_colours(figure: Figure, most: int = 128) -> np.ndarray:
 
 
 def fewer_colours(picture: Pillow.Image, own: np.ndarray, colours: int) -> Pillow.Image:
-    """A picture in a palette of as many colours; those of its pixels that are of a colour of `own` keep it.
+    """A picture reduced to `colours` colours (more, up to 256, if `own` is large); colours in `own` stay exact.
 
-    What `own` leaves of the palette, a quarter at the least, goes to the other pixels: they get the nearest colour.
+    At least a quarter of the palette is left for the other pixels, which get the nearest colour.
     """
     pixels = np.asarray(picture).reshape(-1, 3).astype(int)
     codes, where = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True)
-    there = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)  # each colour of the picture, once
+    there = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)  # the distinct colours of the picture
     own = own[np.isin(own @ [1 << 16, 1 << 8, 1], codes)]
     colours = min(256, max(colours, len(own) * 4 // 3 + 1))
     reduced = picture.quantize(colours - len(own), dither=Pillow.Dither.NONE)

@@ -1,4 +1,4 @@
-"""One JSON record for each run; tables and figures read only these."""
+"""JSON records, one for each run; tables and figures are made from them alone."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "nump
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the clone that this code is in; None where it is installed, be it within another repository."""
+    """The output of a git command in this code's clone; None where the package is installed, even inside another clone."""
     if not (PROJECT / ".git").exists():
         return None
     own = ["git", "-C", str(PROJECT), f"--git-dir={PROJECT / '.git'}", f"--work-tree={PROJECT}"]
@@ -36,7 +36,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def environment() -> dict:
-    """Versions, git commit (and whether the tree was dirty), and the processor; no path or name of the machine."""
+    """Versions, git commit (and whether the tree was dirty), and the processor; no paths, no name of the machine."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -62,11 +62,11 @@ def _processor() -> str:
 
 
 def make_record(run) -> dict:
-    """What a finished `training.loop.Run` leaves: config, results, counts, sampling, versions, device and time.
+    """The record of a finished `training.loop.Run`: config, results, counts, sampling, versions, device and time.
 
-    No path of the machine: a folder or file of data or backbone is recorded by its last name.
+    It contains no paths: a folder or file of data or weights is recorded by its last name.
     """
-    import torch  # only here: reading records never waits for it
+    import torch  # only here, so that reading records does not load it
 
     config, plan = run.config, run.plan
     count = count_parameters(run.method, run.model.config, len(config.tasks))
@@ -105,14 +105,14 @@ def make_record(run) -> dict:
 
 
 def _without_folder(task: str | dict) -> str | dict:
-    """A task of one's own, its file by its last name alone."""
+    """A task of the user's own, with its file reduced to its last name."""
     if isinstance(task, str):
         return Path(task).name
     return task | ({"data": Path(task["data"]).name} if task.get("data") else {})
 
 
 def _plain(value):
-    """As JSON has it: a NaN, which only the released code's averages can be, is null."""
+    """The value as JSON can hold it: a NaN, which only the released code's averages can be, becomes null."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -121,7 +121,7 @@ def _plain(value):
 
 
 def write_record(path: Path, record: dict) -> None:
-    """Writes a record whole or not at all."""
+    """Writes a record to a JSON file, whole or not at all."""
     write_text(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
 
 
@@ -137,17 +137,17 @@ _FINISHED = {
     "a whole number": ["config.seed", "config.steps", "config.batch_size"],
     "an object": ["method"],
 }
-"""What every reader of finished runs needs."""
+"""Fields, by type, that every reader of finished runs needs."""
 _IN_TABLES = {
     "a string": ["key"],
     "a whole number": ["results.last.step", "results.best.step"],
     "a number": ["counts.ratio", "seconds.total"],
 }
-"""And `load_records` besides."""
+"""Further fields, by type, that `load_records` needs."""
 
 
 def _field(path: Path, record: dict, words: str, *names: str):
-    """What lies there in a record. Raises ValueError naming file and field where it is missing or of another kind."""
+    """The value of a nested field of a record. Raises ValueError naming file and field if it is missing or of wrong type."""
     value, field = record, ".".join(names)
     for number, name in enumerate(names, start=1):
         if not isinstance(value, dict) or name not in value:
@@ -159,7 +159,7 @@ def _field(path: Path, record: dict, words: str, *names: str):
 
 
 def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tuple[str, ...]) -> None:
-    """Raises ValueError for a field that is missing or of another kind, and for scores that are none."""
+    """Raises ValueError for a field that is missing or of the wrong type, and for scores that are not numbers."""
     for words, names in fields.items():
         for name in names:
             _field(path, record, words, *name.split("."))
@@ -171,12 +171,12 @@ def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tupl
 
 
 def files_within(folder: Path) -> list[Path]:
-    """The JSON files of a folder, but for those of checkpoints: a run that has not ended has no record yet."""
+    """The JSON files in a folder and its subfolders, except those of checkpoints, whose runs have no record yet."""
     return [path for path in sorted(folder.rglob("*.json")) if not path.parent.name.startswith("checkpoint")]
 
 
 def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """Each run's record, with the file that it is in."""
+    """Each run's record, with the path of its file."""
     alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
     if isinstance(source, (str, Path)):
         source = [source] if alone or Path(source).is_file() else files_within(Path(source))
@@ -186,7 +186,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         if isinstance(record, dict) and "runs" in record:
             runs = [record | run for run in _field(path, record, "a list", "runs") if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
-        if not runs and (alone or path.name == "record.json"):  # as every run calls its own
+        if not runs and (alone or path.name == "record.json"):  # the name of a run's own record
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
             _field(path, run, "an object", "config")
@@ -196,12 +196,12 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
 
 
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
-    """The records of runs of a file, or of a folder and those below it, in order of path.
+    """The records of the runs in a file, or in a folder and its subfolders, in order of path.
 
-    A record of several runs (`adapter_removal.ablate`) gives each of them, with what else it has. JSON files of other
-    things in a folder are left out. Raises ValueError naming the file that is no JSON, or the field of a run's record
-    that is missing or of another kind; FileNotFoundError for a file that is not there. A file that is named alone, or
-    is called `record.json`, must hold one. Each says in `file` where it lies: within `RECORDS`, or else its whole path.
+    A file of several runs (`adapter_removal.ablate`) gives a record for each, with the file's other fields. Other JSON
+    files in a folder are left out. The field `file` is the record's path, relative to `RECORDS` if it lies there.
+    Raises ValueError naming a file that is not JSON, a field of a record that is missing or of the wrong type, and a
+    file without a record that is given by name or called `record.json`; FileNotFoundError for a missing file.
     """
     return [record | {"file": _place(path)} for path, record in _runs(source)]
 
@@ -239,7 +239,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
 
 
 def history_frame(record: dict) -> pd.DataFrame:
-    """A record's learning curves, tidy: step, task (or `average`), metric, score in percent."""
+    """A record's learning curves as a tidy table: step, task (or `average`), metric, score in percent."""
     rows = []
     for point in record["history"]:
         rows.append({"step": point["step"], "task": "average", "metric": "dev", "score": point["dev_average"]})
@@ -249,9 +249,9 @@ def history_frame(record: dict) -> pd.DataFrame:
 
 
 def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average") -> pd.DataFrame:
-    """Mean, standard error and number of seeds of a score; a mean of one seed has no standard error (NaN).
+    """The mean, standard error and number of seeds of a score in each group; for one seed the error is NaN.
 
-    Raises ValueError where a seed comes twice in a group: then the runs differ in something that `by` leaves out.
+    Raises ValueError where a seed occurs twice in a group: its runs differ in a column that `by` leaves out.
     """
     if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
         row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
@@ -260,16 +260,16 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
     return groups.agg(mean="mean", standard_error="sem", seeds="count").reset_index()
 
 
-_NUMBERS = ("layer", "head")  # columns of whole numbers, where a line may leave one out
+_NUMBERS = ("layer", "head")  # columns of whole numbers, which may have missing values
 
 
 def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
-    """A table as lines of comma-separated values, which a JSON file shows one a line."""
-    whole = {name: "Int64" for name in _NUMBERS if name in frame}  # else 3 becomes 3.0 beside a missing one
+    """A table as a list of lines of comma-separated values, which stays readable in a JSON file."""
+    whole = {name: "Int64" for name in _NUMBERS if name in frame}  # otherwise a missing value in the column makes 3 a 3.0
     return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
 
 
 def from_lines(lines: list[str]) -> pd.DataFrame:
-    """The table again; a layer or head that a line leaves out is <NA>."""
+    """The table that `as_lines` has turned into lines; a missing layer or head is <NA>."""
     frame = pd.read_csv(StringIO("\n".join(lines)))
     return frame.astype({name: "Int64" for name in _NUMBERS if name in frame})

@@ -1,7 +1,7 @@
 """Runs the notebooks headless, one after the other: `python -m palslib reproduce`, or `make reproduce`.
 
 Executed copies go to `runs/notebooks/`. A failing notebook does not stop the others; the exit status is 1 if any
-failed. The headline of the table at the end is what the notebook's last cell tagged `headline` printed.
+failed. The headline in the final table is the output of the notebook's last cell tagged `headline`.
 """
 
 import re
@@ -29,7 +29,7 @@ INLINE = "module://matplotlib_inline.backend_inline"
 
 
 class ThisInterpreter(AsyncKernelManager):
-    """Starts the kernel on this very Python, whatever kernel `python3` is registered, and with figures inline."""
+    """Starts the kernel in this Python, whichever kernel is registered as `python3`, and with inline figures."""
 
     @property
     def kernel_spec(self) -> KernelSpec:
@@ -37,27 +37,27 @@ class ThisInterpreter(AsyncKernelManager):
 
     @default("transport_encryption")
     def _encrypt_where_possible(self) -> str:
-        return "auto"  # without, every kernel warns in the terminal
+        return "auto"  # without it, every kernel prints a warning in the terminal
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one notebook."""
+    """The result of one notebook."""
 
     name: str
     """The notebook's file name without its ending."""
     seconds: float
-    """Wall clock, kernel start included."""
+    """Wall-clock time, kernel start included."""
     cells: int
-    """Code cells that ran."""
+    """Number of code cells that ran."""
     headline: str
     """One line, at most 80 characters, from the last cell tagged `headline`; empty if there is none."""
     error: str = ""
-    """Empty, or where the notebook failed: the cell's number, the head of its source, the end of the traceback."""
+    """If the notebook failed: the cell's number, the head of its source, the end of the traceback; else empty."""
 
 
 def _literal(path: Path) -> str:
-    """Papermill takes braces in a path for format fields; doubled they stand for themselves."""
+    """The path with doubled braces, since papermill takes single ones for format fields."""
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
@@ -90,7 +90,7 @@ def _explain(error: Exception, notebook) -> str:
 def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None = None, progress=False) -> Result:
     """Executes a notebook with papermill and writes the executed copy to `out`, also if a cell fails (see `.error`).
 
-    `out` appears only when the run is over. The working folder stays as it is.
+    `out` appears only when the run is over. The working folder does not change.
 
     Raises:
         ValueError: a parameter that the notebook's `parameters` cell does not have; nothing has run then.
@@ -99,7 +99,7 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
     _check_parameters(path, parameters)
     start, error = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder, atomic_write(out) as temporary:
-        partial = Path(folder) / "partial.ipynb"  # papermill wants this ending
+        partial = Path(folder) / "partial.ipynb"  # papermill requires this ending
         try:
             papermill.execute_notebook(
                 _literal(path),
@@ -111,7 +111,7 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
                 kernel_manager_class=ThisInterpreter,
                 store_widget_state=False,
             )
-        except Exception as caught:  # a failing cell, or a kernel that died: the copy so far is worth reading
+        except Exception as caught:  # a failing cell or a dead kernel: the copy so far is kept
             if not partial.exists():
                 raise
             error = caught
@@ -142,7 +142,7 @@ def _table(results: Sequence[Result]) -> str:
 
 
 def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
-    """The notebooks of a list such as `01,04` (None: all), once all of them can run.
+    """The paths of the notebooks in a list such as `01,04` (None: all), after checking that they can run.
 
     Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
     cannot be written to.
@@ -162,13 +162,13 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
 
 
 def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path) -> int:
-    """Runs notebooks, says how each ended, and a table; returns the exit status: 1 if one failed."""
+    """Runs notebooks, prints how each ended and a final table; returns the exit status, 1 if one failed."""
     results = []
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
         try:
             result = run_notebook(path, out / path.name, parameters, progress=sys.stderr.isatty())
-        except Exception as error:  # not a notebook, or no kernel to be had
+        except Exception as error:  # not a notebook, or no kernel available
             result = Result(path.stem, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)

@@ -10,7 +10,7 @@ from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
 
 D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
-"""Three layers, so that halves are not whole; an odd inner size, so that a mix-up of sizes shows."""
+"""An odd number of layers, so that half of them is no integer; an odd inner size, so that mixed-up sizes fail."""
 
 _CONFIGS = {
     "bert": (BertConfig, {}),
@@ -25,7 +25,7 @@ STARTS_AS_BACKBONE = [name for name in METHODS if name not in [*ON_TOP, "feature
 
 
 def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dropout: float = 0.0, layers=LAYERS):
-    """An encoder with random weights, wide enough (0.2) for attention to be far from uniform; in eval mode."""
+    """An encoder in eval mode with random weights, whose standard deviation (0.2) makes attention far from uniform."""
     make, options = _CONFIGS[shape]
     config = make(
         hidden_size=D,
@@ -42,7 +42,7 @@ def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dr
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = AutoModel.from_config(config, attn_implementation=attention).eval()
-        with torch.no_grad():  # Hugging Face draws biases and norms at 0 and 1, where a mix-up would not show
+        with torch.no_grad():  # Hugging Face sets biases to 0 and norms to 1, which would hide a mix-up
             for parameter in encoder.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(0.1 * torch.randn_like(parameter))
@@ -50,7 +50,7 @@ def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dr
 
 
 def tiny_method(name: str, **options) -> Method:
-    """A method of `METHODS` at a size for d = 24, with 3 heads of 4 where it has heads."""
+    """A method of `METHODS` with size 12, for d = 24, and 3 heads of width 4 where it has heads."""
     method = get_method(name)
     small = {"size": 12} if method.has_size else {}
     if method.takes("heads"):
@@ -61,14 +61,14 @@ def tiny_method(name: str, **options) -> Method:
 def tiny_model(
     name: str, shape: str = "bert", tasks=("rte", "stsb"), seed=0, attention="sdpa", dropout=0.0, mode="eval", **options
 ) -> MultiTaskModel:
-    """A model with one task to classify and one to regress."""
+    """A tiny model, by default with a classification task and a regression task."""
     encoder = tiny_encoder(shape, attention=attention, dropout=dropout)
     model = MultiTaskModel.from_backbone(encoder, tiny_method(name, **options), tasks, seed)
     return model.train(mode == "train")
 
 
 def batch(shape: str = "bert", rows: int = 3, width: int = 7, pad: int = 0) -> dict[str, torch.Tensor]:
-    """Row i has `width - i` tokens, then padding; `pad` more columns of padding, `width` being the longest row."""
+    """A padded batch: row i has `width - i` tokens, so the longest has `width`; `pad` adds columns of padding only."""
     draw = torch.Generator().manual_seed(1)
     lengths = width - torch.arange(rows)
     mask = (torch.arange(width + pad) < lengths[:, None]).long()
@@ -87,14 +87,14 @@ def logits_of(model: MultiTaskModel, shape: str = "bert", task: str = "rte") -> 
 
 @torch.no_grad()
 def states(model: MultiTaskModel, task: str | None, inputs: dict) -> list[torch.Tensor]:
-    """All hidden states under a task, (B, S, d) each, with zeros at padding."""
+    """The hidden states of all layers under a task, (B, S, d) each, zero at padding."""
     rows = Rows.from_padded(**inputs)
     return [rows.padded(h) for h in model.encode(task, rows)]
 
 
 @torch.no_grad()
 def states_of_encoder(encoder: torch.nn.Module, inputs: dict) -> list[torch.Tensor]:
-    """The same of an encoder's own forward."""
+    """The hidden states of an encoder's own forward pass, (B, S, d) each, zero at padding."""
     inputs = {k: v for k, v in inputs.items() if k != "token_type_ids" or encoder.config.type_vocab_size > 1}
     found = encoder(**inputs, output_hidden_states=True).hidden_states
     return [h * inputs["attention_mask"][..., None] for h in found]
@@ -102,14 +102,14 @@ def states_of_encoder(encoder: torch.nn.Module, inputs: dict) -> list[torch.Tens
 
 @torch.no_grad()
 def randomise(module: torch.nn.Module, seed: int = 7, std: float = 0.3) -> None:
-    """Every parameter of a module moved by N(0, std), so that no V^D is zero and no norm plain."""
+    """Adds normal noise to every parameter of a module, so that no V^D is zero and no norm is at its initial value."""
     draw = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.add_(std * torch.randn(parameter.shape, generator=draw))
 
 
 def randomised(name: str, shape: str = "bert", **options) -> MultiTaskModel:
-    """A model as training may leave it: all that the method adds is away from its start."""
+    """A model as if trained: all parameters that the method adds differ from their initial values."""
     model = tiny_model(name, shape, **options)
     randomise(model.adaptations)
     if model.shared is not None:

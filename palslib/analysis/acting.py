@@ -1,4 +1,4 @@
-"""Did what the tasks add act? What a run with `inspect` recorded of it (`training/inspection.py`), as tidy frames."""
+"""Tidy frames of the effect of task-specific parameters, from runs with `inspect` (`training/inspection.py`)."""
 
 from collections.abc import Iterable
 
@@ -10,15 +10,15 @@ from palslib.data.metrics import main_scores
 def acting_frame(records: dict | Iterable[dict]) -> pd.DataFrame:
     """A row for each evaluation, task and layer of the runs that were inspected.
 
-    Columns key, method, seed, step, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, that of the task's
-    own heads over log S, each NaN where a layer has no such thing.
+    Columns key, method, seed, step, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, the entropy of the
+    task's own heads divided by log S. Each is NaN in a layer without them.
     """
     rows = []
     for record in _several(records):
         for point in record["history"]:
             for task, values in point.get("acting", {}).items():
                 layers = sorted({int(layer) for of_layer in values.values() for layer in of_layer})
-                for layer in layers:  # a number in memory, a string once it was written
+                for layer in layers:  # a number in memory, a string in a file
                     here = {k: v.get(layer, v.get(str(layer))) for k, v in values.items()}
                     rows.append({**_about(record), "step": point["step"], "task": task, "layer": layer, **here})
     columns = ["key", "method", "seed", "step", "task", "layer", "size", "entropy"]
@@ -28,8 +28,8 @@ def acting_frame(records: dict | Iterable[dict]) -> pd.DataFrame:
 def switched_off_frame(records: dict | Iterable[dict]) -> pd.DataFrame:
     """A row for each task of the runs that were inspected, and one for their `average`, at the end of training.
 
-    Columns key, method, seed, task; `score`, the task's first metric in percent, `switched off`, the same with nothing
-    of what tasks add within BERT, and `difference`, in points: below 0, what is added was of use.
+    Columns key, method, seed, task; `score`, the task's first metric in percent; `switched off`, the same without
+    what tasks add within BERT; and `difference`, in points: below 0, the additions helped.
     """
     rows = []
     for record in _several(records):

@@ -1,6 +1,6 @@
-"""What the adapters of each layer are worth: the dev score without those of a span of layers. Nothing is trained.
+"""The importance of each layer's adapters: the dev score without those of a span of layers, with nothing retrained.
 
-Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it.
+The method is that of Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/1902.00751), as in the adapters report.
 
 `python -m palslib adapters` trains tasks in turn, removes the adapters of every span of layers, and writes the record.
 """
@@ -25,7 +25,7 @@ from palslib.training.in_turn import best_weights, train_in_turn
 
 
 class _NormsAlone(Places):
-    """The task's own layer norms, and nothing else of it."""
+    """Keeps a task's own layer norms, and drops everything else that it adds."""
 
     def __init__(self, task: Places):
         self.task = task
@@ -41,8 +41,8 @@ def _check_removable(method, num_layers: int) -> None:
 
 @contextmanager
 def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
-    """Within the block layers first..last (from 0) are without what the task adds to them, also where it shares its
-    parameters with other layers; its own layer norms stay. Afterwards, after an error too, all is as before.
+    """Removes, within the block, what the task adds to layers first..last (from 0), also where it shares its parameters
+    with other layers; its own layer norms stay. After the block, also after an error, the model is as before.
 
     Raises ValueError for an unknown task, a span that is not within the layers, and a method that adds nothing there.
     """
@@ -61,15 +61,15 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
 def ablation_frame(
     model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, progress: bool = False, **options
 ) -> pd.DataFrame:
-    """A task's score without the adapters of every span of layers; nothing is trained again.
+    """The scores of a task without the adapters of each span of layers in turn; nothing is retrained.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used, if given.
-        progress: shows a bar.
+        progress: whether to show a progress bar.
         options: of `evaluation.evaluate`, such as `precision`.
 
     Columns task, metric (the task's first), whole (the score with all adapters, in percent), first, last, score, and
-    change, in percent of the whole; NaN where that is 0.
+    change, in percent of `whole`; NaN if that is 0.
     """
     data = some_rows(data, rows) if rows else data
     metric, splits = data.task.metrics[0], {task: {"dev": data}}
@@ -84,7 +84,7 @@ def ablation_frame(
 
 
 def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
-    """`train_in_turn`, then `ablation_frame` of each task with all of them trained: the record of both.
+    """Trains tasks with `train_in_turn`, then takes the `ablation_frame` of each; returns the record of both.
 
     `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
     ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.

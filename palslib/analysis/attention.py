@@ -1,12 +1,12 @@
 """Attention maps and head statistics, of BERT's heads and of the PALs' heads, as tidy frames.
 
 A projected attention layer is ordinary multi-head attention in a small space (Stickland & Murray 2019, section 3.3), so
-each task has heads of its own that can be looked at like BERT's:
+each task has heads of its own that can be inspected like BERT's:
 
-    map = softmax(q kᵀ / √(s/H))      (S, S); row i says where token i looks, and sums to 1
+    map = softmax(q kᵀ / √(s/H))      (S, S); row i is the attention of token i, and sums to 1
 
-Two kinds of heads: `bert`, a BERT layer's under a task's adaptation, and `pal`, projected ones that the task adds.
-Layers and heads count from 0, layers on top of BERT after its last one.
+There are two kinds of heads: `bert`, those of a BERT layer under a task's adaptation, and `pal`, the projected ones
+that the task adds. Layers and heads count from 0; layers on top of BERT come after its last one.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from palslib.bert.rows import Rows
 from palslib.common.names import check_name
 
 KINDS = {"attention": "bert", "task attention": "pal"}
-"""Point of `bert/layer.py` where heads are seen -> their kind."""
+"""Point of `bert/layer.py` where attention weights are observed -> kind of head."""
 STATISTICS = {
     "entropy": "entropy (nats)",
     "relative_entropy": "entropy / log S",
@@ -34,15 +34,15 @@ STATISTICS = {
     "to_next": "attention to the next token",
     "to_other": "attention to the other sentence",
 }
-"""Columns of `head_statistics` -> how a figure names them."""
+"""Columns of `head_statistics` -> their labels in figures."""
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """All heads' maps on one text or pair of texts."""
+    """The attention maps of all heads on one text or pair of texts."""
 
     task: str | None
-    """Whose adaptation was on; None for the plain backbone."""
+    """The task whose adaptation was used; None for the plain backbone."""
     method: str
     """The model's method, for messages."""
     tokens: tuple[str, ...]
@@ -60,7 +60,7 @@ class AttentionMaps:
 
     @property
     def name(self) -> str:
-        """The task, as frames name it: `plain` for none."""
+        """The task's name in frames; `plain` for none."""
         return self.task or "plain"
 
     def of(self, kind: str) -> np.ndarray:
@@ -102,7 +102,7 @@ def _seen(model, task: str | None, rows: Rows) -> dict[str, dict[int, torch.Tens
 
 
 def numbers_of_heads(model, task: str | None) -> dict[str, dict[int, int]]:
-    """Kind of head -> layer -> how many there are, as a row of two word pieces shows. Raises ValueError."""
+    """Kind of head -> layer -> number of heads, from a row of two word pieces. Raises ValueError for unknown tasks."""
     seen = _seen(model, task, Rows.from_padded(torch.zeros(1, 2, dtype=torch.long, device=model.device)))
     return {kind: {layer: weights.shape[1] for layer, weights in some.items()} for kind, some in seen.items()}
 
@@ -110,11 +110,11 @@ def numbers_of_heads(model, task: str | None) -> dict[str, dict[int, int]]:
 def attention_maps(
     model, task: str | None, tokenizer, text: str, pair: str | None = None, max_length: int = 128
 ) -> AttentionMaps:
-    """Where every head of a `MultiTaskModel` looks, without dropout, on one text or on a pair of texts.
+    """The attention maps of all heads of a `MultiTaskModel`, without dropout, on one text or on a pair of texts.
 
     Args:
-        task: whose adaptation is on and whose own heads are shown; None for the plain backbone.
-        tokenizer: the backbone's; a text over `max_length` tokens is cut, the longer of a pair first.
+        task: the task whose adaptation and own heads are used; None for the plain backbone.
+        tokenizer: the backbone's; a text over `max_length` tokens is truncated, the longer of a pair first.
 
     Raises ValueError for a task that the model does not have.
     """
@@ -141,10 +141,10 @@ def _several(maps: AttentionMaps | Iterable[AttentionMaps]) -> list[AttentionMap
 def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFrame:
     """A row for each head: task, kind, layer, head and the columns of `STATISTICS`.
 
-    Each is a mean over a text's rows, then over the texts. Entropy is 0 for a head that looks at one token and log S
-    for one that looks at all S alike; the others are the share of attention that goes there. Rows for which there is
-    no such place do not enter: the first token has no previous one, a special token no other sentence; NaN where no row
-    has one. Attention to [SEP] is the sum over all of them.
+    Each is a mean over a text's rows, then over the texts. Entropy is 0 for a head that attends to one token and log S
+    for one that attends to all S equally; the others are the share of attention that goes to a place. Rows without such
+    a place are left out: the first token has no previous one, a special token no other sentence; NaN if no row has one.
+    Attention to [SEP] is the sum over all of them.
     """
     frames = [_statistics(one, kind) for one in _several(maps) for kind in one.weights]
     return pd.concat(frames).groupby(["task", "kind", "layer", "head"], sort=False).mean().reset_index()
@@ -153,13 +153,13 @@ def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFra
 def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
     weights = maps.of(kind).astype(np.float64)
     texts, size = maps.texts, weights.shape[-1]
-    places = {  # (S, S): which keys are meant, for each query
+    places = {  # (S, S): true at the keys that count for each query
         "to_cls": np.broadcast_to(maps.cls, (size, size)),
         "to_sep": np.broadcast_to(maps.sep, (size, size)),
         "to_self": np.eye(size, dtype=bool),
         "to_previous": np.eye(size, k=-1, dtype=bool),
         "to_next": np.eye(size, k=1, dtype=bool),
-        "to_other": texts[:, None] + texts == 1,  # 0 and 1; no two of -1, 0, 1 else have this sum
+        "to_other": texts[:, None] + texts == 1,  # only 0 and 1 have this sum
     }
     entropy = entr(weights).sum(-1).mean(-1)  # (layers, heads)
     values = {"entropy": entropy, "relative_entropy": entropy / np.log(max(size, 2))}
@@ -186,13 +186,13 @@ def head_divergences(
     second: AttentionMaps | Iterable[AttentionMaps],
     kinds: tuple[str, str] = ("pal", "pal"),
 ) -> pd.DataFrame:
-    """How differently two sets of heads look at the same texts: each head of a layer against each of that layer's.
+    """The divergence of two sets of heads on the same texts: each head of a layer against each of that layer's.
 
-    Two tasks' own heads, one task's heads against BERT's (`kinds=("pal", "bert")`), or BERT's under two tasks. Columns
-    task, kind, other_task, other_kind, layer, head, other_head; divergence, Jensen–Shannon, the mean over rows, then
-    over texts; matched. Two tasks' heads are drawn apart, so head 3 of one has nothing to do with head 3 of the other:
-    `matched` marks the pairing of a layer's heads with the least total divergence, which is what can be compared.
-    Raises ValueError where the texts differ.
+    The sets are two tasks' own heads, one task's heads and BERT's (`kinds=("pal", "bert")`), or BERT's under two tasks.
+    Columns task, kind, other_task, other_kind, layer, head, other_head; divergence (Jensen–Shannon, the mean over rows,
+    then over texts); matched. Two tasks' heads are initialised independently, so head 3 of one does not correspond to
+    head 3 of the other: `matched` marks the pairing of a layer's heads with the least total divergence, which can be
+    compared. Raises ValueError if the texts differ, or if a side mixes tasks.
     """
     first, second = _several(first), _several(second)
     about = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}

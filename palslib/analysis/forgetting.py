@@ -1,4 +1,4 @@
-"""What tasks that come one after another do to each other: the matrix R, and three numbers from it.
+"""Transfer and forgetting among tasks that are trained one after another: the matrix R, and three measures of it.
 
 R[i, j] is the score on task j, in percent, after training on tasks 1 to i; b[j] is the score before any training
 (Lopez-Paz & Ranzato 2017, section 2, equations 2 to 4).
@@ -38,18 +38,18 @@ def baseline(record: dict) -> pd.Series | None:
 
 
 def average_accuracy(R: pd.DataFrame) -> float:
-    """1/T Σ_j R[T, j]: what is known in the end."""
+    """1/T Σ_j R[T, j]: the mean score on all tasks at the end."""
     return float(R.to_numpy()[-1].mean())
 
 
 def backward_transfer(R: pd.DataFrame) -> float:
-    """1/(T-1) Σ_{j<T} (R[T, j] - R[j, j]): what later tasks did to earlier ones. Below 0: forgetting. One task: NaN."""
+    """1/(T-1) Σ_{j<T} (R[T, j] - R[j, j]): effect of later tasks on earlier ones (< 0: forgetting). One task: NaN."""
     values = R.to_numpy()
     return float((values[-1] - values.diagonal())[:-1].mean()) if len(R) > 1 else float("nan")
 
 
 def forward_transfer(R: pd.DataFrame, b: pd.Series) -> float:
-    """1/(T-1) Σ_{j>1} (R[j-1, j] - b[j]): what earlier tasks did for later ones before they came. One task: NaN."""
+    """1/(T-1) Σ_{j>1} (R[j-1, j] - b[j]): effect of earlier tasks on later ones not yet trained. One task: NaN."""
     above = R.to_numpy().diagonal(1)
     return float((above - b[list(R.columns)].to_numpy()[1:]).mean()) if len(R) > 1 else float("nan")
 

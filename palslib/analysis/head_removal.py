@@ -1,10 +1,10 @@
-"""What a head is worth: the dev score without it, less the score with it. Nothing is trained.
+"""The importance of a head: the dev score without it, minus the score with it. Nothing is trained.
 
-A head is removed by setting its context, the mean of the values that its attention takes, to zero. In points:
+A head is removed by setting its context, the mean of the values weighted by its attention, to zero. In points:
 
-    change = score without the head − score with it        below 0: the head was of use
+    change = score without the head − score with it        below 0: the head helped
 
-Heads stand in for each other, so that many changes near 0 do not mean that all heads could go: `per="layer"` and
+Heads can replace each other, so many changes near 0 do not mean that all heads are superfluous: `per="layer"` and
 `per="all"` remove them together.
 """
 
@@ -25,7 +25,7 @@ Head = tuple[int, int]
 POINT = {"pal": "task context", "bert": "context"}
 """Kind of head -> the point of `bert/layer.py` where its context is."""
 PER = {"head": ("layer", "head"), "layer": ("layer",), "all": ()}
-"""What is removed at once -> the columns that tell one removal from the next."""
+"""What is removed at once -> the columns that identify a removal."""
 
 
 def heads_of(model, task: str, kind: str = "pal") -> list[Head]:
@@ -45,9 +45,9 @@ def _numbers(model, task: str, kind: str) -> dict[int, int]:
 
 @contextmanager
 def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
-    """Within the block the context of these heads is zero while this task runs; other tasks keep theirs, BERT's too.
+    """Sets, within the block, the context of these heads to zero for this task; other tasks keep theirs, BERT's too.
 
-    After the block, after an error too, the model computes what it did before, bit for bit. Raises ValueError for a
+    After the block, also after an error, the model computes the same as before, bit for bit. Raises ValueError for a
     layer or head that is not there.
     """
     numbers, gone = _numbers(model, task, kind), {}
@@ -70,11 +70,11 @@ def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
 
 @contextmanager
 def uniform_heads(model, task: str):
-    """Within the block the queries of a task's own heads are zero, so that each takes the plain mean over all tokens.
+    """Sets, within the block, the queries of a task's own heads to zero, so that each takes the mean over all tokens.
 
-    What changes then is what the attention pattern was worth, apart from the values that it averages.
+    The change of the score then shows the importance of the attention pattern, apart from the values that it averages.
     """
-    _numbers(model, task, "pal")  # refuses a method without
+    _numbers(model, task, "pal")  # raises ValueError for a method without them
     with model.watch(lambda point, layer, query: torch.zeros_like(query), "task query", task=task):
         yield
 
@@ -89,13 +89,13 @@ def head_importance(
     progress: bool = False,
     **options,
 ) -> pd.DataFrame:
-    """The score of a task without each of its heads in turn, a row for each head and metric.
+    """The score of a task without each of its heads (or groups of heads) in turn, a row for each removal and metric.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used.
         kind: `pal`, the task's own heads, or `bert`.
-        per: what is removed at once, of `PER`.
-        progress: shows a bar.
+        per: what is removed at once, a key of `PER`.
+        progress: whether to show a progress bar.
         options: of `evaluation.evaluate`, such as `precision`.
 
     Columns task, kind, those of `PER`, metric; score in percent; change in points against the whole model on the same

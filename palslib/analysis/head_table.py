@@ -1,7 +1,7 @@
-"""What is known of every head of a model, and the record of it: `python -m palslib heads FOLDER ...`.
+"""Statistics of every head of a model, and the record of them: `python -m palslib heads FOLDER ...`.
 
-A record holds a model's heads in numbers, so that what a text says about a model too large to be committed can be
-read from a file that is. Its tables are lines of comma-separated values.
+The record is a committed source for statements about the heads of a model that is too large to be committed. Its tables
+are lines of comma-separated values.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from palslib.records import as_lines, environment, read_records
 from palslib.training.evaluation import evaluate
 
 Maps = Mapping[str | None, list[AttentionMaps]]
-"""Task (None: the plain backbone) -> its maps of the same texts in the same order."""
+"""Task (None: the plain backbone) -> its maps; all tasks have the same texts in the same order."""
 
 
 def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
     """The maps of every task, and of the plain backbone, on `rows` dev examples of each task.
 
-    All are shown the same texts: a sentence and a pair differ in length and form, and so would the maps.
+    All tasks get the same texts: maps of sentences and of pairs, which differ in length and form, cannot be compared.
     """
     texts = []
     for task in model.tasks.values():
@@ -37,12 +37,12 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
 
 
 def head_table(maps: Maps) -> pd.DataFrame:
-    """The tasks' own heads, a row each: task, layer, head, the columns of `attention.STATISTICS` and
+    """A row for each of the tasks' own heads: task, layer, head, the columns of `attention.STATISTICS` and
 
     - `to_tasks`: Jensen–Shannon divergence from the heads of the other tasks (the mean over them, heads matched within
-      the layer), in nats; NaN where there is one task;
-    - `overlap`: with that head of BERT in the same layer that is most like it, 1 − divergence / log 2: 1 for the same
-      map, 0 for two that never look at one token. Under the same task, so that both read the same hidden states.
+      the layer), in nats; NaN if there is only one task;
+    - `overlap`: 1 − divergence / log 2 from the most similar head of BERT in the same layer: 1 for equal maps, 0 for
+      maps without a common token. BERT's map is under the same task, so that both read the same hidden states.
 
     Raises ValueError for a model without projected attention.
     """
@@ -60,10 +60,10 @@ def head_table(maps: Maps) -> pd.DataFrame:
 
 
 def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
-    """Every removal from a task, of its PAL's heads and of BERT's, on at most `rows` rows, by its first metric.
+    """All removals of a task's PAL heads and of BERT's heads, on at most `rows` rows, by the task's first metric.
 
-    Columns as `head_importance` gives them and `removed`: one of `PER`; `pattern` where nothing was removed, but every
-    head of the PAL made to take the plain mean; `nothing` for the whole model.
+    Columns of `head_importance` and `removed`: a key of `PER`; `pattern` if no head was removed, but every head of the
+    PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
     data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
     found = [
@@ -92,11 +92,11 @@ def inspect(
     """The record of the heads of a saved model.
 
     Args:
-        folder: of the model; the run's own `record.json`, if it lies above, says how it was trained.
+        folder: the model's; how it was trained is taken from the run's `record.json`, if the folder above has one.
         data: where the dev examples come from.
-        tasks: those for which heads are removed, with at most `rows` dev rows each. The maps are those of all tasks, on
+        tasks: the tasks for which heads are removed, on at most `rows` dev rows each. The maps are of all tasks, on
             `texts` dev examples of each.
-        own: task -> the file that has its examples, in place of `data`.
+        own: task -> the file with its examples, in place of `data`.
     """
     model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
     for task, path in (own or {}).items():

@@ -1,7 +1,7 @@
-"""Does a model start as its backbone, and is it as large as its closed form says? Asked of a model that was built.
+"""Checks of a built model: whether it starts as its backbone, and whether it is as large as its closed form says.
 
-Within layers V^D starts at zero, LHUC's 2σ(w) at one and copies start as copies: then the adapted hidden states equal
-the backbone's bit for bit. What goes on top of BERT has no residual around it and starts at random.
+Within layers V^D starts at zero, LHUC's 2σ(w) at one and copied weights as copies, so the adapted hidden states equal
+the backbone's bit for bit. Layers on top of BERT have no residual connection around them and start at random.
 """
 
 import pandas as pd
@@ -16,22 +16,22 @@ from palslib.model.multi_task import MultiTaskModel
 
 @torch.no_grad()
 def final_states(model: MultiTaskModel, task: str | None, rows: Rows) -> torch.Tensor:
-    """What the pooler reads, (N, d), without dropout: the last layer's output under a task (None: the backbone's), and
-    what goes on top of it."""
+    """The hidden states that the pooler reads, (N, d), without dropout: under a task (None: the backbone's), after the
+    layers on top of BERT, if any."""
     with without_dropout(model):
         return model.final_states(task, model.encode(task, rows), rows)
 
 
 def measured(model: MultiTaskModel) -> dict[str, int]:
-    """Parameters that a built model holds: each task's own by its name, and under `tasks` what all of them share beyond
-    the backbone. Heads do not count. Equal to `count_parameters(..., exact=True)`, `per_task` and `shared_by_tasks`."""
+    """The parameters of a built model: each task's own by its name, and under `tasks` those that all share beyond the
+    backbone, without output heads. Equal to `per_task` and `shared_by_tasks` of `count_parameters(..., exact=True)`."""
     parts = {**model.adaptations, "tasks": model.shared}
     return {name: sum(p.numel() for p in part.parameters()) if part else 0 for name, part in parts.items()}
 
 
 @torch.no_grad()
 def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -> None:
-    """Adds noise to all that a method adds for a task, as if it had been trained."""
+    """Adds noise to all parameters that a method adds for a task, as if they had been trained."""
     generator = torch.Generator().manual_seed(seed)
     for part in filter(None, (model.adaptations[task], model.shared)):
         for parameter in part.parameters():
@@ -39,23 +39,23 @@ def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -
 
 
 def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> pd.DataFrame:
-    """A row for each method, built for one task on an encoder that keeps its weights.
+    """A row for each method, built for one task on an encoder whose weights do not change.
 
     Args:
         methods: names or `Method`s.
-        encoder: left as it was.
+        encoder: it is left unchanged.
         inputs: `input_ids`, `attention_mask`, `token_type_ids`, each (B, S).
 
     Returns:
-        columns `method`; `per task, BERT-base` (closed form, without biases); `built` and `closed form` (everything
-        that the built adaptation holds, counted and computed); `starts as BERT`; `after noise` (whether the output is
-        another one after noise on all that was added).
+        columns `method`; `per task, BERT-base` (closed form, without biases); `built` and `closed form` (all
+        parameters of the built adaptation, counted and computed); `starts as BERT`; `after noise` (whether the output
+        changes after noise on all that was added).
     """
     rows, found = Rows.from_padded(**inputs), []
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
     for method in map(get_method, methods):
         model = MultiTaskModel(encoder, method, [task])
-        published = METHODS.get(method.name, method)  # as the paper has it, whatever size it has here
+        published = METHODS.get(method.name, method)  # at the paper's size, whatever its size here
         exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
         plain, start = final_states(model, None, rows), final_states(model, task, rows)
         disturb(model, task)

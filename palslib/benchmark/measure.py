@@ -1,15 +1,14 @@
-"""`make benchmark`: how fast training and evaluation are, as ratios measured in one run.
+"""Measures the speed of training and evaluation, as ratios within one run: `make benchmark`.
 
-What is compared takes turns, step by step on the same batches, so that whatever else the machine does meets all alike;
-given are medians and quartiles. Beside each time stands its floor: the multiplications of `operations.py` for the word
-pieces that are computed, text by text (three times those of a forward pass for a training step), over the rate of a
-large matrix product, measured in the same run. BERT-base has random weights here, for speed does not depend on them.
-Batches have the lengths of GLUE's texts, from `$PALSLIB_DATA` where it is set, else of the synthetic GLUE's. Where
-there is a GPU, all of it is timed there, by the device's own events; bf16 is measured where the device multiplies it
-fast.
+The programs compared take turns, step by step on the same batches, so that other load on the machine affects all alike;
+the results are medians and quartiles. Each time has a floor (a lower bound): the multiplications of `operations.py` for
+the word pieces computed, text by text (three times those of a forward pass for a training step), divided by the rate of
+a large matrix product, measured in the same run. BERT-base has random weights here, as speed does not depend on them.
+Batches have the lengths of GLUE's texts, from `$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a
+GPU, everything is timed there, by the device's own events; bf16 is measured if the device multiplies it fast.
 
-`torch.compile` is not used, for it does not pay: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
-widths, took 2.6 times as long in bf16, forward and back, and 40 s to compile.
+`torch.compile` is not used, as it is slower: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
+widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compile.
 """
 
 import json
@@ -47,41 +46,41 @@ from palslib.training.optimizer import make_optimizer
 
 BERT = "bert-base-uncased"
 ROUNDS = {BERT: 6, "minilm": 16, "tiny": 2}
-"""Steps that count, by backbone; in bf16 twice as many."""
+"""Number of timed steps by backbone; in bf16 twice as many."""
 
 RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "inactive")
-"""What of the released code's recipe takes time; its sampling does not, and would draw other texts."""
+"""Fields of the released code's recipe that affect speed; its sampling does not, and would draw other texts."""
 
 PEER_TASK = "qqp"
-"""What is trained beside others: of GLUE's tasks the one whose batches are padded as GLUE's are on the whole (texts of
-31 word pieces, 69 wide)."""
+"""The task for comparisons with other packages: the one of GLUE's whose batches have a typical share of padding (texts
+of 31 word pieces, 69 wide)."""
 
 PEERS = {
     "transformers": {"method": "shared"},
     "adapters": {"method": "houlsby-64", "size": "paper", "method_options": {"adapters_per_layer": 2}},
 }
-"""What of ours trains the same parameters."""
+"""Other package -> our settings that train the same parameters."""
 
 
 def typical_steps(run: Run, rounds: int) -> list[int]:
-    """So many of a run's first hundred steps, evenly spread over their numbers of word pieces: few stand for all."""
+    """A sample of a run's first hundred steps, `rounds` of them, evenly spread over their numbers of word pieces."""
     order = sorted(range(100), key=lambda step: batch_lengths(run, step).sum())
     return [order[(2 * i + 1) * 100 // (2 * rounds)] for i in range(rounds)]
 
 
 def batch_lengths(run: Run, step: int) -> np.ndarray:
-    """Word pieces of each text of a step's batch, (B,)."""
+    """The number of word pieces of each text of a step's batch, (B,)."""
     return run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)]
 
 
 def take_step(run: Run, steps: Iterator[int]) -> None:
-    """A run's step whose number comes next."""
+    """Takes the step of a run whose number comes next in `steps`."""
     run.step = next(steps)
     run.train_step()
 
 
 class Benchmark:
-    """One run of it."""
+    """One run of the benchmark."""
 
     def __init__(
         self,
@@ -93,8 +92,8 @@ class Benchmark:
     ):
         """
         Args:
-            folder: for weights and batches that are needed meanwhile.
-            quick: takes the tiny backbone and few rounds: it shows that all works, and no more.
+            folder: for temporary weights and batches.
+            quick: uses the tiny backbone and few rounds, which only shows that everything works.
             adapters_python: an interpreter that has the package `adapters`.
             against: a folder with an earlier palslib.
         """
@@ -108,18 +107,18 @@ class Benchmark:
         self.rates = {p: matrix_rate(self.device, p, 2 if quick else 30) for p in self.precisions}
 
     def rounds(self, backbone: str, precision: str) -> int:
-        """Steps that count."""
+        """The number of timed steps."""
         return ROUNDS[backbone] * (1 + (precision == "bf16"))
 
     def config(self, backbone: str, method: str, precision: str, **more) -> dict:
-        """The settings of a run, which an earlier palslib understands too."""
+        """The settings of a run, in a form that an earlier palslib understands too."""
         size = {"size": 12} if self.quick and method == "pals-204" else {}
         about = {"method": method, "backbone": self.saved(backbone), "precision": precision, "progress": False} | size
         about |= {"tasks": self.tasks, "data": self.data, "batch_size": 8 if self.quick else 32, "steps": 10_000}
         return about | more
 
     def saved(self, backbone: str) -> str:
-        """The folder of a backbone; of a BERT-base of random weights, with the word pieces that all have."""
+        """The folder of a saved backbone, with the tokenizer that all share; BERT-base has random weights."""
         from transformers import AutoModel, BertConfig
 
         folder = self.folder / backbone
@@ -130,12 +129,12 @@ class Benchmark:
         return str(folder)
 
     def run(self, *what: str, kind: type[Run] = Run, **more) -> Run:
-        """A run of training that is about to begin, see `config`."""
+        """A training run before its first step, with the settings of `config`."""
         return kind(RunConfig(**self.config(*what, **more)), self.folder)
 
     @staticmethod
     def padded_batches(run: Run, steps: Iterable[int]) -> list[dict]:
-        """The batches of some of a run's steps, padded to the longest of their rows."""
+        """The batches of some of a run's steps, each padded to its longest row."""
         batches = []
         for step in steps:
             batch = run.train_data[run.plan.tasks[step]].batch(run.plan.examples(step))
@@ -146,7 +145,7 @@ class Benchmark:
         return batches
 
     def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
-        """Another way of training on the batches of a run."""
+        """Another package's training, on the batches of a run."""
         path, config = self.folder / "batches.pt", run.config
         torch.save(self.padded_batches(run, typical_steps(run, rounds)), path)
         given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
@@ -154,17 +153,17 @@ class Benchmark:
         return Other(kind, python, **given)
 
     def floor(self, shape, method, precision: str, batches, passes: int = 3) -> float:
-        """Seconds of a mean step, were it matrix products alone, on batches of rows of these lengths (B,); a training
-        step is three forward passes."""
+        """Seconds of a mean step if it were matrix products alone, on batches of rows of these lengths, (B,) each; a
+        training step counts as three forward passes."""
         work = {n: count_operations(method, shape, n).total(1) for n in set(np.concatenate(batches).tolist())}
         total = sum(work[n] for of in batches for n in of.tolist())
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
-        """Steps of several ways on the same batches, beside those of the first; the last is a run of ours.
+        """The times of several programs on the same batches, with ratios to the first; the last is a run of ours.
 
-        All batches have been there once before they count, as in a run that has gone on for a while: memory has grown
-        as far as it will, and each shape has the kernel that bf16 products make for it.
+        Every batch is run once before it is timed, as in a run that has gone on for a while: memory has its full size,
+        and the kernels that bf16 products create for each shape exist.
         """
         ours = list(ways.values())[-1]
         steps = typical_steps(ours, rounds)
@@ -194,7 +193,7 @@ class Benchmark:
         return rows
 
     def step(self) -> list[dict]:
-        """(a) A training step with PALs, of the paper's share of parameters, over one without."""
+        """(a) A training step with PALs, at the paper's share of parameters, compared with one without."""
         rows = []
         for backbone, precision in product(self.backbones, self.precisions):
             self.progress(f"training step, {backbone}, {precision}")
@@ -203,7 +202,7 @@ class Benchmark:
         return rows
 
     def released(self) -> list[dict]:
-        """(b) Training with PALs as the released code does it, the same texts padded to 128, and as it is done here."""
+        """(b) Training with PALs as in the released code, with the same texts padded to 128, compared with ours."""
         theirs, rows = get_recipe("released"), []
         options = {name: getattr(theirs, name) for name in RELEASED}
         for backbone in self.backbones:
@@ -214,8 +213,8 @@ class Benchmark:
         return rows
 
     def peers(self) -> list[dict]:
-        """(f) One task, all of BERT trained, as a user of Transformers alone does it; adapters at two places of each
-        layer of a frozen BERT, as one of `adapters` does it."""
+        """(f) Training one task, compared with other packages: all of BERT with Transformers alone; adapters at two
+        places of each layer of a frozen BERT with `adapters`."""
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         if not self.adapters_python:
             self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
@@ -229,7 +228,7 @@ class Benchmark:
         return rows
 
     def before(self) -> list[dict]:
-        """(g) A step as it is in an earlier palslib."""
+        """(g) A training step, compared with an earlier palslib."""
         rows = []
         for what in product(self.backbones, ("shared", "pals-204"), self.precisions):
             self.progress(f"beside an earlier palslib, {', '.join(what)}")
@@ -240,7 +239,7 @@ class Benchmark:
         return rows
 
     def profile(self) -> list[dict]:
-        """(h) What takes the time of a step with PALs, by torch's profiler, which takes some itself."""
+        """(h) The time of a step with PALs by kind of operation, by torch's profiler, which takes some time itself."""
         rows = []
         for backbone, precision in product(self.backbones, self.precisions):
             self.progress(f"profile, {backbone}, {precision}")
@@ -253,7 +252,7 @@ class Benchmark:
         return rows
 
     def evaluation(self) -> list[dict]:
-        """(c) All dev sets; of each an evenly spread part, so that lengths are those of the whole."""
+        """(c) Evaluation on an evenly spread part of each dev set, so that lengths are those of the whole."""
         backbone = self.backbones[-1]
         run = self.run(backbone, "pals-204", "float32")
         most = 16 if self.quick else 150
@@ -271,7 +270,7 @@ class Benchmark:
         return rows
 
     def many_tasks(self) -> list[dict]:
-        """(d) A step for one task, in models of 1 to 64 tasks that all have trained, and what the models weigh."""
+        """(d) A step for one task, in models of 1 to 64 tasks, each trained before, and the memory of the models."""
         backbone, precision = self.backbones[-1], self.precisions[-1]
         numbers, batch = ((1, 2, 4), 8) if self.quick else ((1, 2, 4, 8, 16, 32, 64), 32)
         method, config = fit_budget("pals-204", "minilm", 8), RunConfig()
@@ -293,13 +292,13 @@ class Benchmark:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
-        step(*model_of(1), "task0")  # what the first step of a process takes for itself is no model's
+        step(*model_of(1), "task0")  # memory that a process takes at its first step belongs to no model
         rows, models = [], {}
         for number in numbers:
             self.progress(f"{number} tasks")
             before = resident(self.device)
             models[number] = model, optimizer = model_of(number)
-            for task in model.tasks:  # each has a gradient once, and so its state in the optimiser
+            for task in model.tasks:  # each gets a gradient once, and thus state in the optimiser
                 step(model, optimizer, task, rows=2)
             tensors = [*model.parameters(), *(v for of in optimizer.state.values() for v in of.values())]
             row = {"backbone": backbone, "precision": precision, "tasks": number, "size": method.size}
@@ -317,12 +316,12 @@ class Benchmark:
         return rows
 
     def start_up(self) -> list[dict]:
-        """(e) A notebook's first cell."""
+        """(e) The start of a notebook."""
         self.progress("start of a notebook")
         return start_up(2, tuple(STARTS)[:2]) if self.quick else start_up()
 
     def record(self) -> dict:
-        """All parts, one after the other, with the machine and its rates."""
+        """The record: the results of all parts, run one after the other, with the machine and its rates."""
         parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers, self.profile)
         measured = {part.__name__: part() for part in (*parts, *([self.before] if self.against else []))}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
@@ -333,7 +332,7 @@ class Benchmark:
 
 
 def benchmark(record: Path | None = None, draw: Path | None = None, **options) -> None:
-    """Measures, prints and records, and draws the figure `benchmark`; or draws a record that there is.
+    """Measures, prints and records the speed, and draws the figure `benchmark`; or prints and draws the record `draw`.
 
     Args:
         options: `quick`, `adapters_python` and `against` of `Benchmark`.

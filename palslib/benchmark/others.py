@@ -1,11 +1,12 @@
-"""What palslib is measured beside: training steps in processes of their own, which take turns with ours.
+"""The programs that palslib is compared with: training steps in their own processes, which take turns with ours.
 
     transformers   AutoModelForSequenceClassification as its users train it: all of it, on batches padded to the longest
     adapters       the same with the package `adapters`: Houlsby adapters on a frozen BERT
     before         the palslib in another folder, an earlier version of it
 
-This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports nothing of palslib:
-it gets its settings as one JSON object and says what it is, and then answers each line with one more step's seconds.
+This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports no palslib but an
+earlier one (`before`): it gets its settings as one JSON object, prints a description of itself, and then answers each
+line of input with the seconds of one more step.
 """
 
 import itertools
@@ -22,14 +23,14 @@ import torch
 
 
 class Other:
-    """Another way of training in a process of its own; called, it takes one step and returns its seconds."""
+    """Another program that trains in its own process; a call takes one step and returns its seconds."""
 
     def __init__(self, kind: str, python: str | Path = sys.executable, tree: Path | None = None, **given):
         """
         Args:
             kind: `transformers`, `adapters` or `before`.
             python: the interpreter that has its packages.
-            tree: where its palslib lies (`before`).
+            tree: the folder of its palslib (`before`).
             given: its settings, see `padded` and `before`.
         """
         threads = str(torch.get_num_threads())
@@ -60,13 +61,13 @@ class Other:
         return self
 
     def __exit__(self, *error) -> None:
-        self.process.stdin.close()  # ends it
+        self.process.stdin.close()  # ends the process
         self.process.wait()
         self.process.stdout.close()
 
 
 def count_trained(model) -> int:
-    """Parameters that training changes."""
+    """The number of parameters that training changes."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
@@ -88,7 +89,7 @@ def classifier(backbone: str, kind: str = "transformers"):
 
 
 def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, decay: float, clip: float) -> tuple:
-    """What takes the next step on a file of padded batches and returns its word pieces, and how much it trains."""
+    """A function that takes a step on a file of padded batches and returns its word pieces, and a description."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, data = classifier(backbone, kind).to(device), itertools.cycle(torch.load(batches))
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -109,13 +110,13 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
 
 
 def before(config: dict, folder: str, steps: list[int]) -> tuple:
-    """The same of a run of an earlier palslib with this config, of which these steps are taken over and over."""
+    """The same for a run of an earlier palslib with this config, which takes these steps over and over."""
     import palslib
     from palslib import RunConfig
 
     try:
         from palslib.training.loop import Run
-    except ModuleNotFoundError:  # the first version was one file for each of today's rooms
+    except ModuleNotFoundError:  # in the first version each of today's folders was one file
         from palslib.training import Run
 
     run, turns = Run(RunConfig(**config), Path(folder)), itertools.cycle(steps)
@@ -132,7 +133,7 @@ def before(config: dict, folder: str, steps: list[int]) -> tuple:
 
 
 def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.stdout) -> None:
-    """Says what it is, and then for each line the seconds and word pieces of one more step."""
+    """Prints `about`, and then for each line of input the seconds and word pieces of one more step."""
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     print(json.dumps(about), file=answers, flush=True)
     for _ in lines:
@@ -144,6 +145,6 @@ def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.st
 
 
 if __name__ == "__main__":
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # keeps what libraries print out of the answers
     kind, given = sys.argv[1], json.loads(sys.argv[2])
     answer(*(before(**given) if kind == "before" else padded(kind, **given)), answers=answers)

@@ -1,7 +1,7 @@
-"""A training step's forward pass as the released code has it (AsaCooperStickland/Bert-n-Pals).
+"""A training step's forward pass as in the released code (AsaCooperStickland/Bert-n-Pals).
 
-Attention in single steps of autograd, which keep their scores and weights, and torch's own dropout. It pads to 128 and
-clips and updates each tensor alone, too; for that there are recipes (`plan/recipes.py`, ledger D10, D14).
+Attention is made of single autograd operations, which keep scores and weights, and dropout is torch's own. The released
+code also pads to 128 and clips and updates each tensor alone; recipes do that (`plan/recipes.py`, ledger D10, D14).
 """
 
 import math
@@ -29,7 +29,7 @@ def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, implementation
 
 @contextmanager
 def as_released() -> Iterator[None]:
-    """Within the block models attend and drop as the released code does; their rows have to be padded."""
+    """Within the block, attention and dropout are those of the released code; rows must be padded."""
     with ExitStack() as stack:
         for module in (layer, functions):
             stack.enter_context(patch.object(module, "attend", attend))
@@ -39,7 +39,7 @@ def as_released() -> Iterator[None]:
 
 
 class ReleasedRun(Run):
-    """A run of training whose steps are so."""
+    """A training run whose steps use the released code's attention and dropout."""
 
     def train_step(self) -> None:
         with as_released():

@@ -1,4 +1,4 @@
-"""What `measure.py` measures with: turns, device events, quartiles, the rate of matrix products, memory."""
+"""The tools of `measure.py`: turns, device events, quartiles, the rate of matrix products, memory."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ STARTS = {
     "a model of 8 tasks": "from palslib import TASKS, MultiTaskModel; MultiTaskModel.from_backbone('minilm', "
     "'pals-204', list(TASKS), size=120)",
 }
-"""What a notebook begins with."""
+"""Name -> code with which a notebook may begin."""
 
 
 KINDS = {
@@ -36,7 +36,7 @@ KINDS = {
     "layer norm": ("aten::native_layer_norm",),
     "dropout's bits": ("aten::random_", "aten::clamp_", "aten::sub_"),
 }
-"""What a training step is made of: of an operation's name, or of one that it is part of, some part."""
+"""Kind of operation in a training step -> parts of the name of such an operation, or of one that contains it."""
 
 REST = "the rest"
 
@@ -48,7 +48,7 @@ def spread(values) -> dict:
 
 
 def seconds(function: Callable, device: torch.device) -> float:
-    """How long one call takes: on a GPU between two of its events, else by the clock."""
+    """The seconds that one call takes: on a GPU between two of its events, else by the clock."""
     if device.type != "cuda":
         began = time.perf_counter()
         function()
@@ -62,9 +62,9 @@ def seconds(function: Callable, device: torch.device) -> float:
 
 
 def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device, warm: int = 1) -> dict[str, list]:
-    """The seconds of so many calls of each function, one of each a round; `warm` rounds before do not count.
+    """The seconds of `rounds` calls of each function, one of each per round, after `warm` rounds that do not count.
 
-    An `Other` knows by itself how long it took.
+    An `Other` measures its own time.
     """
     times = {name: [] for name in functions}
     for i in range(warm + rounds):
@@ -76,8 +76,8 @@ def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device
 
 
 def made_of(function: Callable, rounds: int, device: torch.device) -> tuple[list[float], dict[str, float]]:
-    """Seconds of so many calls, and which share of them went into each of `KINDS`, by torch's profiler; what is left
-    over is small operations and Python. As many calls before do not count."""
+    """The seconds of `rounds` calls, and the share of each of `KINDS` in them, by torch's profiler; the rest is small
+    operations and Python. As many calls before them do not count."""
     for _ in range(rounds):
         function()
     with profile() as seen:
@@ -91,7 +91,7 @@ def made_of(function: Callable, rounds: int, device: torch.device) -> tuple[list
 
 
 def _kind(event) -> str:
-    """The first of `KINDS` that the event, or one that it is part of, belongs to."""
+    """The first of `KINDS` that the event, or one that contains it, belongs to."""
     names = []
     while event is not None:
         names.append(event.name)
@@ -100,7 +100,7 @@ def _kind(event) -> str:
 
 
 def matrix_rate(device: torch.device, precision: str, rounds: int = 30) -> dict:
-    """Operations a second, two for each multiply-add, of a product as BERT-base has it; on a GPU of a larger one."""
+    """Operations per second, two for each multiply-add, of a product as in BERT-base; on a GPU, of a larger one."""
     n, k, m = (8192, 8192, 8192) if device.type == "cuda" else (1280, 768, 3072)
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(shape, device=device, dtype=kind) for shape in ((n, k), (k, m)))
@@ -119,7 +119,7 @@ def resident(device: torch.device) -> int:
 
 
 def start_up(rounds: int = 3, names=tuple(STARTS)) -> list[dict]:
-    """What a notebook begins with, each in a Python of its own; the floor is Python alone."""
+    """The times of the starts in `STARTS`, each in a Python process of its own; the floor is Python alone."""
 
     def start(name: str) -> None:
         subprocess.run([sys.executable, "-c", STARTS[name]], check=True, capture_output=True)

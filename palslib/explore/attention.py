@@ -1,4 +1,4 @@
-"""Type a sentence or a pair and see where the heads look: BERT's and the PALs', of two tasks side by side."""
+"""An explorer of attention maps on a typed sentence or pair: BERT's heads and the PALs', of two tasks side by side."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -12,12 +12,12 @@ from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, t
 from palslib.figures.heads import attention_map, darkest, head_grid
 from palslib.figures.style import TASK_LABELS
 
-MOST_TOKENS = 32  # that can be read along an axis
+MOST_TOKENS = 32  # more cannot be read along an axis
 _KINDS = {"BERT's": "bert", "the PAL's": "pal"}
 
 
 def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> list[list[str]]:
-    """One head's statistics under each of two tasks, and how far apart the two maps are (Jensen–Shannon)."""
+    """The rows of a table: one head's statistics under each of two tasks, and the divergence of the two maps."""
     weights = [maps.layer(kind, layer)[head] for maps in sides]  # (S, S) each
     alone = [
         replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})
@@ -33,7 +33,7 @@ def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> l
 
 
 def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, titles: list[str], figure: Figure):
-    """One head's map under each of several tasks, in one scale of colours; the first 32 tokens of long texts."""
+    """Draws one head's map under each of several tasks, on one colour scale; of long texts the first 32 tokens."""
     shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
@@ -50,14 +50,14 @@ def explore_attention(
     pair: str = "She answered it.",
     task: str | None = None,
 ) -> Explorer:
-    """Choose task, layer and head, and a second task to compare with.
+    """An explorer in which to choose task, layer and head, and a second task to compare with.
 
     Args:
         model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
         pair: the second text; empty for none.
-        task: the first to be shown, by default the model's first.
+        task: the task shown first, by default the model's first.
 
-    The whole text is read, up to the backbone's limit; the maps show its first 32 tokens and say so.
+    The model reads the whole text, up to the backbone's limit; the maps show its first 32 tokens, and a note says so.
     """
     tasks = list(model.tasks)
     task = check_name("task of this model", task or tasks[0], tasks)
@@ -79,12 +79,12 @@ def explore_attention(
     shown = [note, maps_picture, numbers, heads_picture]
     explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
 
-    @lru_cache(maxsize=2)  # the two that are shown: another head needs no forward pass
+    @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
     def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:
         return attention_maps(model, name, tokenizer, text, pair, max_length=limit)
 
     def fit(maps: AttentionMaps, kind: str) -> None:
-        """Layers and heads that there are."""
+        """Limits the sliders to the layers and heads that exist."""
         heads, layers = maps.of(kind).shape[1], maps.layers[kind]
         with explorer.held():
             c["layer"].min, c["layer"].max = min(c["layer"].min, layers[0]), max(c["layer"].max, layers[-1])

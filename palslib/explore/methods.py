@@ -1,7 +1,7 @@
-"""Explorers for JupyterLab: what a method adds, what it costs, and what a schedule draws, live.
+"""Interactive explorers for JupyterLab: what a method adds, its parameters, and what a schedule draws.
 
 Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
-What trains a model or looks into a trained one is in `training.py` and `attention.py` beside it.
+The explorers that train a model or inspect a trained one are in `training.py` and `attention.py`.
 """
 
 import re
@@ -25,7 +25,7 @@ from palslib.methods.table import METHODS, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 
 STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
-LARGEST_SIZE = 1_020  # where the sliders for s end
+LARGEST_SIZE = 1_020  # the maximum of the sliders for s
 _SHARING = {
     "one pair for a task's layers": "layers",
     "a pair for each layer": "none",
@@ -35,7 +35,7 @@ _SHARING = {
 
 
 def _methods(method: str | Method | list[Method]) -> tuple[dict[str, Method], str]:
-    """Those that can be chosen by name, the reader's own among them, and the name of the first."""
+    """The methods that can be chosen, by name, including the user's own, and the name of the one shown first."""
     given = method if isinstance(method, list) else [method]
     return METHODS | {m.name: m for m in given if not isinstance(m, str)}, get_method(given[0]).name
 
@@ -43,10 +43,10 @@ def _methods(method: str | Method | list[Method]) -> tuple[dict[str, Method], st
 def explore_architecture(
     method: str | Method | list[Method] = "pals-204", backbone: str = "bert-base-uncased"
 ) -> Explorer:
-    """Choose a method: the layer with what it adds, where, and with which sizes (`draw_layer`).
+    """An explorer of methods: the layer with what a method adds, where, and with which sizes (`draw_layer`).
 
     Args:
-        method: shown first, a name or one of your own; several of your own can be chosen too.
+        method: the one shown first, a name or one of your own; or a list, all of which can be chosen.
     """
     methods, first = _methods(method)
     controls = {"method": dropdown("method", list(methods), first)}
@@ -93,7 +93,7 @@ def parts_frame(count: ParameterCount) -> pd.DataFrame:
 
 
 def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
-    """The paper's budget on a backbone, and what it allows."""
+    """The paper's budget on a backbone, and a text on the largest size that it allows."""
     budget = paper_budget(BACKBONES[backbone])
     if not method.has_size:
         return budget, ""
@@ -107,7 +107,7 @@ def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
 
 
 def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
-    """Sliders for s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
+    """An explorer of s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
     methods, first = _methods(method)
     c = {
         "method": dropdown("method", list(methods), first),
@@ -122,11 +122,11 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
     explorer = Explorer("parameters", c, rows, [numbers, image])
 
     def reset(change=None):
-        """The method's own options, with those that it does not take greyed out; s goes in steps of the heads."""
+        """Sets the method's own options and greys out those that it does not take; s moves in steps of its heads."""
         m = methods[c["method"].value]
         step = getattr(m, "heads", 1)
         with explorer.held():
-            # By steps of one: a page moves an s that is not on the new grid, and sends that back.
+            # Step 1 first: a browser moves an s that is not on the new grid, and sends the moved value back.
             for name, number in [("step", 1), ("min", 1), ("value", step), ("min", step), ("step", step)]:
                 setattr(c["size"], name, number)
             c["size"].max = LARGEST_SIZE // step * step
@@ -157,8 +157,8 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
 
 
 def parse_sizes(text: str, own=()) -> dict[str, int]:
-    """`rte=2,490 cola=8551` as a dictionary in the tasks' own order, then the reader's `own`. Raises ValueError saying
-    what is wrong.
+    """The sizes in a text, in the order of the package's tasks, then the user's `own`. Raises ValueError for a wrong
+    form, an unknown task and one that occurs twice.
 
     >>> parse_sizes("rte=2,490 cola=8551")
     {'cola': 8551, 'rte': 2490}
@@ -184,12 +184,12 @@ def plan_frame(plan: TrainingPlan, step: int = 0) -> pd.DataFrame:
 
 
 def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_TRAIN_SIZES) -> Explorer:
-    """Schedule, α, E, epoch and data sizes: probabilities, steps by task, and passes over each task's data.
+    """An explorer of schedule, α, E, epoch and data sizes: probabilities, steps by task, passes over each task's data.
 
     An epoch is the paper's 2,400 steps of 32 examples, so E epochs are 2,400 E steps.
 
     Args:
-        sizes: examples by task, GLUE's or of one's own.
+        sizes: examples by task, by default GLUE's.
     """
     text = " ".join(f"{task}={sizes[task]}" for task in task_order(sizes))
     c = {
@@ -209,7 +209,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         with explorer.held():
             c["epoch"].max = epochs
         c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
-        c["alpha"].layout.display = "none" if c["alpha"].disabled else None  # its number would be wrong
+        c["alpha"].layout.display = "none" if c["alpha"].disabled else None  # α is not used then
         alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
         plan = TrainingPlan(parse_sizes(c["sizes"].value, sizes), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
         frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)

@@ -1,8 +1,8 @@
-"""Start, watch and stop a small run from a notebook, in a thread of its own so that the notebook stays free.
+"""An explorer that starts, shows and stops a small run in its own thread, so that the notebook stays responsive.
 
-Stopping keeps a checkpoint, and starting the same run again goes on from there: it ends with the weights that it would
-have had anyway (`training.loop.train`). Dropout draws from the process's one random generator, so of all explorers in a
-kernel one trains at a time.
+Stopping keeps a checkpoint, from which the same run resumes when started again; it ends with the same weights as an
+uninterrupted run (`training.loop.train`). Dropout draws from the process's only random generator, so only one explorer
+of a kernel trains at a time.
 """
 
 import threading
@@ -22,7 +22,7 @@ from palslib.plan.sampling import SCHEDULES
 from palslib.records import history_frame
 
 _ONE_AT_A_TIME = threading.Lock()
-_SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes a tenth of a second, which a small run would feel
+_SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
 
 
 def losses_frame(tasks: list[str], losses: list[float]) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def main_curves(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
 
 
 def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
-    """Loss by task on the left, dev scores on the right; either may still be empty."""
+    """Draws the loss by task on the left, dev scores on the right; either may still be empty."""
     step_losses(losses, axes[0])
     if len(scores):
         learning_curves(scores, axes[1])
@@ -50,7 +50,7 @@ def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
 
 
 class _Session:
-    """One explorer's run: its thread, the wish to stop it, and what is shown."""
+    """The run of one explorer: its thread, the signal to stop it, and its widgets."""
 
     def __init__(self, config: RunConfig):
         self.config, self.thread, self.stop, self.shown_at = config, None, threading.Event(), 0.0
@@ -74,11 +74,11 @@ class _Session:
         self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start goes on.")
 
     def start(self) -> None:
-        """Begins or resumes; what makes no sense is said, not raised."""
+        """Starts or resumes the run; wrong settings are shown as a message, not raised."""
         c = self.explorer.controls
         chosen = {name: c[name].value for name in ("method", "schedule", "steps", "seed")}
         if self.config.own_method and chosen["method"] != self.config.method:
-            chosen |= {"own_method": {}, "size": None}  # which were of one's own
+            chosen |= {"own_method": {}, "size": None}  # they were for the user's own method
         try:
             config = replace(self.config, progress=False, **chosen)
             config.resolved_method()
@@ -93,7 +93,7 @@ class _Session:
         self.thread.start()
 
     def ask_to_stop(self) -> None:
-        """Stops after the step that is being computed."""
+        """Asks the run to stop after the current step."""
         self.stop.set()
         self.explorer.say("stopping after this step")
 
@@ -113,7 +113,7 @@ class _Session:
                 average = record["results"]["last"]["dev_average"]
                 said = f"finished: dev average {average:.1f} after {config.steps:,} steps; another seed is another run"
             self.explorer.say(said)
-        except Exception as error:  # of a thread nobody would see it
+        except Exception as error:  # an error in a thread would not be seen
             self.explorer.say(f"{type(error).__name__}: {error}")
         finally:
             self._running(False)
@@ -132,7 +132,7 @@ class _Session:
         return not stop
 
     def _show_record(self, record: dict) -> None:
-        """The end of a run; of one that had finished before, only its history is known, not every step."""
+        """Shows the end of a run; if it had finished before, only the losses in its history are known."""
         config = record["config"]
         if self.bar.value < config["steps"]:
             points = [(p["step"], task, loss) for p in record["history"] for task, loss in p["loss"].items()]
@@ -141,7 +141,7 @@ class _Session:
         self.bar.value = config["steps"]
 
     def _show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
-        """Table and picture. Scores are in percent."""
+        """Updates table and picture. Scores are in percent."""
         latest = losses.groupby("task")["loss"].last()
         scores = history[-1]["scores"] if history else {}
         rows = []
@@ -157,6 +157,6 @@ class _Session:
 
 
 def explore_training(config: RunConfig | None = None) -> Explorer:
-    """Start, watch and stop a run of this config (by default the preset `smoke`), with its method, schedule, steps and
-    seed to be chosen. It lies where `train(config)` would put it."""
+    """An explorer of a run with this config (default: the preset `smoke`), in which method, schedule, steps and seed
+    can be chosen. The run's folder is the one that `train(config)` would use."""
     return _Session(config or RunConfig.from_dict({"preset": "smoke"})).explorer

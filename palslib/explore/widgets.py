@@ -1,6 +1,6 @@
-"""What every explorer is made of: a box of controls with results that follow them, pictures, tables.
+"""The parts of every explorer: a box of controls with results that follow them, pictures and tables.
 
-All of it is plain ipywidgets, with pictures made in the kernel, so nothing is fetched from anywhere.
+All are plain ipywidgets, with pictures drawn in the kernel, so that no network is needed.
 """
 
 import io
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from palslib.figures.style import PAGE_WIDTH
 
 WIDE = {"width": "664px", "max_width": "99%"}
-"""Of a control as wide as two, or as the page where that is narrower."""
+"""The layout of a control as wide as two, or as the page if that is narrower."""
 
 
 class Explorer(widgets.VBox):
@@ -34,9 +34,9 @@ class Explorer(widgets.VBox):
         self.message.add_class("palslib-message")
 
     def follow(self, update: Callable[[], None]) -> "Explorer":
-        """Calls `update` now and after every change of a control; a ValueError is shown in place, not raised.
+        """Calls `update` now and after every change of a control; a ValueError is shown as a message, not raised.
 
-        An update sets pictures before numbers: whoever sees new numbers sees the new picture too.
+        An update must set pictures before numbers, so that new numbers never stand beside an old picture.
         """
         self.update = update
         for control in self.controls.values():
@@ -45,7 +45,7 @@ class Explorer(widgets.VBox):
         return self
 
     def refresh(self, change=None) -> None:
-        """Brings the results up to date; where that is impossible they are hidden, for stale numbers are wrong ones."""
+        """Updates the results; after a ValueError they are hidden, since outdated numbers would be wrong."""
         if self._held:
             return
         try:
@@ -63,7 +63,7 @@ class Explorer(widgets.VBox):
 
     @contextmanager
     def held(self):
-        """Within the block changes of controls do not update anything."""
+        """Within the block, changes of controls do not update the results."""
         self._held = True
         try:
             yield
@@ -71,11 +71,11 @@ class Explorer(widgets.VBox):
             self._held = False
 
     def __repr__(self) -> str:
-        """What stands in the page where no widget can: on GitHub, in print."""
+        """The text that replaces the widget where none can be shown, as on GitHub or in print."""
         return f"Explorer of {self.name}: run this cell in JupyterLab to use it."
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
-        """With PALSLIB_STATIC set, as `make notebooks` does, the words alone: a stored view would be a hole."""
+        """The output; with PALSLIB_STATIC set, as in `make notebooks`, only the text: a stored widget is blank."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if os.environ.get("PALSLIB_STATIC"):
             del bundle["application/vnd.jupyter.widget-view+json"]
@@ -83,16 +83,16 @@ class Explorer(widgets.VBox):
 
 
 class Picture(widgets.Image):
-    """A picture of a fixed size in inches, drawn anew on a figure that pyplot never sees.
+    """A picture of a fixed size in inches, drawn on a figure that pyplot does not manage.
 
     Args:
-        margins: places of left, right, bottom and top as fractions of the figure, and gaps `wspace` and `hspace`.
+        margins: `left`, `right`, `bottom` and `top` as fractions of the figure, and the gaps `wspace` and `hspace`.
             Without them the figure finds its own layout, which takes twice the time.
     """
 
     def __init__(self, height: float, width: float = PAGE_WIDTH, **margins: float):
         size = {"width": f"{width:g}in", "height": "auto", "max_width": "100%"}
-        super().__init__(format="png", layout={**size, "display": "none"})  # an empty one is a broken image
+        super().__init__(format="png", layout={**size, "display": "none"})  # an empty one looks like a broken image
         self.inches, self.margins = (width, height), margins
 
     def draw(self, draw: Callable[[Figure], object]) -> None:
@@ -106,29 +106,29 @@ class Picture(widgets.Image):
 
 
 def table(headers: list[str], rows: list[list[str]], name: str) -> str:
-    """An HTML table; the first column is text, the others are numbers, set to the right."""
+    """An HTML table; the first column is text, the others are numbers, aligned to the right."""
     style = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; text-align"
     under = "; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
 
     def line(cells, tag):
         sides, row = ["left"] + ["right"] * (len(cells) - 1), ""
         for c, side in zip(cells, sides, strict=True):
-            whole = "; white-space: nowrap" * (len(c) <= 6)  # STS-B is one word
+            whole = "; white-space: nowrap" * (len(c) <= 6)  # no line break in STS-B
             row += f'<{tag} style="{style}: {side}{under}{whole}">{symbols(escape(c))}</{tag}>'
         return f"<tr>{row}</tr>"
 
     body = line(headers, "th") + "".join(line(row, "td") for row in rows)
     whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
-    return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # where the page is narrow
+    return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # scrolls on a narrow page
 
 
 def symbols(words: str) -> str:
-    """V^E and V^D as a page sets them."""
+    """The text with V^E and V^D as HTML superscripts."""
     return re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", words)
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:
-    """A choice from a list; `options` are values, or a dictionary of words and values."""
+    """A choice from a list; `options` are values, or a dictionary of labels and values."""
     return widgets.Dropdown(options=options, value=value, description=label, layout={"width": "330px"})
 
 

@@ -50,7 +50,7 @@ def _by_task(tasks: pd.DataFrame) -> str:
 
 
 def _without_them(differences: pd.DataFrame) -> str:
-    """Of what switching PALs off changes, the largest gain and the largest loss among settings."""
+    """The sentence on removing PALs: the highest and the lowest mean change of the dev average among settings."""
     seeds = {name: list(of) for name, of in differences.groupby("setting", sort=False)["difference"]}
     known = {name: mean_and_half(of) for name, of in seeds.items() if len(of) >= SEEDS}
     if not known:
@@ -63,7 +63,7 @@ def _without_them(differences: pd.DataFrame) -> str:
 
 
 def _said(row: pd.Series) -> str:
-    """A difference, its interval, seeds and what follows."""
+    """The text for a difference: its value, interval, number of seeds and verdict."""
     if row["seeds"] < SEEDS:
         return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
     low, high = row["difference"] - row["half"], row["difference"] + row["half"]

@@ -1,12 +1,12 @@
-"""Rows C of the ledger: what the records of finished runs say of a claim.
+"""Verdicts on rows C of the ledger, from the records of finished runs.
 
-A comparison `left > right` is decided by runs in pairs: the same seed draws the same tasks, examples and dropout, so
-what is averaged is the difference δ of two runs of one seed. With n seeds its 95 % interval is mean(δ) ± t·s(δ)/√n, t
-of n - 1 degrees of freedom. `>`: reproduced if the whole interval lies above 0, not reproduced if it lies below. `>=`,
-no worse: the same with -0.5 points in place of 0. In between, and with fewer than three seeds, it is inconclusive. A
-side may be a sum of runs, so that `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in
-everything else are compared. Where both sides are models for one task each, a seed's score is the mean over the tasks
-that both sides have.
+A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
+δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
+degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
+worse) uses -0.5 points in place of 0. Otherwise, and with fewer than three seeds (five for a spread), the verdict is
+inconclusive. A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that
+agree in all other settings are compared. If both sides are models for one task each, a seed's score is the mean over
+the tasks that both sides have.
 """
 
 import math
@@ -23,23 +23,23 @@ from palslib.records import from_lines
 NO_WORSE = 0.5
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 SEEDS = 3
-"""Fewer conclude nothing."""
+"""The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
 EDGE = 0.05
-"""Points. An interval that ends this close to its bound is decided by chance: one more seed may move it across."""
+"""In points. If an interval ends this close to its bound, the verdict is uncertain: one more seed may change it."""
 SPREAD_SEEDS = 5
-"""The same of a spread over seeds."""
+"""The least number of seeds for a verdict on a spread over seeds."""
 MEASURES = {
     "average": "of all tasks after the last step",
     "backward": "backward transfer: what later tasks did to earlier ones",
     "forward": "forward transfer",
     "spread": "distance of a seed's average from the median over seeds",
 }
-"""What a comparison may be about, behind its colon, other than a task's score."""
+"""Name -> meaning of the measures that a comparison may name after its colon, besides a task's score."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`run + ... > run + ...`, or `>=`, and behind ` : ` a task or one of `MEASURES` (else the average over tasks)."""
+    """`run + ... > run + ...`, or `>=`, then ` : ` and a task or one of `MEASURES` (default: average over tasks)."""
 
     text: str
     left: tuple[Selection, ...]
@@ -49,7 +49,7 @@ class Comparison:
 
     @classmethod
     def parse(cls, text: str) -> "Comparison":
-        """From a row's `compare`."""
+        """The comparison that an entry of a row's `compare` states."""
         sides, _, what = text.partition(" : ")
         relation = ">=" if " >= " in sides else ">"
         left, right = (tuple(map(Selection.parse, side.split(" + "))) for side in sides.split(f" {relation} "))
@@ -57,16 +57,16 @@ class Comparison:
 
     @property
     def alone(self) -> bool:
-        """Whether it is of models for one task each."""
+        """Whether it compares models for one task each."""
         return all(term.alone for term in self.left + self.right)
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
-        """What the records say of it; of several settings the one with most seeds counts, then with most runs."""
+        """The outcome on these records, in the setting with the most seeds (if equal, the most runs)."""
         outcomes = map(self._outcome, self._settings(records))
         return max(outcomes, key=lambda of: (len(of.seeds), len(of.records)), default=Outcome(self))
 
     def _settings(self, records: Sequence[dict]):
-        """For each setting with runs of all terms: a dictionary for each term, seed -> (scores by task, records)."""
+        """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
         terms, found = self.left + self.right, {}
         for index, term in enumerate(terms):
             for record in filter(term.matches, records):
@@ -83,7 +83,7 @@ class Comparison:
                     yield each
 
     def _scores(self, record: dict) -> dict:
-        """A run's score; by task and number of its examples if models for one task each are compared."""
+        """The scores of a run: one measure, or one score for each task and number of its training examples."""
         if self.what in ("backward", "forward"):
             return {self.what: transfer_measures(record)[self.what]}
         if self.what in MEASURES or not (self.what or self.alone):
@@ -107,30 +107,30 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the runs of one setting say of a comparison; nothing where there are none."""
+    """The result of a comparison on the runs of one setting; empty without runs."""
 
     comparison: Comparison
     seeds: tuple[int, ...] = ()
-    """Those that all its runs have."""
+    """The seeds that the runs of all terms have."""
     left: tuple[float, ...] = ()
     right: tuple[float, ...] = ()
-    """A score for each seed."""
+    """The score of each side for each seed."""
     records: tuple[dict, ...] = ()
-    """Of the runs that were compared."""
+    """The records of the runs that were compared."""
 
     @property
     def differences(self) -> list[float]:
-        """δ, seed by seed."""
+        """The difference δ for each seed."""
         return [a - b for a, b in zip(self.left, self.right, strict=True)]
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Mean of δ, and half the width of its 95 % interval; infinite with one seed."""
+        """The mean of δ, and half the width of its 95 % interval, which is infinite with one seed."""
         return mean_and_half(self.differences)
 
     @property
     def p(self) -> float:
-        """Two-sided, of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
+        """The two-sided p-value of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
         from scipy import stats
 
         if len(self.seeds) < 2:
@@ -141,23 +141,23 @@ class Outcome:
 
     @property
     def cells(self) -> dict:
-        """Of a row of a frame: `difference` and `half` (the interval; NaN without seeds), `p`, `seeds`, `verdict`."""
+        """Columns of a frame: `difference` and `half` (the interval; NaN without seeds), `p`, `seeds`, `verdict`."""
         difference, half = self.interval if self.seeds else (math.nan, math.nan)
         return {"difference": difference, "half": half, "p": self.p, "seeds": len(self.seeds), "verdict": self.verdict}
 
     @property
     def bound(self) -> float:
-        """What the whole interval has to lie above."""
+        """The value that the whole interval must lie above."""
         return -NO_WORSE if self.comparison.relation == ">=" else 0.0
 
     @property
     def decides(self) -> bool:
-        """Whether there are seeds enough for a verdict."""
+        """Whether there are enough seeds for a verdict."""
         return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS)
 
     @property
     def verdict(self) -> str:
-        """By the rule on top of this module."""
+        """The verdict by the rule in this module's docstring."""
         if not self.records:
             return "not run"
         if not self.decides:
@@ -168,7 +168,7 @@ class Outcome:
         return "not reproduced" if difference + half < self.bound else "inconclusive"
 
     def __str__(self) -> str:
-        """Means ± standard errors, the mean difference and its interval, seeds."""
+        """The comparison, means ± standard errors, the mean difference and its interval, and the number of seeds."""
         text = f"{self.comparison.text}?"
         if not self.seeds:
             return f"{text} no seed in common"
@@ -181,9 +181,9 @@ class Outcome:
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
-    """A mean over seeds, and half the width of its 95 % interval by Student's t; infinite for one value, NaN where one
-    is NaN."""
-    from scipy import stats  # only here: it takes longer to import than the ledger
+    """The mean over seeds, and half the width of its 95 % interval by Student's t (infinite for one value); both
+    are NaN if a value is NaN."""
+    from scipy import stats  # imported only here: it takes longer to import than the ledger
 
     if any(map(math.isnan, values)):
         return math.nan, math.nan
@@ -198,7 +198,7 @@ def on_the_edge(difference: float, half: float) -> bool:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for how many there are (Holm 1979): below 0.05 are those that hold all together at 95 %."""
+    """The p-values corrected for their number (Holm 1979): those below 0.05 hold all together at 95 %."""
     ordered, corrected, least = sorted(range(len(p)), key=lambda i: p[i]), [0.0] * len(p), 0.0
     for rank, i in enumerate(ordered):
         corrected[i] = least = min(1.0, max(least, (len(p) - rank) * p[i]))
@@ -206,7 +206,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def smallest_difference(spread: float, seeds: int, power: float = 0.8) -> float:
-    """The mean difference that so many pairs show at 95 % with this power, when δ has the standard deviation `spread`:
+    """The mean difference that `seeds` pairs detect at 95 % with this power if δ has the standard deviation `spread`:
     c · s / √n, where a noncentral t with n - 1 degrees of freedom and noncentrality c lies above t(.975, n-1) with
     probability `power`."""
     from scipy import optimize, stats
@@ -229,8 +229,8 @@ def _about(record: dict) -> str:
 
 
 def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
-    """Of the records of `adapter_removal.ablate`: does any one layer cost less than a quarter of what all of them cost,
-    and is nothing worse than to remove all?"""
+    """Verdict, value and note of C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
+    costs less than a quarter of removing all, and no removal costs more than that of all."""
     seen, holds, seeds = [], [], {}
     for record in records:
         for task, frame in from_lines(record["spans"]).groupby("task", sort=False):

@@ -1,7 +1,7 @@
-"""The ledger's rows A and B, derived again whenever they are asked for.
+"""Derives the values of the ledger's rows A and B.
 
-`derive("A4")` counts, samples or averages anew with the package's own functions; no value is read from the ledger's
-`derived`, which is what it is compared with. A source prints rounded numbers, so a printed number agrees with an exact
+`derive("A4")` counts, samples or averages anew with the package's own functions. It reads no value from the ledger's
+`derived`, with which its result is compared. A source prints rounded numbers, so a printed number agrees with an exact
 one that lies within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
 """
 
@@ -39,7 +39,7 @@ def near(exact: float, printed: float, unit: float) -> bool:
 
 
 def places(printed) -> int:
-    """Decimals of a number as it is printed."""
+    """The number of decimals with which a number is printed."""
     return len(repr(printed).partition(".")[2])
 
 
@@ -69,7 +69,7 @@ def _ratio(method: str, tasks: int = 8, **options) -> float:
 
 
 def _nine(row: dict, part: str = "f1") -> float:
-    """The paper's "Av.": `part` says which number of QQP and MRPC is taken for the F1."""
+    """The paper's "Av."; `part` (`f1` or `acc`) selects the number of QQP and MRPC that is taken for the F1."""
     tasks = {
         "mnli": {"accuracy": row["mnli_m"], "accuracy_mm": row["mnli_mm"]},
         "cola": {"matthews": row["cola"]},
@@ -81,7 +81,7 @@ def _nine(row: dict, part: str = "f1") -> float:
 
 
 def _mean(row: dict, *without: str) -> float:
-    """The mean of a row's scores, without the printed mean and what else is named."""
+    """The mean of a row's scores, without the printed mean and the columns `without`."""
     return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
 
 
@@ -94,7 +94,8 @@ def _minbert(*model: str) -> float:
 
 
 def _crowdflower() -> list:
-    """Of adapters, over how many tasks; in how many of table 3 “not shared” wins; averages without the one."""
+    """The number of the adapters report's tasks, the number of those in table 3 on which “not shared” wins, and the
+    averages of both rows without `political_message`."""
     tuned, adapters = ADAPTERS_TABLE_3["fine-tuned"], ADAPTERS_TABLE_3["houlsby-64-not-shared"]
     tasks = [task for task in tuned if task != "average"]
     wins = sum(adapters[task] > tuned[task] for task in tasks)
@@ -117,7 +118,7 @@ def _small(method: str, **options) -> int:
 
 
 def _batch_of_minbert() -> int:
-    """Which of the two batch sizes brings the printed number of steps nearest to half a pass over the data."""
+    """The one of minbert's two batch sizes with which half a pass over the data is nearest to its number of steps."""
     printed = load_ledger()["B6"].published
     half = sum(MINBERT_TRAIN_SIZES.values()) / 2
     sizes = (printed["batch_in_text"], printed["batch_in_captions"])
@@ -222,7 +223,7 @@ def derive(row_id: str):
 
 
 def agrees_with_ledger(row_id: str) -> bool:
-    """Whether what is derived now equals what the ledger states, to the places that it states."""
+    """Whether the derived values equal those that the ledger states, to the decimals that it states."""
     found, stated = numbers(derive(row_id)), numbers(load_ledger()[row_id].derived)
     return len(found) == len(stated) and all(
         near(value, n, last_place(n)) for value, n in zip(found, stated, strict=True)

@@ -24,19 +24,18 @@ _METHODS = {"fine-tuned": "one BERT a task", "shared": "shared"}
 
 
 def model_label(model: str) -> str:
-    """A row of the report's table as a page names it: `pals-204 annealed` is `PALs, s = 204, annealed`."""
+    """The label of a row of the report's table: `pals-204 annealed` is `PALs, s = 204, annealed`."""
     method, schedule = model.split()
     label = _METHODS.get(method) or f"PALs, s = {method.removeprefix('pals-')}"
     return label if schedule == "single-task" else f"{label}, {schedule.replace('-', ' ')}"
 
 
 def results_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """Tidy: columns `model`, `task` (and `mean`, of the three), `report`, `ours`, `standard_error`, `seeds`.
+    """A tidy frame: columns `model`, `task` (the three, and `mean`), `report`, `ours`, `standard_error`, `seeds`.
 
-    A row of the report's table 1 is the runs that the ledger's C13 names for it, `ours` their mean over seeds in
-    percent; NaN where there is none, and the standard error is NaN with one seed. A seed's `mean` is that of its three
-    tasks; a seed without all three has none. Raises ValueError where a seed comes twice: then runs of several settings
-    were handed in.
+    For each row of the report's table 1, `ours` is the mean over seeds, in percent, of the runs that the ledger's C13
+    names for it; NaN without runs, and the standard error is NaN with one seed. A seed's `mean` is that of its three
+    tasks; a seed without all three has none. Raises ValueError if a seed occurs twice, as in runs of several settings.
     """
     rows, scores = [], []
     for (model, printed), need in zip(MINBERT_TABLE_1.items(), load_ledger()["C13"].needs, strict=False):
@@ -48,7 +47,7 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
             for task, values in record["results"]["last"]["scores"].items():
                 scores.append((name, task, record["config"]["seed"], values[get_task(task).metrics[0]]))
     runs = pd.DataFrame(scores, columns=["model", "task", "seed", "ours"]).astype({"ours": float})
-    each = summarise(runs, ["model", "task"], "ours")  # first, since it refuses a seed that comes twice
+    each = summarise(runs, ["model", "task"], "ours")  # first, since it raises ValueError for a repeated seed
     whole = runs.pivot(index=["model", "seed"], columns="task", values="ours").reindex(columns=list(COLUMNS))
     means = whole.mean(axis=1, skipna=False).rename("ours").reset_index().assign(task="mean")
     ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).rename(columns={"mean": "ours"})
@@ -57,7 +56,7 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def rank_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Places (1 is best) by the mean of the models that were run, in the report and here: `model`, `report`, `ours`."""
+    """The places by mean (1 is best) of the models that were run, in the report and here: `model`, `report`, `ours`."""
     part = frame[(frame["task"] == "mean") & frame["ours"].notna()]
     places = part[["report", "ours"]].rank(ascending=False, method="min").astype(int)
     return pd.concat([part["model"], places], axis=1).reset_index(drop=True)
@@ -65,13 +64,13 @@ def rank_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(mean: float, error: float) -> str:
     text = "not run" if np.isnan(mean) else f"{mean:.1f}" if np.isnan(error) else f"{mean:.1f} ± {error:.1f}"
-    return text.replace(" ", "\u00a0")  # in a narrow column too on one line
+    return text.replace(" ", "\u00a0")  # no line break, also in a narrow column
 
 
 def results_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What `results_frame` gives, as a page shows it: a row a model, mean ± standard error beside the report's score.
+    """The frame of `results_frame` as text: a row for each model, mean ± standard error beside the report's score.
 
-    The last two columns are the places by the mean of three, among the models that were run.
+    The last two columns are the places by the mean of the three tasks, among the models that were run.
     """
     rows = []
     places = rank_frame(frame).set_index("model")
@@ -87,14 +86,14 @@ def results_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _term_label(term: Selection) -> str:
-    """One side of a comparison of these rows, in words: only what tells it from the others."""
+    """The label of one side of a comparison in rows C13 to C13e."""
     size = {348: "324"}.get(term.options.get("size"))  # MiniLM's 348 stands for the report's 324
     label = model_label(f"{f'pals-{size}' if size else term.method} {term.schedule}")
     return f"{label}, further pre-trained" if term.options.get("pretraining") else label
 
 
 def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """The report's claims, a line a comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
+    """The report's claims, a row for each comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
 
     `difference` is the mean over pairs of runs of one seed, in points, `half` half its 95 % interval, `seeds` how many.
     """
@@ -110,7 +109,7 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def results_dots(frame: pd.DataFrame) -> Figure:
-    """Levels, a panel a task, and places by their mean: filled what was measured here, hollow what the report prints.
+    """Scores, a panel for each task and the mean, and places by mean: filled dots are ours, hollow ones the report's.
 
     Bars are standard errors over seeds.
     """
@@ -134,7 +133,7 @@ def results_dots(frame: pd.DataFrame) -> Figure:
 
 
 def similarity_range(labels: Sequence[float], ax: Axes | None = None) -> Axes:
-    """How often each score from 0 to 5 occurs, and between which two 5·σ(cos) can answer (ledger B16)."""
+    """A histogram of the scores from 0 to 5, with the range of 5·σ(cos) marked (ledger B16)."""
     ax = ax or plt.gca()
     labels, (low, high) = np.asarray(labels), derive("B16")
     inside = (low <= labels) & (labels <= high)

@@ -10,8 +10,8 @@ Sources, by the short names that the ledger uses:
     released  the authors' public code, AsaCooperStickland/Bert-n-Pals (facts about it, never its text)
 
 The tables hold each number as its source prints it, right or wrong, under the method's name in `palslib.methods` where
-it has one; a number that is not held here is absent, not zero. What holds, and what does not follow, is said row by row
-in `ledger.toml`, beside this file:
+it has one; a number that is not recorded here is absent, not zero. Which statements hold and which do not follow is
+stated row by row in `ledger.toml`, beside this file:
 
     A  numbers that follow from the definitions     B  statements that do not follow
     C  claims that only training can decide         D  where the released code departs from the paper or good practice
@@ -32,7 +32,7 @@ GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A1
 
 
 def _table(columns: str, rows: Mapping) -> dict:
-    """Give every row its columns' names: `{method: (1, 2)}` becomes `{method: {"a": 1, "b": 2}}`."""
+    """The rows with named columns: `{method: (1, 2)}` becomes `{method: {"a": 1, "b": 2}}`."""
     return {method: dict(zip(columns.split(), values, strict=True)) for method, values in rows.items()}
 
 
@@ -61,8 +61,8 @@ class Mean(NamedTuple):
     error: float | None = None  # None where the paper prints none
 
 
-# Paper, table 3: mean of the GLUE dev scores by schedule, and parameters over BERT-base as printed (none is held for
-# "shared"). Of the ratios one does not follow: 1.66 for the BERT layer (ledger B1).
+# Paper, table 3: mean of the GLUE dev scores by schedule, and the printed ratio of parameters to BERT-base's (none for
+# "shared"). One ratio does not follow: 1.66 for the BERT layer (ledger B1).
 TABLE_3 = {
     "shared": {"proportional": Mean(79.17, 0.03), "square-root": Mean(80.56, 0.04), "annealed": Mean(80.7, 0.3)},
     "bert-layer-on-top": {
@@ -106,11 +106,11 @@ MINBERT_TABLE_1 = _table(
     },
 )
 
-# Training examples of the course that minbert was written for (ledger B6): SST and STS as its files have them, Quora's
-# as its handout of 2025 says.
+# Training examples of the course that minbert was written for (ledger B6): SST and STS from its files, Quora from its
+# handout of 2025.
 MINBERT_TRAIN_SIZES = {"sst": 8_544, "qqp": 141_506, "sts": 6_040}
 
-# gem, table 1: the same three tasks; neither average is the mean of its row (ledger B7). Its PALs' size is not held.
+# gem, table 1: the same three tasks; neither average is the mean of its row (ledger B7). Its PALs' size is not given.
 GEM_TABLE_1 = _table(
     "sst qqp sts average",
     {"fine-tuned": (0.515, 0.780, 0.384, 0.726), "pals": (0.515, 0.754, 0.329, 0.645)},
@@ -137,24 +137,24 @@ ADAPTERS_TABLE_3 = _table(
     },
 )
 
-# adapters, figure 6, after Peters et al.: fine-tuning less feature extraction (ledger C18); one bar of ELMo's (B19).
+# adapters, figure 6, after Peters et al.: fine-tuning minus feature extraction (ledger C18); one bar for ELMo (B19).
 ADAPTERS_FIGURE_6_BERT_BASE = {"sst2": 0.5, "mnli": 0.0, "sick_e": 1.0, "sick_r": 2.3, "mrpc": 6.7, "stsb": 4.2}
 ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3, "difference": -3.3}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the ledger. Numbers are a number, a list, or a table of them; `None` where there are none."""
+    """One row of the ledger. `published` and `derived` are a number, or a list or table of numbers, or None."""
 
     id: str
-    """Letter and number, as `"A21"`; a claim tested by itself has a letter more, as `"C13b"`."""
+    """Letter and number, such as `"A21"`; a separately tested part of a claim has one more letter: `"C13b"`."""
     kind: str
     """The letter: A, B, C or D (the module's docstring says what each means)."""
     source: str
     """Who says it, and where: `"paper T3"` is the paper's table 3, `"paper 3.2"` its section 3.2
-    (where what is: the head of `ledger.toml`)."""
+    (the head of `ledger.toml` lists the sections)."""
     statement: str
-    """What is said, in a sentence or two of our own; in D, what the released code does."""
+    """The statement, in one or two sentences of our own; in D, what the released code does."""
     derivation: str
     """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
     published: float | list | dict | None = None
@@ -162,13 +162,13 @@ class Row:
     derived: float | list | dict | None = None
     """Our numbers, in the order in which `derivation` names them; never in C."""
     needs: tuple[str, ...] = ()
-    """C: the runs that decide, each `"method schedule option=value ..."`: others, then those of `compare`."""
+    """C: the runs that decide, each `"method schedule option=value ..."`; those of `compare` come last."""
     compare: tuple[str, ...] = ()
     """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
     scale: str = ""
-    """C: what a run would take to decide it, where no record can; then runs that exist only show a tendency."""
+    """C: the run that would decide it, if no record here can; the runs that exist then only show a tendency."""
     field: str = ""
-    """D: the field of the recipe that switches it, or several with commas; empty where nothing differs."""
+    """D: the field of the recipe that switches it, or several, separated by commas; empty if nothing differs."""
 
     @property
     def fields(self) -> list[str]:
@@ -192,7 +192,7 @@ _OPTIONAL = {
 
 
 def _are_numbers(value: object) -> bool:
-    """Whether `value` is a number, or a filled list or table of such, to any depth; a boolean is none."""
+    """Whether `value` is a number, or a non-empty list or table of numbers, to any depth; booleans do not count."""
     if isinstance(value, (list, dict)):
         return bool(value) and all(map(_are_numbers, value.values() if isinstance(value, dict) else value))
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -203,7 +203,7 @@ def _are_texts(value: object) -> bool:
 
 
 def _row(row_id: str, table: object) -> Row:
-    """One table of the ledger as a `Row`; `ValueError` names the row and the key that is wrong."""
+    """One table of the ledger as a `Row`. Raises `ValueError`, which names the row and the wrong key."""
     if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
         raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
     kind = row_id[0]
@@ -229,7 +229,7 @@ def _row(row_id: str, table: object) -> Row:
 
 
 def parse_ledger(text: str) -> dict[str, Row]:
-    """The rows of a ledger in TOML by id, A to D, numbers rising.
+    """The rows of a ledger in TOML by id, sorted by letter and number.
 
     Raises `ValueError` for a row that is malformed (naming row and key) or defined twice (naming the line).
     """
@@ -241,5 +241,5 @@ def parse_ledger(text: str) -> dict[str, Row]:
 
 @cache
 def load_ledger() -> dict[str, Row]:
-    """The package's ledger by row id, A1 first. Read once and shared: do not alter what it returns."""
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
     return parse_ledger(files("palslib.ledger").joinpath("ledger.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Whether what tasks add acts, and what the pilot showed of it: by setting, from inspected runs (notebook 11)."""
+"""The effect of task-specific parameters in inspected runs, by setting, and the results of the pilot (notebook 11)."""
 
 import math
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from palslib.methods.table import LABELS
 
 
 def setting_name(record: dict) -> str:
-    """How what a run's tasks add is trained: `10 x BERT's rate, V^D from zero`."""
+    """How a run trains its task-specific parameters, such as `10 × BERT's rate, $V^D$ from zero`."""
     drawn = record["method"].get("init") == "normal"
     rate = record["config"].get("adaptation_rate", 1)
     return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
 
 
 def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of the inspected runs of PALs without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step (`layer`, `size`,
-    `seed`, a mean over tasks), and what switching it off does to the dev average (`difference`, `seed`)."""
+    """Two frames of the inspected runs of PALs without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
+    (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`)."""
     plain = Selection.parse("pals-204 annealed")
     runs = [r for r in records if plain.matches(r) and "switched off" in r["results"]]
     runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
@@ -35,7 +35,7 @@ def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
-    CoLA, CoLA, and what switching off costs; means over seeds with standard errors, and their number."""
+    CoLA, CoLA, and the change without PALs; means over seeds with standard errors, and the number of seeds."""
     rows = []
     for r in records:
         off = r["results"].get("switched off")

@@ -1,7 +1,7 @@
-"""Table 3 and what else the records say of the central question, beside what the paper prints (notebook 11).
+"""Table 3 and further results on the central question, beside the paper's numbers (notebook 11).
 
 All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. Means
-are over seeds, with standard error and number of seeds; what was not run is NaN with 0 seeds.
+are over seeds, with standard error and number of seeds; without runs they are NaN, with 0 seeds.
 """
 
 import json
@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
-"""As table 3 has them, and the one that the paper names worst."""
+"""The schedules of table 3, and the one that the paper names worst."""
 METHODS = (
     "shared",
     "fine-tuned",
@@ -41,7 +41,7 @@ METHODS = (
     "ffn-on-top-408",
     "bert-layer-on-top",
 )
-"""Rows of table 3, and those that the paper compares with them."""
+"""The methods of table 3, and those that the paper compares with them."""
 COLUMNS = {
     "mnli_m": ("mnli", "accuracy"),
     "mnli_mm": ("mnli", "accuracy_mm"),
@@ -61,7 +61,7 @@ _NAMES = dict(zip(COLUMNS, _PRINTED, strict=True))
 
 
 def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
-    """The finished runs on GLUE's eight tasks in the setting that most of them share; or one with these fields."""
+    """The finished runs on GLUE's eight tasks, with the fields `wanted`, in the setting that most of them share."""
     mixed = [
         r
         for r in records
@@ -80,7 +80,7 @@ def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
 
 
 def _without_quirks(record: dict) -> dict:
-    """The record as though it were of the paper's recipe, to see what setting it belongs to."""
+    """The record as if its run had used the paper's recipe, to find the setting that it belongs to."""
     config = record["config"]
     options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
     method = LISTED[config["method"]].to_dict() if config["method"] in LISTED else record["method"]
@@ -96,8 +96,8 @@ def _mean(scores: Sequence[float]) -> dict:
 
 
 def runs_of(selected: str, records: Sequence[dict]) -> list[dict]:
-    """The runs of a selection (`pals-204 annealed`), one a seed, the last of several as in a comparison: a run that is
-    there twice is no second seed."""
+    """The runs of a selection (`pals-204 annealed`), one for each seed: of several the last, as in a comparison; a
+    repeated run is not a second seed."""
     selection = Selection.parse(selected)
     return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
@@ -106,7 +106,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     """A row for each method and schedule: `paper`, `paper error`, `mean`, `error`, `seeds` of the dev average.
 
     Args:
-        without: tasks that our average leaves out (the paper's cannot); its scores then are NaN.
+        without: tasks that our average leaves out; the paper's scores are then NaN.
     """
     rows = []
     for method in METHODS:
@@ -121,15 +121,23 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
+def of_common_seeds(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
+    """The runs of these methods, of the seeds that every schedule has with which each of them was run: their means can
+    be compared by eye."""
+    groups = [runs_of(f"{method} {schedule}", records) for method in methods for schedule in SCHEDULES]
+    seeds = [{r["config"]["seed"] for r in group} for group in groups if group]
+    return [r for group in groups for r in group if r["config"]["seed"] in set.intersection(*seeds)]
+
+
 def average(record: dict, without: Sequence[str] = ()) -> float:
-    """The dev average after the last step, in percent, but for tasks that are left out."""
+    """The dev average after the last step, in percent, over all tasks but those in `without`."""
     scores = main_scores(record["results"]["last"]["scores"])
     return fmean(score for task, score in scores.items() if task not in without)
 
 
 def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
-    """Every method minus `base`, paired by seed: `difference`, `half` (of the 95 % interval), `seeds`; and the paper's,
-    `paper` and `paper half`, as far as its standard errors of three seeds say it (Student's t, 4 degrees)."""
+    """Every method minus `base`, paired by seed: the columns of `Outcome.cells`; and the paper's difference, `paper`,
+    with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
     rows = []
     for method in METHODS:
         if method == base:
@@ -144,13 +152,13 @@ def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
 
 
 def _annealed(left: str, right: str, what: str = "average") -> Comparison:
-    """Two methods under annealed sampling, by the dev average or by a task."""
+    """The comparison of two methods under annealed sampling, by the dev average or by a task."""
     left, right = (check_name("method of table 3", method, METHODS) for method in (left, right))
     return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
 
 
 def variants(records: Sequence[dict]) -> pd.DataFrame:
-    """What else was run under annealed sampling: methods that table 3 has not, and options of those that it has.
+    """The other runs under annealed sampling: methods that are not in `METHODS`, and options of those that are.
 
     Columns `run`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared, paired
     by seed, and `from it` and `from it half` of run minus the same method without these options.
@@ -176,7 +184,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def _options(record: dict) -> str:
-    """What a run's config says of its method, size and weights, as `Selection.parse` reads it."""
+    """The options of a run's method, size, weights and memory, in the form that `Selection.parse` reads."""
     config = record["config"]
     said = {k: v for k, v in config.get("own_method", {}).items() if k != "kind"}
     said |= {k: v for k, v in config["method_options"].items() if k != "init"}
@@ -189,12 +197,12 @@ def _options(record: dict) -> str:
         said["gem"] = config["memory"]
         said |= {k: config[k] for k in ("memory_margin", "memory_over") if config[k] != getattr(RunConfig, k)}
     values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
-    values = {k: json.dumps(v).replace(" ", r"\u0020") if " " in v else v for k, v in values.items()}  # blanks part
+    values = {k: json.dumps(v).replace(" ", r"\u0020") if " " in v else v for k, v in values.items()}  # escapes blanks
     return " ".join(f"{k}={v}" for k, v in values.items())
 
 
 def by_task(records: Sequence[dict]) -> pd.DataFrame:
-    """Table 2's columns: for each method the paper's test score and our dev score (`mean`, `error`, `seeds`)."""
+    """A row for each method and column of table 2: the paper's test score, our dev score (`mean`, `error`, `seeds`)."""
     rows = []
     for method, printed in TABLE_2.items():
         results = [r["results"]["last"] for r in runs_of(f"{method} annealed", records)]
@@ -209,7 +217,7 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def cell(mean: float, error: float, seeds: int | None = None) -> str:
-    """`81.7 ± 0.20`, the number of seeds behind ours; a dash for what is not there."""
+    """The text of a mean and its error, `81.7 ± 0.20`, followed by the number of seeds, if given; a dash for NaN."""
     if mean != mean:
         return "–"
     text = f"{mean:.1f}" + (f" ± {error:.2f}" if error == error else "")
@@ -217,7 +225,7 @@ def cell(mean: float, error: float, seeds: int | None = None) -> str:
 
 
 def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """`table_3` as it is printed: a row a method, under each schedule the paper's cell and ours."""
+    """The frame of `table_3` as text: a row for each method, and under each schedule the paper's cell and ours."""
     rows = []
     for method, part in table.groupby("method", sort=False):
         row = {("", "method"): LABELS[method]}
@@ -227,11 +235,11 @@ def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     frame = pd.DataFrame(rows)
     frame.columns = pd.MultiIndex.from_tuples(frame.columns)
-    return frame.drop(columns=("round-robin", "paper"))  # the paper prints none
+    return frame.drop(columns=("round-robin", "paper"))  # the paper prints no such score
 
 
 def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """`variants` as it is printed: the mean, and each difference ± half of its 95 % interval."""
+    """The frame of `variants` as text: the mean, and each difference ± half of its 95 % interval."""
 
     def difference(value: float, half: float) -> str:
         return "–" if value != value else f"{value:+.2f} ± {half:.2f}" if half < math.inf else f"{value:+.2f} (1)"
@@ -249,7 +257,7 @@ def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
-    """`by_task` as it is printed: for each method a row of the paper's and one of ours."""
+    """The frame of `by_task` as text: for each method a row of the paper's scores and one of ours."""
     rows = []
     for method, part in scores.groupby("method", sort=False):
         lines = part.to_dict("records")
@@ -271,27 +279,28 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
 def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
     """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
 
-    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and `p` (two-sided; NaN
-    without pairs). Tasks of one run are not independent, so that p is too small, if anything.
+    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and two-sided `p`; and `p of
+    tasks`, where each task's mean over seeds is one difference. NaN without pairs. The pairs are not independent, so
+    the first p is too small.
     """
     from scipy import stats
 
-    of = [_annealed(left, right, task).decide(records) for task in TASKS]
-    differences = [d for outcome in of for d in outcome.differences]
-    found = {"seeds": max(len(outcome.seeds) for outcome in of), "pairs": len(differences)}
+    of = [_annealed(left, right, task).decide(records).differences for task in TASKS]
+    differences = [d for of_task in of for d in of_task]
+    found = {"seeds": max(map(len, of)), "pairs": len(differences), "better": sum(d > 0 for d in differences)}
     if not any(differences):
-        return found | {"better": 0, "median": math.nan, "p": math.nan}
-    better = sum(d > 0 for d in differences)
-    median = float(pd.Series(differences).median())
-    return found | {"better": better, "median": median, "p": float(stats.wilcoxon(differences).pvalue)}
+        return found | {"median": math.nan, "p": math.nan, "p of tasks": math.nan}
+    means = [fmean(of_task) for of_task in of if of_task]
+    found |= {"median": median(differences), "p": float(stats.wilcoxon(differences).pvalue)}
+    return found | {"p of tasks": float(stats.wilcoxon(means).pvalue)}
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
-    """Of each row D that was switched alone towards `released`, and of all of them: what it does to the dev average.
+    """The effect on the dev average of switching rows D from the paper's recipe, alone or together.
 
-    Columns `row` (`all` of the recipe `released`, or the one, or those that were switched), `fields` (with values that
-    are not the released code's), `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by
-    seed), `half`, `seeds`; a row of the ledger without runs has none.
+    Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
+    if it is not the released code's), `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by
+    seed), `half`, `seeds`. Rows of the ledger without runs are absent.
     """
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
@@ -324,8 +333,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds: int = SEEDS) -> pd.DataFrame:
-    """For every comparison of every row C: what is compared, seeds that exist, `spread` (the standard deviation of the
-    differences between pairs; with fewer than three pairs the one that is given), and the smallest difference that
+    """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
+    of the differences between pairs; with fewer than three pairs the argument), and the smallest difference that
     `seeds` pairs can then show with a power of 80 %."""
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):
@@ -342,7 +351,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds:
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
-    """From a number to what it rests on: file, key, commit and whether the tree was clean, of each run."""
+    """The origin of each run's dev average: file, key, commit, and whether the working tree was clean."""
     rows = []
     for record in records:
         config, about = record["config"], record["environment"]

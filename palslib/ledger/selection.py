@@ -1,4 +1,4 @@
-"""Which runs a row of the ledger means, and which of them may be compared."""
+"""Selects the runs that a row of the ledger names, and tells which of them may be compared."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,14 +10,14 @@ from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 
-_FREE = ("size", "inner", "heads", "init")  # of a method: what fitting to a budget changes, and what `Setting` compares
+_FREE = ("size", "inner", "heads", "init")  # fields of a method that fitting to a budget changes or `Setting` compares
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
 _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _PRACTICAL |= {"inspect", "gradient_checkpointing"}
 FURTHER = "-mlm"
-"""How the name of a backbone ends that `pretraining` has trained further, on the texts of the tasks."""
-_DEFAULTS = asdict(RunConfig())  # of what an older record does not know
+"""The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
+_DEFAULTS = asdict(RunConfig())  # for fields that older records lack
 
 
 def _value(text: str):
@@ -28,7 +28,7 @@ def _value(text: str):
 
 
 def _parameters(count: dict) -> float:
-    """Of the backbone, by what a record counts of a method that adds to it."""
+    """The backbone's number of parameters, from a record's count of what a method adds to it."""
     return count["added"] / (count["ratio"] - 1)
 
 
@@ -38,29 +38,29 @@ def _plain(value):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which runs a row means: `Selection.parse("pals-204 annealed heads=6 data=glue")`."""
+    """The runs that a row of the ledger names: `Selection.parse("pals-204 annealed heads=6 data=glue")`."""
 
     method: str
     schedule: str
     """A name of `SCHEDULES`, or `single-task`."""
     options: dict
-    """Of the method; besides, `size` (a number, `paper` or `budget`; unsaid, see `_sized`), `data` (else `glue`),
-    `gem=on` (with episodic memory; or its size, and then `memory_margin` and `memory_over`), `pretraining=mlm` (of the
-    backbone, further, on the texts of the tasks) and `weights=random` (no pre-training)."""
+    """Options of the method, `size` (a number, `paper` or `budget`; default: see `_sized`), `data` (default `glue`),
+    `gem=on` (episodic memory; or its size, and then `memory_margin` and `memory_over`), `pretraining=mlm` (backbone
+    pre-trained further on the texts of the tasks) and `weights=random` (no pre-training)."""
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
-        """From a row's `needs`, or from one term of its `compare`."""
+        """The selection that an entry of a row's `needs`, or one term of its `compare`, states."""
         method, schedule, *options = text.split()
         return cls(method, schedule, {k: _value(v) for k, v in (option.split("=", 1) for option in options)})
 
     @property
     def alone(self) -> bool:
-        """Whether it means models for one task each."""
+        """Whether it selects models for one task each."""
         return self.schedule == "single-task"
 
     def matches(self, record: dict) -> bool:
-        """Whether a record is of a finished run of this kind, under the paper's recipe and on real data."""
+        """Whether a record is of a finished run of this kind, with the paper's recipe and no backbone for tests."""
         config, built = _DEFAULTS | record["config"], record["method"]
         wanted = dict(self.options)
         size, data, weights = wanted.pop("size", None), wanted.pop("data", "glue"), wanted.pop("weights", "pretrained")
@@ -79,32 +79,32 @@ class Selection:
             return False
         if config["weights"] != weights:
             return False
-        if self.alone:  # models for one task each: in one run, too, where they train nothing that tasks share
+        if self.alone:  # several in one run only if they train nothing that tasks share
             apart = self.method == "fine-tuned" or built.get("freeze") == "backbone"
             if not apart and len(config["tasks"]) > 1:
                 return False
         elif config["schedule"] != self.schedule:
             return False
         elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
-            return False  # mixing few tasks is another matter than mixing the paper's eight
+            return False  # mixing fewer tasks is not comparable with mixing the paper's eight
         if built.get("size") is not None and not self._sized(size, record, config):
             return False
-        if set(config["own_method"]) - {"kind", "size"} - set(wanted):  # one's own is its family's but for what is said
+        if set(config["own_method"]) - {"kind", "size"} - set(wanted):  # options beyond those selected
             return False
         usual = asdict(METHODS[self.method]) if self.method in METHODS else {}
         heads = config["method_options"].get("heads", usual.get("heads"))
-        if heads != wanted.pop("heads", usual.get("heads")):  # by itself, for 24 do not divide 204 but do 120
+        if heads != wanted.pop("heads", usual.get("heads")):  # as asked for: fitting s may change heads
             return False
         expected = usual | wanted
-        built = usual | built  # an older record does not know every option
+        built = usual | built  # older records lack some options
         return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in _FREE)
 
     def _sized(self, size: int | str | None, record: dict, config: dict) -> bool:
-        """Whether a run has this size. An unsaid one is what fits the paper's budget; on the paper's own backbone it is
-        the paper's, which the budget gives too (low rank: 101 in place of 100), but for what goes on top."""
+        """Whether a run has this size. The default is the size that fits the paper's budget; on BERT-base it is the
+        paper's, or that size if its ratio nearly agrees (low rank: 101 in place of 100; not on top of BERT)."""
         if isinstance(size, int):
             return record["method"]["size"] == size
-        asked, count = config["size"] or "budget", record.get("counts")  # unsaid, by this recipe
+        asked, count = config["size"] or "budget", record.get("counts")  # the default of this recipe
         if self.method not in METHODS:
             return asked == (size or "paper") and bool(size or "size" not in config["own_method"])
         paper = count_parameters(self.method, num_tasks=len(config["tasks"]))
@@ -116,22 +116,22 @@ class Selection:
 
 @dataclass(frozen=True)
 class Setting:
-    """All that two runs must share to be compared, as far as one of them has it."""
+    """Everything that two runs must have in common to be compared."""
 
     shared: str
     acting: str | None
-    """None for a method that adds nothing, which goes with every setting of those that do."""
+    """Rate and start of what the method adds; None if it adds nothing, which is comparable with every setting."""
 
     @classmethod
     def of(cls, record: dict, alone: bool = False) -> "Setting":
-        """Of a record; models for one task each (`alone`) may differ in tasks and rates. Data of one name may be whole
-        in one run and sub-sampled in another: their sizes, which every record has, tell them apart."""
+        """The setting of a record; models for one task each (`alone`) may differ in tasks and rates. Data of one name
+        may be whole in one run and sub-sampled in another, so their sizes in the record are compared too."""
         varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
         config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
         sizes = None if alone else [record.get("data", {}).get(part) for part in ("train", "dev")]
         shared = json.dumps([config, record["precision"], sizes], sort_keys=True)
-        method = METHODS.get(record["config"]["method"])  # one's own may not be defined where its record is read
+        method = METHODS.get(record["config"]["method"])  # may be undefined where its record is read
         adds = record.get("counts", {}).get("added") != 0
         if method:
             adds = not method.copies_backbone and any(method.terms(BACKBONES["minilm"]))
@@ -139,5 +139,5 @@ class Setting:
             return cls(shared, None)
         rate = record["config"].get("adaptation_rate", 1.0)
         usual = asdict(method) if method else {}
-        init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no choice, starts as BERT
+        init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no such option, starts as BERT
         return cls(shared, json.dumps([rate, init]))

@@ -1,14 +1,15 @@
 """One verdict for every row of the ledger.
 
-    A  holds              derived here and equal to what is printed
-    B  does not follow    derived here, and another value comes out
-    C  reproduced, not reproduced, inconclusive    from the records of finished runs, of three seeds at least;
-       not run            there are none, or not the ones that the row needs
-       not testable at this scale    there are, but what the claim rests on takes longer ones, as the note says
-    D  switchable         by fields of the recipe that differ between `paper` and `released`, or by one of our own; or
-                          kept in both
+    A  holds              derived here, and equal to the printed value
+    B  does not follow    derived here, and different from the printed value
+    C  reproduced, not reproduced, inconclusive    decided by the records of finished runs, by the rule in `claims.py`;
+       not run            there are no runs, or not those that the row needs
+       not testable at this scale    there are runs, but the claim needs longer ones, as the note says
+    D  switchable         by fields of the recipe that differ between `paper` and `released`, or by a field of a run;
+       kept in both       no difference between the recipes
 
-A row that does not come out as it should is said to be so (`does not hold`, `not demonstrated`, `not switchable`).
+A row that does not get its expected verdict is marked `does not hold` (A), `not demonstrated` (B) or `not switchable`
+(D).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +29,8 @@ from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 
 ASIDE = ("pilot", "same-rate", "trained")
-"""Folders of records that decide no verdict: the pilot, which has chosen the settings of the others, what was run
-in another setting beside it, and what was trained to be shipped (figures/records/PLAN.md)."""
+"""Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
+another setting beside it, and models trained to be shipped (figures/records/PLAN.md)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -42,35 +43,35 @@ VERDICTS = {
     "switchable": "D: a field of the recipe or of a run, or several",
     "kept in both": "D: no difference between the recipes",
 }
-"""Verdict -> what it means, in the order in which they are counted and drawn."""
+"""Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of one row."""
+    """The verdict on one row."""
 
     id: str
     verdict: str
     value: str
-    """What we got, as text."""
+    """Our value, as text."""
     note: str = ""
     """What the verdict rests on, or what it leaves open."""
     files: tuple[str, ...] = ()
-    """Of the records that decide it, within `RECORDS`."""
+    """Files of the records that decide it, relative to `RECORDS`."""
 
 
 def _all_near(unit: float) -> Callable[[list, list], bool]:
-    """Every printed number, to the unit of its last place, is the derived one at its position."""
+    """A check that every printed number equals the derived one at its position, rounded to `unit`."""
     return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=False))
 
 
 def _any_near(unit: float) -> Callable[[list, list], bool]:
-    """For B: whether any printed number would follow. A row of B has to fail in all of them."""
+    """A check whether any printed number follows, for rows B, where every one of them must fail."""
     return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=False))
 
 
-# Whether what is printed follows: p are the numbers of `published`, v the derived ones, each flattened in order. A
-# expects True, B False. Rows of A that print no number of their own are absent: for them the derivation is all.
+# Checks whether the printed numbers follow: p are those of `published`, v the derived ones, each flattened in order.
+# Rows A expect True, rows B False. Rows A without a printed number are absent: only their derivation counts.
 _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
     "A1": _all_near(1e7),
     "A3": _all_near(1e5),
@@ -133,9 +134,9 @@ _NOTES = {
 
 
 def format_values(values, like=None) -> str:
-    """The numbers of a ledger entry for a table, thousands separated, with as many decimals as `like` has.
+    """The text of a ledger entry's numbers, thousands separated, with as many decimals as `like` has.
 
-    Named lists and lists in lists are parted by semicolons; the decimals of one list are those of its longest number.
+    Named and nested lists are separated by semicolons. In one list, all but integers get equally many decimals.
     """
     like = values if like is None else like
     if isinstance(values, dict):
@@ -180,22 +181,22 @@ def _switch_verdict(row: Row) -> Verdict:
 
 
 def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
-    """The verdict on one row; `records` (as `read_records` gives them) decide rows C and no others."""
+    """The verdict on one row; `records` (as `read_records` returns them) decide rows C only."""
     if row.kind == "C":
         return Verdict(row.id, *claim_verdict(row, records))
     return _switch_verdict(row) if row.kind == "D" else _derived_verdict(row)
 
 
 def evidence(folder: Path = RECORDS) -> list[dict]:
-    """The records that verdicts rest on: all of a folder but those in `ASIDE`."""
+    """The records that decide verdicts: all of a folder except those in the folders `ASIDE`."""
     return read_records(path for path in files_within(folder) if path.parent.name not in ASIDE)
 
 
 def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
-    """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note, files (of records).
+    """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note, files of records.
 
     Args:
-        records: of runs, as `read_records` gives them; by default `evidence()`.
+        records: records of runs, as `read_records` returns them; by default `evidence()`.
     """
     records = evidence() if records is None else records
     rows = []

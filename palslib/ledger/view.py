@@ -1,4 +1,4 @@
-"""The ledger as notebook 06 shows it: its rows as tables, its verdicts as tiles, and any number or word looked up."""
+"""The ledger as shown in notebook 06: its rows as tables, its verdicts as tiles, and a search for numbers and words."""
 
 import hashlib
 import re
@@ -30,7 +30,7 @@ TABLES = {
     "adapters T3": paper.ADAPTERS_TABLE_3,
     "adapters, figure 6": {"BERT-base": paper.ADAPTERS_FIGURE_6_BERT_BASE, "ELMo": paper.ADAPTERS_FIGURE_6_ELMO_SICK_E},
 }
-"""Where -> a table of `ledger.paper`, to any depth."""
+"""Source -> a table of `ledger.paper`, nested to any depth."""
 
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
 
@@ -39,12 +39,12 @@ def _read(match: re.Match) -> tuple[float, float]:
     """A number as written, and the unit of its last place: `1.8M` is 1,800,000 to the nearest 100,000."""
     digits, scale = match[1].replace(",", ""), 10**6 if match[2] else 1
     places = len(digits.partition(".")[2])
-    unit = 10.0**-places if places else (1 if match[2] else 0)  # an integer means itself, not what rounds to it
+    unit = 10.0**-places if places else (1 if match[2] else 0)  # an integer means itself, not a rounded number
     return float(digits) * scale, unit * scale
 
 
 def _cells(table, *path: str):
-    """Yields (words of the path, number) for every number of a table."""
+    """Yields (path as text, number) for every number of a table."""
     if isinstance(table, dict):
         for key, value in table.items():
             yield from _cells(value, *path, " ".join(key) if isinstance(key, tuple) else key)
@@ -60,7 +60,7 @@ def _row_numbers(row_id: str) -> tuple:
 
 
 def _finder(term: str):
-    """A function of (text, numbers): whether they mention the term."""
+    """A function of (text, numbers) that returns whether they mention the term."""
     match = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
     if not match:
         return lambda text, values: term.casefold().strip() in text.casefold()
@@ -86,20 +86,20 @@ _PAGES = {
     "12_minbert_report": "A22 B12 B16 B17 C13 C13b C13c C13d C13e",
 }
 PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
-"""Row -> the notebook that derives, shows or runs what it is about."""
+"""Row -> the notebook that derives, shows or tests its statement."""
 
 
-_RECORDS = "../figures/records"  # as a notebook of a clone sees them
+_RECORDS = "../figures/records"  # relative to a notebook in a clone
 
 
 def show_part(frame: pd.DataFrame, kind: str) -> None:
-    """Displays `part_page`."""
+    """Displays the table of `part_page`."""
     display(HTML(part_page(frame, kind)))
 
 
 def part_page(frame: pd.DataFrame, kind: str) -> str:
-    """One part of `verdict_frame` as a page has it: row (a link to its notebook), verdict, what is said; a click opens
-    the source, what is published, what we got, how, and what the verdict rests on, with links to its records."""
+    """The HTML table of one part of `verdict_frame`: row (a link to its notebook), verdict and statement; a click opens
+    the source, the published value, ours, the derivation and the note, with links to the records."""
     lines = []
     for row in frame[frame["kind"] == kind].to_dict("records"):
         about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
@@ -117,16 +117,16 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
 
 
 def show_rows(frame: pd.DataFrame) -> None:
-    """A table of texts, left-aligned, without its index."""
+    """Displays a table of texts, left-aligned, without its index."""
     left = [{"selector": "th, td", "props": [("text-align", "left"), ("vertical-align", "top")]}]
     display(HTML(frame.style.hide(axis="index").set_table_styles(left).set_uuid("rows").to_html()))
 
 
 def show_cells(frame: pd.DataFrame) -> None:
-    """A table of results, without its index; what was not run is a grey dash."""
+    """Displays a table of results without its index; what was not run is a grey dash."""
     left = [{"selector": "th, td", "props": [("text-align", "left")]}]
     styled = frame.style.hide(axis="index").map(lambda text: "color: #999" if text == "–" else "")
-    name = hashlib.sha256(frame.to_csv().encode()).hexdigest()[:8]  # colours are by table and cell, one name a table
+    name = hashlib.sha256(frame.to_csv().encode()).hexdigest()[:8]  # colours need a different name for each table
     display(HTML(styled.set_table_styles(left).set_uuid(name).to_html()))
 
 
@@ -137,7 +137,7 @@ def averages_of_table_2() -> pd.DataFrame:
 
 
 def ratios_of_table_3() -> pd.DataFrame:
-    """The paper's table 3 as printed, mean ± standard error, and beside its parameters ours (ledger A4-A10, B1)."""
+    """The paper's table 3 as printed, mean ± standard error, with our ratio beside its own (ledger A4-A10, B1)."""
     rows = []
     for method, cells in paper.TABLE_3.items():
         row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
@@ -154,11 +154,11 @@ VERDICT_COLOURS = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICT
 
 
 def verdict_tiles(frame: pd.DataFrame, ax: Axes | None = None, columns: int = 14) -> Axes:
-    """Every row of the ledger as a tile in its verdict's block, with the number of rows of each.
+    """Draws every row of the ledger as a tile in its verdict's block, with the number of rows of each.
 
     Args:
         frame: columns `id` and `verdict`.
-        columns: tiles in a line.
+        columns: tiles per line.
     """
     ax = ax or plt.gca()
     others = [v for v in frame["verdict"].unique() if v not in VERDICTS]
@@ -182,11 +182,11 @@ def verdict_tiles(frame: pd.DataFrame, ax: Axes | None = None, columns: int = 14
 
 
 def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the ledger and cells of the tables that mention a number or a word: where, what, verdict.
+    """A frame of the ledger's rows and the tables' cells that mention a number or a word: where, what, verdict.
 
     Args:
-        term: `"1.13"` finds all that rounds to it, `"1.8M"` also 1,811,520, `"158"` only 158; other terms are texts.
-        frame: as `verdict_frame` gives it.
+        term: `"1.13"` finds all that rounds to it, `"1.8M"` also 1,811,520, `"158"` only 158; others are found as text.
+        frame: the result of `verdict_frame`.
     """
     if not term.strip():
         raise ValueError("nothing to look up: the term is empty")

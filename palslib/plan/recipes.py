@@ -1,6 +1,6 @@
-"""Two recipes: training as the paper has it, and as the authors' released code does it (ledger D1-D16).
+"""Two recipes: training as described in the paper, and as in the authors' released code (ledger D1-D16).
 
-Facts about AsaCooperStickland/Bert-n-Pals. Every difference is a field, so that any one can be switched alone:
+The released code is AsaCooperStickland/Bert-n-Pals. Every difference is a field, so each can be switched separately:
 `RunConfig(recipe="paper", recipe_options={"round_robin_advances": False})`.
 """
 
@@ -14,14 +14,14 @@ from palslib.data import glue
 from palslib.methods.method import MOST, Method
 from palslib.plan.settings import Number, settings
 
-RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded there as N · 25 / 32 (ledger D5)
+RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded in the released code as N · 25 / 32 (ledger D5)
 
 
 @settings(part="recipe field")
 class Recipe:
     """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's.
 
-    What both do alike has no field: STS-B's labels are divided by 5, with a squared error on a linear output (D16).
+    Where both agree there is no field: STS-B's labels are divided by 5, with a squared error on a linear output (D16).
     """
 
     round_robin_advances: bool = True
@@ -31,15 +31,15 @@ class Recipe:
     correlations: Literal["whole split", "batches of 8"] = "whole split"
     """D3. Or `batches of 8`: Matthews and Pearson are means over batches, and a NaN average saves no best model."""
     order: Literal["reshuffled", "replayed"] = "reshuffled"
-    """D4. Or `replayed`: the first pass's batches again and again, the last one partial."""
+    """D4. Or `replayed`: every pass repeats the batches of the first one, of which the last is partial."""
     sizes: Literal["loaded", "official", "released"] = "loaded"
-    """D5. Where probabilities come from: the data `loaded`, GLUE's `official` sizes, or the `released` constants."""
+    """D5. Sizes for the sampling probabilities: of the data `loaded`, GLUE's `official` ones, or `released` constants."""
     pal_heads: Annotated[int, Field(ge=1, le=MOST)] = 12
-    """D6. 6 in the released code; where s is not divisible, the nearest divisor of s."""
+    """D6. Attention heads of a PAL, 6 in the released code; if s is not divisible by it, the nearest divisor of s."""
     pal_activation: Literal["identity", "gelu"] = "identity"
-    """D6. `gelu` after V^D."""
+    """D6. `gelu`: an activation after V^D."""
     low_rank_activation: Literal["identity", "gelu"] = "identity"
-    """D7. `gelu` between the two matrices."""
+    """D7. `gelu`: an activation between the two matrices."""
     init: Literal["identity", "normal"] = "identity"
     """D8. `normal`: N(0, 0.02) for all added matrices and for gains and shifts of added layer norms."""
     houlsby_second: Literal["serial", "parallel"] = "serial"
@@ -52,21 +52,21 @@ class Recipe:
     """D10. `each tensor`: every gradient is clipped to the norm by itself."""
     decay: Literal["linear", "jump", "constant"] = "linear"
     """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9.
-    `constant`, no row of the ledger: no decay after warm-up, for tasks that come one after another."""
+    `constant` (not in the ledger): no decay after warm-up, for tasks that are trained one after another."""
     step_counter: Literal["global", "per tensor"] = "global"
     """D12. `per tensor`: the schedule counts each tensor's own updates."""
     inactive: Literal["untouched", "drift"] = "untouched"
-    """D12. `drift`: gradients are reset to zero, not None, so tasks that rest keep decaying and moving by momentum."""
+    """D12. `drift`: gradients are reset to zero, not None, so parameters of other tasks decay and move by momentum."""
     metrics: Literal["glue", "released"] = "glue"
-    """D13. `released`: MNLI matched only, accuracy only for MRPC and QQP, Pearson only, of scores clipped to [0, 1]."""
+    """D13. `released`: only matched MNLI, only accuracy for MRPC and QQP, only Pearson, of scores clipped to [0, 1]."""
     padding: Literal["longest", "max_length"] = "longest"
-    """D14. `max_length`: every batch is padded to the limit; no effect on values."""
+    """D14. `max_length`: every batch is padded to this length, which does not change the results."""
     frozen_norms: Literal["frozen", "trained"] = "frozen"
     """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
     decay_lhuc: bool = False
     """D15. Weight decay on LHUC's vectors."""
     houlsby_size: Annotated[int, Field(ge=1, le=MOST)] = 64
-    """D15. m; 50 in the released code."""
+    """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
@@ -105,7 +105,7 @@ RECIPES = {
 
 
 def get_recipe(recipe: str | Recipe, **options) -> Recipe:
-    """The recipe of that name with some of its fields changed."""
+    """The recipe of this name, with the fields in `options` changed."""
     if not isinstance(recipe, Recipe):
         recipe = RECIPES[check_name("recipe", recipe, RECIPES)]
     return replace(recipe, **options)
@@ -114,9 +114,9 @@ def get_recipe(recipe: str | Recipe, **options) -> Recipe:
 def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
     """The learning rate of update `step` (from 0) as a fraction of its peak.
 
-    Linear from 0 to 1 over the first `warmup` of the steps, then linear to 0 at the end: (1 - x) / (1 - w). With
-    `jump`, as released (ledger D11): x / w from x = 0, so the first update does nothing, then 1 - x. `constant` stays
-    at 1 after warm-up.
+    It rises linearly from 0 to 1 over the fraction w = `warmup` of the steps, then falls linearly to 0 at the end:
+    (1 - x) / (1 - w). With `jump`, as in the released code (ledger D11), it is x / w from x = 0, so that the first
+    update does nothing, then 1 - x. With `constant` it stays at 1 after warm-up.
     """
     if decay == "jump":
         x = step / steps

@@ -1,13 +1,13 @@
-"""Which task, and which of its examples, at every step of training.
+"""The choice of the task and of its examples at every step of training.
 
-Stickland & Murray 2019, section 4.1. A task with N examples is drawn with probability p ∝ N^α: α = 1 proportional,
-α = 1/2 square root, and annealed from one to nearly equal over the epochs,
+Stickland & Murray 2019, section 4.1. A task with N examples is drawn with probability p ∝ N^α. Proportional sampling
+has α = 1, square-root sampling α = 1/2; annealed sampling goes from proportional to nearly equal over the epochs,
 
     α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
 
-or the tasks take turns (round robin), or come one after another (Lopez-Paz & Ranzato 2017). A `TrainingPlan` is a
-pure function of (seed, sizes, schedule, steps): asking it for step k needs nothing that came before, so resuming is
-starting at step k, and any number of processes agree.
+Or the tasks take turns (round robin), or are trained one after another (Lopez-Paz & Ranzato 2017). A `TrainingPlan` is
+a pure function of (seed, sizes, schedule, steps): step k does not depend on earlier calls, so a run can resume at any
+step, and all processes have the same plan.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ SCHEDULES = {
     "sequential": "one task after another, with equal shares of the steps",
 }
 MIXED = ("proportional", "square-root", "annealed", "round-robin")
-"""Those of the paper, which mix the tasks."""
+"""The paper's schedules, which mix the tasks."""
 MOST_STEPS = 10_000_000
-"""Ten times BERT's own pre-training, whose order is made in seconds; that of 1e12 would ask for terabytes."""
+"""The largest number of steps, ten times BERT's pre-training: such a plan takes seconds, one of 1e12 terabytes."""
 PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (set-up; ledger A20)
 
 
 def annealed_alpha(epoch: int, epochs: int) -> float:
-    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 4.1). One epoch alone has α = 1."""
+    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 4.1). A single epoch has α = 1."""
     if not 1 <= epoch <= epochs:
         raise ValueError(f"epoch must be between 1 and epochs={epochs}, not {epoch}")
     return 1.0 if epochs == 1 else 1.0 - 0.8 * (epoch - 1) / (epochs - 1)
@@ -80,12 +80,12 @@ class TrainingPlan:
     steps: int
     """Steps of training, one task each."""
     batch_size: int = 32
-    """Examples a step."""
+    """Examples per step."""
     seed: int = 0
     epochs: int = PAPER_EPOCHS
-    """α is constant within each of this many equal stretches of the steps."""
+    """Number of equal parts of the steps, in each of which α is constant."""
     sampling_sizes: Mapping[str, int] | None = None
-    """Sizes that the probabilities come from, where they are not `sizes` (GLUE's official ones, say)."""
+    """Sizes for the probabilities, if these are not `sizes` (for example GLUE's official ones)."""
     alpha: float | None = None
     """A constant exponent in place of the schedule's own, for `proportional` only: 0 is equal sampling."""
     round_robin_advances: bool = True
@@ -104,7 +104,7 @@ class TrainingPlan:
             raise ValueError(f"steps must be at most {MOST_STEPS:,}, not {self.steps:,}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
-        task_probabilities(self.sizes, 1)  # refuses an empty task
+        task_probabilities(self.sizes, 1)  # raises ValueError for an empty task
         if self.sampling_sizes is not None and set(self.sampling_sizes) != set(self.sizes):
             missing = sorted(set(self.sizes) ^ set(self.sampling_sizes))
             raise ValueError(f"sizes and sampling_sizes name different tasks: {', '.join(missing)}")
@@ -114,8 +114,8 @@ class TrainingPlan:
         return step * self.epochs // self.steps + 1
 
     def probabilities(self, step: int) -> dict[str, float]:
-        """The chance of each task at a step. Where none is drawn (round robin, one after another) its share, 1/T; where
-        round robin does not advance, 1 for the first task and 0 for the others (ledger D1)."""
+        """The probability of each task at a step. For schedules without random draws (round robin, sequential) it is
+        each task's share, 1/T; if round robin does not advance, 1 for the first task and 0 for the others (ledger D1)."""
         if self.schedule == "round-robin" and not self.round_robin_advances:
             return {task: float(task == next(iter(self.sizes))) for task in self.sizes}
         if self.schedule in ("round-robin", "sequential"):
@@ -129,7 +129,7 @@ class TrainingPlan:
         return task_probabilities({task: sizes[task] for task in self.sizes}, alpha)
 
     def _epoch_bounds(self) -> list[tuple[int, int]]:
-        """First step and end of every epoch that has steps."""
+        """The first step and the end (exclusive) of every epoch that has steps."""
         firsts = np.unique(np.arange(self.steps) * self.epochs // self.steps, return_index=True)[1].tolist()
         return list(pairwise([*firsts, self.steps]))
 
@@ -155,14 +155,14 @@ class TrainingPlan:
 
     @cached_property
     def _turns(self) -> np.ndarray:
-        """For every step, how many steps its task had before."""
+        """For every step, the number of earlier steps of its task."""
         return pd.Series(self._task_numbers).groupby(self._task_numbers).cumcount().to_numpy()
 
     def examples(self, step: int) -> np.ndarray:
-        """Indices into the task's training data at a step, (batch_size,).
+        """The indices of a step's examples in its task's training data, (batch_size,).
 
-        A pass over a task is a fresh permutation; a batch at its end takes the rest from the next pass, so batches are
-        always full. Without `reshuffle` the first pass's batches come again, the last one partial.
+        Each pass over the data is a new permutation; a batch at the end of a pass takes its rest from the next pass, so
+        batches are always full. Without `reshuffle`, every pass repeats the first one's batches, the last one partial.
         """
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} is not in a plan of {self.steps} steps")
@@ -177,7 +177,7 @@ class TrainingPlan:
         )
 
     def expected_steps(self) -> dict[str, float]:
-        """Steps of each task on average over seeds."""
+        """The expected number of steps of each task (the mean over seeds)."""
         totals = dict.fromkeys(self.sizes, 0.0)
         for first, last in self._epoch_bounds():
             for task, p in self.probabilities(first).items():
@@ -185,17 +185,17 @@ class TrainingPlan:
         return totals
 
     def drawn_steps(self, until: int | None = None) -> dict[str, int]:
-        """Steps of each task in this plan's first `until` steps (all by default)."""
+        """The number of steps of each task in this plan's first `until` steps (all by default)."""
         counts = np.bincount(self._task_numbers[:until], minlength=len(self.sizes))
         return dict(zip(self.sizes, counts.tolist(), strict=True))
 
     def passes(self) -> dict[str, float]:
-        """How often each task's data are gone through: drawn steps x batch size / examples."""
+        """The number of passes over each task's data: drawn steps x batch size / examples."""
         batch = self.batch_size
         per_pass = {t: n / batch if self.reshuffle else -(-n // batch) for t, n in self.sizes.items()}  # steps
         return {task: n / per_pass[task] for task, n in self.drawn_steps().items()}
 
 
 def official_sizes(tasks) -> dict[str, int]:
-    """GLUE's own training sizes of those tasks (ledger A17), for `sampling_sizes`."""
+    """GLUE's official training sizes of these tasks (ledger A17), for `sampling_sizes`."""
     return {task: TRAIN_SIZES[check_name("GLUE task", task, TRAIN_SIZES)] for task in tasks}

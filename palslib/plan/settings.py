@@ -1,11 +1,11 @@
-"""Settings that are declared once, with type and bounds, and checked by pydantic; what is wrong is said in our words.
+"""Classes of settings: fields declared with type and bounds, checked by pydantic, with our own error messages.
 
     @settings
     class Plan:
         steps: Annotated[int, Field(ge=1)] = 60
 
 `Plan(steps=0)` raises ValueError("steps must be an integer of at least 1, not 0"), `Plan(step=3)` "unknown parameter
-'step': did you mean 'steps'? ...". Strict: a bool is no integer, text no number, and NaN and infinity are no numbers.
+'step': did you mean 'steps'? ...". Checks are strict: a bool is no integer, and a string, NaN or infinity no number.
 """
 
 import functools
@@ -21,11 +21,11 @@ from pydantic.dataclasses import dataclass
 from palslib.common.names import shown, unknown
 
 Number = int | float
-"""Of any kind, kept as it was given: a config that says 0 is another file, with another key, than one that says 0.0."""
+"""An int or a float, kept as given: a config with 0 has another file and another key than one with 0.0."""
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""A name or a path: with something in it, and no control character."""
+"""A name or a path: a non-empty string without control characters."""
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
-"""JSON knows lists only."""
+"""A tuple of strings; a list is converted, as JSON has no tuples."""
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a dict", list: "a list"}
@@ -35,10 +35,10 @@ _BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type | None = None, *, part: str = "") -> Callable:
-    """Makes a class a frozen dataclass whose values are checked; `__post_init__` may check further.
+    """Makes a class a frozen dataclass whose values are checked; its `__post_init__` may check more.
 
-    Raises, on construction, ValueError with one line: the field, what was given, what is valid, the nearest match.
-    `part` is what the fields are called there: `recipe field 'clip' must be ...`.
+    Its constructor raises ValueError with one line: the field, the value given, the valid values, the nearest match.
+    `part` is the word for a field in that line: `recipe field 'clip' must be ...`.
     """
     if cls is None:
         return functools.partial(settings, part=part)
@@ -58,8 +58,8 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
 
 
 def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Exception:
-    """One of pydantic's errors, of all that it found."""
-    if "error" in error.get("ctx", {}):  # of a check of ours
+    """The exception, with our own message, for an error that pydantic found."""
+    if "error" in error.get("ctx", {}):  # raised by one of our own checks
         return error["ctx"]["error"]
     names = [field.name for field in fields(cls)]
     place = error["loc"][0]  # a name, or a number where values were given by position
@@ -77,7 +77,7 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
 
 
 def _valid(kind, bounds: str = "") -> tuple[list[str], list[str]]:
-    """What a type allows: the names of its Literals, and the rest in words."""
+    """The values that a type allows: its Literals, and descriptions of all others."""
     origin = get_origin(kind)
     if origin is Annotated:
         kind, *about = get_args(kind)

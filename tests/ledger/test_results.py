@@ -22,6 +22,7 @@ from palslib.ledger.results import (
     SCHEDULES,
     against,
     by_task,
+    of_common_seeds,
     one_setting,
     plan_frame,
     quirk_effects,
@@ -182,7 +183,18 @@ def test_tasks_apart_and_a_second_rule():
     assert frame.loc["cola", "difference"] == pytest.approx(2.0) and (frame["verdict"] == "reproduced").all()
     ranks = signed_ranks(RECORDS, "pals-204", "shared")
     assert (ranks["pairs"], ranks["better"]) == (24, 24) and ranks["p"] < 1e-3
+    assert ranks["p of tasks"] == pytest.approx(2 / 2**8)  # of eight means above 0: all signs alike, either way
     assert signed_ranks([], "pals-204", "shared")["pairs"] == 0
+
+
+def test_schedules_are_compared_over_the_seeds_that_all_have():
+    """Seeds 0 to 2 under annealed and proportional, one of them missing in a third schedule."""
+    found = [*RECORDS, *runs("shared", 55.0, 57.0, schedule="square-root")]
+    common = of_common_seeds(found, ("pals-204", "shared"))
+    assert {r["config"]["seed"] for r in common} == {0, 1} and len(common) == 2 * 4
+    frame = table_3(common).set_index(["method", "schedule"])
+    assert frame.loc[("shared", "annealed"), "mean"] == pytest.approx(61 + 0.5 / 8)  # RTE has one more with seed 1
+    assert of_common_seeds([], ("shared",)) == []
 
 
 def test_table_2s_columns():
