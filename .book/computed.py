@@ -28,7 +28,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def answer() -> str:
     """The five sentences of notebook 11 that answer the paper's question."""
-    said = five_sentences(results.one_setting(evidence()), read_records(RECORDS / "pilot"))
+    pilot, same_rate = (read_records(RECORDS / name) for name in ("pilot", "same-rate"))
+    said = five_sentences(results.one_setting(evidence()), pilot, same_rate)
     return "\n".join(f"* {sentence}" for sentence in said)
 
 
@@ -59,13 +60,14 @@ def pilot() -> str:
     for row in pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
         about = [row["method"], f"{row['rate']:g}", f"{row['steps']:,}", row["setting"].replace("$V^D$", "Vᴰ")]
         rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), str(row["seeds"])])
-    return table(["method", "rate of BERT", "steps", "what is added learns at", *names, "seeds"], rows)
+    header = ["method", "BERT's rate", "steps", "adaptations", *names[:3], "change when switched off", "seeds"]
+    return table(header, rows)
 
 
 def verdicts() -> str:
     """The number of rows of the ledger with each verdict."""
     counts = verdict_frame()["verdict"].value_counts()
-    return f"{counts.sum()} rows: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + "."
+    return f"{counts.sum()} rows: " + ", ".join(f"{verdict} {n}" for verdict, n in counts.items()) + "."
 
 
 def speed() -> str:
@@ -75,12 +77,12 @@ def speed() -> str:
     shown = [f"{steps[c]['ratio']['median']:.2f} ({steps[c]['ratio floor']:.2f})" for c in COLUMNS]
     rows = [["a step with PALs, over one without (by operations)", *shown]]
     released = {(r["backbone"], r["what"]): r["speed-up"] for r in parts["released"]}
-    rows.append(["PALs, over the released code's way", *(f"{released[c]:.1f}×" for c in COLUMNS)])
+    rows.append(["PALs, compared with the released code", *(f"{released[c]:.1f}×" for c in COLUMNS)])
     for part, key, value, name in (
-        ("peers", "what", "transformers", "all of BERT, over Transformers alone"),
-        ("peers", "what", "adapters", "adapters on a frozen BERT, over `adapters` 1.3"),
-        ("before", "method", "shared", "shared, over the first version, which padded"),
-        ("before", "method", "pals-204", "PALs, over the first version"),
+        ("peers", "what", "transformers", "full fine-tuning, compared with plain Transformers"),
+        ("peers", "what", "adapters", "adapters on a frozen BERT, compared with `adapters` 1.3"),
+        ("before", "method", "shared", "shared, compared with the first version, which padded"),
+        ("before", "method", "pals-204", "PALs, compared with the first version"),
     ):
         pairs = zip(parts[part][::2], parts[part][1::2], strict=True)
         found = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}

@@ -11,11 +11,17 @@ from palslib.ledger.results import against, task_differences
 from palslib.methods.table import LABELS
 
 
-def answer(records: Sequence[dict], pilot: Sequence[dict] = ()) -> list[str]:
-    """Five sentences on the question of the paper, as far as the records answer it."""
+def answer(records: Sequence[dict], pilot: Sequence[dict] = (), other_rates: Sequence[dict] = ()) -> list[str]:
+    """Five sentences on the question of the paper, as far as the records answer it.
+
+    Args:
+        records: runs of one setting.
+        pilot: used for the last sentence where `records` were not inspected.
+        other_rates: runs with other learning rates of the adaptations, for the last sentence.
+    """
     differences = against(records).set_index("method")
     eight = against(records, "fine-tuned").set_index("method").loc["pals-204"]
-    switched_off = acting(records)[1]
+    switched_off = acting([*other_rates, *records])[1]
     return [
         f"PALs minus the fully shared model: {_said(differences.loc['pals-204'])}.",
         f"PALs minus eight separate models (eight times the parameters, the same steps in all): {_said(eight)}.",

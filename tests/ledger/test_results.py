@@ -292,6 +292,10 @@ def test_the_answer_in_five_sentences():
         "Of 2 methods with at least 3 seeds, 2 scored above the shared model and 0 below it, each by "
     )
     assert "low rank has the largest difference: +3.00" in more[2]
+    inspected = [*RECORDS, *runs("pals-204", 62.0, 64.1, 62.9, off=-3.0, adaptation_rate=10)]
+    own_rate = runs("pals-204", 60.0, 62.0, 61.0, off=-0.1)
+    ends = "-0.1 ± 0.0 points (3 seeds; 1 × BERT's rate, V^D from zero) to -3.0 ± 0.0 points (3 seeds; 10 × "
+    assert ends in answer(inspected, other_rates=own_rate)[4]
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
 
