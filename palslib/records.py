@@ -24,7 +24,7 @@ _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "nump
 
 
 def _git(*arguments: str) -> str | None:
-    """The output of a git command in this code's clone; None where the package is installed, even inside another clone."""
+    """The output of a git command in this code's clone; None where the package is installed, even in another clone."""
     if not (PROJECT / ".git").exists():
         return None
     own = ["git", "-C", str(PROJECT), f"--git-dir={PROJECT / '.git'}", f"--work-tree={PROJECT}"]
@@ -147,7 +147,7 @@ _IN_TABLES = {
 
 
 def _field(path: Path, record: dict, words: str, *names: str):
-    """The value of a nested field of a record. Raises ValueError naming file and field if it is missing or of wrong type."""
+    """A nested field's value in a record. Raises ValueError naming file and field if it is missing or of wrong type."""
     value, field = record, ".".join(names)
     for number, name in enumerate(names, start=1):
         if not isinstance(value, dict) or name not in value:
@@ -265,7 +265,7 @@ _NUMBERS = ("layer", "head")  # columns of whole numbers, which may have missing
 
 def as_lines(frame: pd.DataFrame, digits: int = 4) -> list[str]:
     """A table as a list of lines of comma-separated values, which stays readable in a JSON file."""
-    whole = {name: "Int64" for name in _NUMBERS if name in frame}  # otherwise a missing value in the column makes 3 a 3.0
+    whole = {name: "Int64" for name in _NUMBERS if name in frame}  # otherwise a missing value makes 3 a 3.0
     return frame.astype(whole).to_csv(index=False, float_format=f"%.{digits}f").splitlines()
 
 

@@ -1,7 +1,7 @@
-"""Where the runs of a grid take place: in slots of this machine, or as jobs of Slurm.
+"""The engines that execute the runs of a grid: slots of this machine, or jobs of Slurm.
 
-Each run is a process of its own, under a lock and a time limit: a crash, an out-of-memory kill or a hang costs that run
-and nothing else. An engine has `slots`, `submit` (which returns a job with `done()` and `result()`) and `close`.
+Each run is a separate process with a lock and a time limit: a crash, an out-of-memory kill or a hang affects only that
+run. An engine has `slots`, `submit` (which returns a job with `done()` and `result()`) and `close`.
 """
 
 import contextlib
@@ -29,25 +29,26 @@ from palslib.plan.content import exchanged_since
 
 TRAIN = (sys.executable, "-m", "palslib", "train")
 GRACE = 20.0
-"""Seconds that a run has to save a checkpoint where it is ended; Slurm warns 30 s before it ends a job."""
+"""Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On which the runs of one sweep are taken."""
+    """The conditions under which a sweep executes its runs."""
 
     command: tuple[str, ...] = TRAIN
-    """What trains; the path of the config is added."""
+    """The command that trains; the path of the config is appended."""
     limit: float | None = None
-    """Seconds that one try may take."""
+    """Time limit of one try in seconds."""
     retries: int = 1
-    """Further tries after one that failed; each goes on from the run's checkpoint."""
+    """Further tries after a failed one; each resumes from the run's checkpoint."""
     since: float = field(default_factory=time.time)
-    """When the sweep began: a failure before that is tried again, a later one, of another sweep, is not."""
+    """When the sweep began: a run that failed earlier is tried again, one that failed later in another sweep is not."""
 
 
 def finished(config: RunConfig) -> dict | None:
-    """The record of a run that has ended as its config asks, or None. Raises ValueError for what is no record."""
+    """The record of a run that has finished and kept the weights that its config asks for, or None. Raises ValueError
+    for a file that is not a record."""
     path = Path(config.folder) / "record.json"
     if not path.exists():
         return None
@@ -61,7 +62,7 @@ def finished(config: RunConfig) -> dict | None:
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """What became of a run that has failed since then, or None. Raises ValueError for what does not say that."""
+    """The failure of a run that has failed since that time, or None. Raises ValueError for a file without a failure."""
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
@@ -72,7 +73,7 @@ def failed(config: RunConfig, since: float) -> dict | None:
 
 
 def log_end(config: RunConfig) -> str:
-    """The last eight lines of a run's last try; of a progress bar its last state."""
+    """The last eight lines in the log of a run's last try; of a progress bar only its last state."""
     path = Path(config.folder) / "log.txt"
     text = path.read_bytes()[-20_000:].decode(errors="replace") if path.is_file() else ""
     text = text.rpartition("=== try ")[2]
@@ -81,15 +82,15 @@ def log_end(config: RunConfig) -> str:
 
 
 def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = None, stop=None) -> dict:
-    """Takes a run to its record, unless another process is at it.
+    """Executes a run until it has its record, unless another process works on it.
 
     Args:
-        threads: of a process, for matrix products.
-        gpu: the one GPU that it may see, by number, or None for all.
-        stop: a `threading.Event` that ends it early.
+        threads: number of threads of a process, for matrix products.
+        gpu: the number of the only GPU that the run may see, or None for all.
+        stop: a `threading.Event` that ends the run early.
 
     Returns:
-        `status` (`finished`, `failed`, `elsewhere` or `stopped`), and of a failure `reason`, `seconds` of the last try
+        `status` (`finished`, `failed`, `elsewhere` or `stopped`), and for a failure `reason`, `seconds` of the last try
         and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
     """
     folder, stop = Path(config.folder), stop or threading.Event()
@@ -121,11 +122,11 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
 
 
 def _run_process(words, environment, log, lock, limit, stop) -> str:
-    """Runs one process to its end, at the latest to its limit; returns how it ended.
+    """Runs one process to its end or to its time limit; returns how it ended.
 
-    It has a session of its own, so that it can be killed with all that it started, and it inherits the lock: where the
-    sweep itself is killed, its runs go on, and still nobody starts them a second time. Where it is to end before its
-    time, it may first save a checkpoint.
+    The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
+    sweep itself is killed, its runs continue, and no other sweep starts them a second time. A process that is stopped
+    early may first save a checkpoint.
     """
     process = subprocess.Popen(
         words,
@@ -143,9 +144,9 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
                 return f"over the limit of {limit:g} s"
             time.sleep(0.05)
     finally:
-        if process.poll() is None or stop.is_set():  # Slurm's warning may have ended the first
+        if process.poll() is None or stop.is_set():  # Slurm's warning may have ended the parent only
             _ask_to_end(process)
-        with contextlib.suppress(ProcessLookupError):  # also after its end: what it had started would keep the lock
+        with contextlib.suppress(ProcessLookupError):  # also after its end: its children would keep the lock
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode >= 0:
@@ -155,7 +156,7 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
 
 
 def _ask_to_end(process: subprocess.Popen) -> None:
-    """SIGTERM for a process and all that it started, which have `GRACE` to end: what trains may not be the first."""
+    """Sends SIGTERM to a process and its children, one of which may be training, and waits up to `GRACE` seconds."""
     deadline = time.monotonic() + GRACE
     with contextlib.suppress(ProcessLookupError):  # all have ended
         os.killpg(process.pid, signal.SIGTERM)
@@ -166,8 +167,8 @@ def _ask_to_end(process: subprocess.Popen) -> None:
 
 
 class LocalSlots:
-    """Some runs at once on this machine: its GPUs are shared out among them if it has several, and its cores, unless
-    `OMP_NUM_THREADS` says how many threads each is to have (cores that other work is on make a run of more slow)."""
+    """An engine that executes `slots` runs at a time on this machine. Several GPUs are divided among them, and so are
+    the cores, unless `OMP_NUM_THREADS` sets the threads of each run (threads on busy cores slow a run down)."""
 
     def __init__(self, slots: int, terms: Terms):
         self.slots, self.terms, self.stop = slots, terms, threading.Event()
@@ -190,13 +191,13 @@ class LocalSlots:
         return self.pool.submit(job)
 
     def close(self) -> None:
-        """Kills what still runs."""
+        """Stops the runs that have not ended."""
         self.stop.set()
         self.pool.shutdown()
 
 
 def visible_gpus() -> list[str]:
-    """The numbers of NVIDIA's GPUs that a process started here may use; no torch, which takes seconds to load."""
+    """The numbers of the NVIDIA GPUs that a process started here may use; torch, which is slow to load, is not used."""
     if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [gpu for gpu in given.split(",") if gpu]
     if not shutil.which("nvidia-smi"):
@@ -206,7 +207,8 @@ def visible_gpus() -> list[str]:
 
 
 class Slurm:
-    """Each run a job of Slurm, through submitit; the folder must be seen by all machines of the cluster.
+    """An engine that executes each run as a job of Slurm, through submitit; all machines of the cluster must see the
+    folder.
 
     Jobs outlive the sweep: calling it again waits for those that still run.
     """
@@ -220,7 +222,7 @@ class Slurm:
             raise ValueError("this machine has no Slurm: the command srun is missing")
         if terms.limit is None and "time" not in options:
             raise ValueError("Slurm wants to know how long a job may take: give a limit, or time=MINUTES")
-        if terms.limit is not None:  # Slurm's limit is beyond ours, and Slurm warns (by a signal) 30 s before it
+        if terms.limit is not None:  # Slurm's limit is longer than ours; Slurm sends a signal 30 s before it
             options = {"time": math.ceil(terms.limit * (1 + terms.retries) / 60) + 2} | options
         self.slots, self.terms, self.threads = slots, terms, options.get("cpus_per_task", 1)
         self.folder = folder / "slurm"
@@ -235,23 +237,23 @@ class Slurm:
         return SlurmJob(self, job, place)
 
     def listed(self) -> set[str]:
-        """Numbers of the jobs that wait or run, asked for at most every ten seconds."""
+        """The numbers of the jobs that wait or run; Slurm is asked at most every ten seconds."""
         if time.monotonic() - self.asked > 10:
             self.asked = time.monotonic()
             call = ["squeue", "--me", "--noheader", "--format=%A"]
             said = subprocess.run(call, capture_output=True, text=True)
-            if said.returncode == 0:  # a controller that does not answer says nothing about the jobs
+            if said.returncode == 0:  # if Slurm does not answer, the last answer stays
                 self.queue = set(said.stdout.split())
         return self.queue
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing, since jobs outlive the sweep."""
 
 
 def perform_in_job(config: RunConfig, terms: Terms, threads: int, place: Path) -> None:
-    """`perform` within a job of Slurm, whose warning ends the run with a checkpoint; writes what it returns as JSON."""
+    """Calls `perform` within a job of Slurm and writes its result as JSON; Slurm's warning stops the run early."""
     stop = threading.Event()
-    signal.signal(signal.SIGUSR2, lambda *_: stop.set())  # the one that submitit asks for
+    signal.signal(signal.SIGUSR2, lambda *_: stop.set())  # the signal that submitit requests
     try:
         outcome = perform(config, terms, threads, stop=stop)
     except (ValueError, OSError) as error:
@@ -260,7 +262,8 @@ def perform_in_job(config: RunConfig, terms: Terms, threads: int, place: Path) -
 
 
 class SlurmJob:
-    """One job. Its result is a file; a job without one that Slurm no longer lists is lost (no accounting is needed)."""
+    """A job of Slurm. Its result is a file; it is lost if Slurm no longer lists it and there is no such file, which
+    needs no accounting in Slurm."""
 
     def __init__(self, engine: Slurm, job, place: Path):
         self.engine, self.job, self.place = engine, job, place
@@ -269,7 +272,7 @@ class SlurmJob:
         return self.place.exists() or self.job.job_id not in self.engine.listed()
 
     def result(self) -> dict:
-        """As `perform` returns it."""
+        """The result of `perform`; a failure if the job was lost."""
         deadline = time.monotonic() + 5  # a shared file system may show the file late
         while not self.place.exists() and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""How long a grid will take: operations by closed form over the rate that this device attained in `make benchmark`.
+"""The expected duration of a grid: operations by closed form, divided by the rate measured in `make benchmark`.
 
-A training step costs three forward passes over the word pieces of its texts, an evaluation one over all dev sets; what
-is neither (start, checkpoints) is left out. Lengths and sizes are GLUE's (`data/glue.py`).
+A training step costs three forward passes over the word pieces of its texts, an evaluation one over all dev sets;
+start and checkpoints are left out. Lengths and sizes are GLUE's (`data/glue.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from palslib.plan.config import RunConfig, make_plan
 
 
 def operations(config: RunConfig) -> float:
-    """Multiply-adds of a run on GLUE's tasks, training and evaluations."""
+    """The multiply-adds of a run on GLUE's tasks, for training and evaluations."""
     for task in config.tasks:
         check_name("size of task", task, SIZES)
     method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
@@ -25,9 +25,9 @@ def operations(config: RunConfig) -> float:
 
 
 def attained(benchmark: Mapping, backbone: str = "bert-base-uncased", precision: str = "bf16") -> float:
-    """Multiply-adds a second of a training step with PALs, by a record of `make benchmark`.
+    """The multiply-adds per second of a training step with PALs, from a record of `make benchmark`.
 
-    Raises ValueError where it has no such step.
+    Raises ValueError where the record has no such step.
     """
     for row in benchmark["parts"]["step"]:
         if (row["backbone"], row["precision"], row["method"]) == (backbone, precision, "pals-204"):
@@ -37,5 +37,5 @@ def attained(benchmark: Mapping, backbone: str = "bert-base-uncased", precision:
 
 
 def expected_hours(configs: Sequence[RunConfig], rate: float) -> float:
-    """Hours of all runs, one after the other, at so many multiply-adds a second."""
+    """The hours of all runs, one after the other, at a rate in multiply-adds per second."""
     return sum(map(operations, configs)) / rate / 3600

@@ -1,8 +1,8 @@
 """A grid of runs: `python -m palslib sweep GRID.json`, or `make sweep GRID=GRID.json`.
 
-Each run has a folder that is named by a hash of its config, and the file system is the queue: what has a record is
-finished, what has a checkpoint goes on, what another sweep is at is left to it. So a sweep may be called again, or
-twice at once, and only what is missing is done.
+Each run has a folder named by a hash of its config, and the file system is the queue: a run with a record is finished,
+a run with a checkpoint is resumed, a run that another sweep works on is left to it. So a sweep may be called again, or
+twice at the same time, and does only the missing runs.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from palslib.plan.content import exchanged_since
 from palslib.plan.settings import settings
 
 MOST_RUNS = 10_000
-"""Of a grid: eight fields of 59 values each would be 59^8 runs, whose configs alone no memory holds."""
+"""Maximum number of runs of a grid: the configs of eight fields with 59 values each, 59^8 runs, fit in no memory."""
 
 PLANS = Path(__file__).with_name("plans")
-"""The grids that come with the package."""
+"""The folder of the grids that come with the package."""
 
 
 @settings(part="part of a grid")
 class Grid:
-    """Configs that differ in some fields: for each combination of `product` each of `runs`, on top of `base`."""
+    """Configs that differ in some fields: each combination of `product` with each of `runs`, on top of `base`."""
 
     base: dict = field(default_factory=dict)
-    """Fields of `RunConfig` that all runs share; `preset` too."""
+    """Fields of `RunConfig` that all runs share, also `preset`."""
     product: dict = field(default_factory=dict)
     """Lists of values by field, as in `{"method": ["shared", "pals-204"], "seed": [0, 1, 2]}`."""
     runs: list = field(default_factory=lambda: [{}])
@@ -44,7 +44,7 @@ class Grid:
 
     @classmethod
     def named(cls, name: str | Path) -> "Grid":
-        """From a JSON file, or one of the package's own by its name (`table3`)."""
+        """The grid in a JSON file, or one of the package's grids by its name (`table3`)."""
         if Path(name).suffix or Path(name).exists():
             return cls.from_file(name)
         names = sorted(path.stem for path in PLANS.glob("*.json"))
@@ -52,7 +52,7 @@ class Grid:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":
-        """From a JSON file. Raises ValueError naming the file for what is no grid."""
+        """The grid in a JSON file. Raises ValueError naming a file that is not a grid."""
         values = read_object(path, ", ".join(field.name for field in fields(cls)))
         try:
             return cls(**values)
@@ -60,9 +60,9 @@ class Grid:
             raise ValueError(f"{path}: {error}") from error
 
     def configs(self, folder: Path) -> list[RunConfig]:
-        """All of them, each with its folder under `folder`; raises ValueError naming the run and the field.
+        """The configs of all runs, each with its folder under `folder`. Raises ValueError naming the run and the field.
 
-        A run without checkpoints gets one every tenth of its steps (that changes no result).
+        A run without checkpoints gets one every tenth of its steps, which changes no result.
         """
         known = sorted({f.name for f in fields(RunConfig)} | {"preset"})
         for name, values in self.product.items():
@@ -84,7 +84,7 @@ class Grid:
                 config = RunConfig.from_dict({"progress": False} | self.base | own | combination)
                 if config.folder:
                     raise ValueError("folder is chosen by the sweep")
-                config.resolved_method()  # refuses what does not fit the backbone
+                config.resolved_method()  # raises ValueError where it does not fit the backbone
                 if config.name in configs:
                     raise ValueError("this run comes twice (keep and checkpoint_every make no difference)")
             except ValueError as error:
@@ -95,9 +95,9 @@ class Grid:
 
 
 def state(config: RunConfig, since: float = 0) -> dict:
-    """A run as its folder shows it: run, status, reason, step, steps, dev average, seconds.
+    """The state of a run, read from its folder: run, status, reason, step, steps, dev average, seconds.
 
-    A failure that is older than `since` does not count. What is damaged counts as a failure of this run.
+    A failure that is older than `since` does not count. A damaged file counts as a failure of this run.
     """
     row = {"run": config.name, "status": "waiting", "reason": "", "step": 0, "steps": config.steps}
     row |= {"dev average": None, "seconds": None}
@@ -109,7 +109,7 @@ def state(config: RunConfig, since: float = 0) -> dict:
         failure = failed(config, since) or {}
     except (ValueError, OSError) as error:
         return row | {"status": "failed", "reason": str(error)}
-    # None yet, between two renames, or damaged, which the run itself finds out.
+    # There may be no checkpoint yet, or one that is being renamed or is damaged, which the run itself detects.
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
         row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
@@ -117,14 +117,14 @@ def state(config: RunConfig, since: float = 0) -> dict:
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Name of a run -> that name, and before it what tells the run from the others and is not in its name."""
+    """A label for each run by name: the settings in which runs differ but that are not in the name, then the name."""
     known = ("method", "schedule", "seed", "folder", "checkpoint_every")
     more = [f for f, v in vars(configs[0]).items() if f not in known and any(vars(c)[f] != v for c in configs)]
     return {c.name: "  ".join([*(f"{f}={vars(c)[f]}" for f in more), c.name]) for c in configs}
 
 
 class Table:
-    """The states of all runs: a table in place on a terminal, else a line whenever a run's status changes."""
+    """A display of all runs' states: a table updated in place on a terminal, else a line whenever a status changes."""
 
     def __init__(self, labels: dict[str, str], stream=None):
         self.labels, self.stream, self.drawn, self.said = labels, stream or sys.stdout, 0, {}
@@ -157,10 +157,10 @@ class Table:
 
 
 def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict]:
-    """Takes every run to its end; returns the `state` of each.
+    """Executes every run to its end; returns the `state` of each.
 
-    What another sweep is at is waited for. If it fails there, that counts here too: nothing is run twice. A run that
-    had finished with other texts, labels or weights under the same names is run anew.
+    It waits for runs that another sweep works on. A run that fails there counts as failed here too: nothing is run
+    twice. A run that had finished with other texts, labels or weights under the same names is run again.
     """
     table, since = Table(labels(configs)), engine.terms.since
     rows = {config.name: state(config, since) for config in configs}
@@ -190,7 +190,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                 elif len(jobs) < engine.slots:
                     try:
                         elsewhere = in_use(Path(config.folder))
-                    except OSError as error:  # what is called `lock` there is none
+                    except OSError as error:  # the path named `lock` is no lock file
                         row |= {"status": "failed", "reason": str(error)}
                         waiting.remove(config)
                         continue
@@ -214,7 +214,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
 
 
 def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
-    """What failed, each with the end of its log, and how many runs finished."""
+    """A text with the runs that did not finish, each with the end of its log, and the number that did."""
     names = labels(configs)
     bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
     ends = [f"{names[c.name]}: {row['reason']}; the end of {c.folder}/log.txt:\n{log_end(c)}\n" for c, row in bad]

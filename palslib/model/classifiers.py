@@ -1,8 +1,8 @@
-"""What makes logits of pooled hidden states h = [CLS], one class a kind of head; and each task's loss.
+"""The heads of tasks, which compute logits from the pooled hidden state h of [CLS], and the loss of each task.
 
-Linear (Stickland & Murray 2019, section 3.1). Where each text of a pair is encoded by itself, to h1 and h2, as in the
-minBERT report: W [h1, h2] + b for classes, and 5·σ(cos(h1, h2)) for a similarity of 0 to 5. The sigmoid of a cosine
-lies between σ(-1) and σ(1), so this one can say nothing below 1.34 or above 3.66 (ledger B16).
+The paper's head is linear (Stickland & Murray 2019, section 3.1). The minBERT report encodes the texts of a pair
+separately, to h1 and h2; its heads are W [h1, h2] + b for classes and 5·σ(cos(h1, h2)) for a similarity of 0 to 5. As a
+cosine lies between -1 and 1, the latter cannot predict values below 5·σ(-1) = 1.34 or above 5·σ(1) = 3.66 (ledger B16).
 """
 
 import torch
@@ -13,7 +13,7 @@ from palslib.data.tasks import Task
 
 
 class Concatenation(nn.Linear):
-    """W [h1, h2] + b; (2B, d), first texts then second texts, to (B, outputs)."""
+    """The head W [h1, h2] + b: from (2B, d), first texts then second texts, to (B, outputs)."""
 
     def __init__(self, d: int, outputs: int):
         super().__init__(2 * d, outputs)
@@ -23,7 +23,7 @@ class Concatenation(nn.Linear):
 
 
 class Cosine(nn.Module):
-    """5·σ(cos(h1, h2)); (2B, d), first texts then second texts, to (B, 1). It has no parameters."""
+    """The head 5·σ(cos(h1, h2)): from (2B, d), first texts then second texts, to (B, 1). It has no parameters."""
 
     def __init__(self, d: int, outputs: int):
         super().__init__()
@@ -33,16 +33,16 @@ class Cosine(nn.Module):
 
 
 HEADS: dict[str, type[nn.Module]] = {"linear": nn.Linear, "concatenation": Concatenation, "cosine": Cosine}
-"""The class of each kind of head that a task can name."""
+"""The class of each kind of head, by the name in `Task.head`."""
 
 
 def make_head(task: Task, d: int) -> nn.Module:
-    """A task's head on hidden states of size d."""
+    """A new head for a task, for hidden states of size d."""
     return HEADS[task.head](d, task.num_outputs)
 
 
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean squared error for a score, binary cross entropy for a single logit, else cross entropy; a mean over (B,)."""
+    """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy."""
     if task.is_regression:
         return functional.mse_loss(logits[:, 0], labels)
     if task.num_outputs == 1:

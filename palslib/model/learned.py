@@ -1,9 +1,9 @@
-"""Tasks that have learned something, shipped with the package, for the MiniLM that it starts from.
+"""Trained tasks that are shipped with the package, for its default backbone MiniLM.
 
-The backbone was frozen while they were trained, so it is the one that everybody has, and a task is its own small file:
-adaptation and head in half precision. `palslib sweep trained` trains GLUE's eight anew (a quarter of an hour on one
-core, with GLUE within reach), `ship` puts here those that got beyond guessing in those 2,000 steps; the run's record is
-in `figures/records/trained/`.
+The backbone was frozen during training, so each task fits the public MiniLM and is one small file with its adaptation
+and head in half precision. `palslib sweep trained` repeats the training on GLUE's eight tasks (2,000 steps, a quarter
+of an hour on one core, with access to GLUE), and `ship` stores here those that scored better than guessing; the run's
+record is in `figures/records/trained/`.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ def load_trained(*tasks: str) -> MultiTaskModel:
     'positive'
 
     Args:
-        tasks: some of these four; none: all of them.
+        tasks: names of some of these four; without any name, all of them.
 
     Raises ValueError for another name.
     """
@@ -37,6 +37,6 @@ def load_trained(*tasks: str) -> MultiTaskModel:
 
 
 def ship(model: MultiTaskModel, *tasks: str) -> None:
-    """Puts tasks of a trained model where `load_trained` finds them."""
+    """Saves tasks of a trained model in the folder that `load_trained` reads."""
     for task in tasks:
         model.save_task(task, _FOLDER, torch.float16)

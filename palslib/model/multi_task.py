@@ -1,8 +1,8 @@
-"""One BERT, many tasks: a backbone that all share, and for each task what a method adds and a head.
+"""The multi-task model: a backbone shared by all tasks, and for each task the modules that a method adds and a head.
 
-Stickland & Murray 2019, section 3.3. One way leads through it, over rows without padding (`bert/rows.py`): embed, the
-backbone's layers, each under a task's adaptation (`bert/layer.py`), what goes on top, [CLS], pooler, head.
-Nothing of the backbone is changed: an encoder that is given works on by itself.
+Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
+backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head.
+The backbone module itself is not modified: an encoder that is passed in still works on its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,23 +34,23 @@ from palslib.model.saving import Saved
 
 @dataclass
 class Output(ModelOutput):
-    """What a forward pass returns: by name, or as a tuple of those that are not None, as in Transformers."""
+    """The output of a forward pass, used by name or as a tuple of the fields that are not None, as in Transformers."""
 
     loss: torch.Tensor | None = None
     """The mean over rows of `classifiers.task_loss`; None without labels."""
     logits: torch.Tensor | None = None
-    """(B, classes), (B, 1) for a score divided by the task's scale, or (B, 1) for two classes by one logit."""
+    """(B, classes); (B, 1) for a score, divided by the task's scale, and for two classes with a single logit."""
 
 
 class TaskModules(nn.ModuleDict):
-    """A module for each task, under any name: a file `train.csv` or `a.b.csv` names a task, too.
+    """A module for each task, under any name, as tasks may be named after files (`train.csv`, `a.b.csv`).
 
-    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such a one is kept in another form.
+    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped.
     """
 
     @staticmethod
     def form(task: str) -> str:
-        """How a task is called among the parameters' names."""
+        """The escaped name of a task, which is part of its parameters' names."""
         plain = task.replace("%", "%25").replace(".", "%2E")
         return f"{plain}%" if hasattr(nn.ModuleDict(), plain) or not plain else plain
 
@@ -81,7 +81,7 @@ class TaskModules(nn.ModuleDict):
 
 
 class MultiTaskModel(Saved, Predicting, nn.Module):
-    """A backbone that tasks share, and for each task one `adaptations[task]` and one `heads[task]`."""
+    """A backbone shared by tasks, and for each task one `adaptations[task]` and one `heads[task]`."""
 
     def __init__(
         self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
@@ -94,9 +94,9 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
         self.max_length = MAX_LENGTH
-        """Word pieces of a row, where texts are predicted: those of the run that trained it."""
+        """Maximum length in word pieces of a row that is predicted, the same as in training."""
         self.sparse_embeddings = False
-        """Whether the word embeddings' gradient is sparse, for an optimiser that knows what to do with it."""
+        """Whether the word embeddings' gradient is sparse, for an optimiser that supports it."""
         self.recomputes = False
         self._lookers: tuple[tuple[Callable, tuple[str, ...], nn.Module | None], ...] = ()
         self.config, self.backbone = encoder.config, encoder
@@ -108,9 +108,9 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
-        self.training = encoder.training  # `load_encoder` gives it in eval mode
+        self.training = encoder.training  # `load_encoder` returns it in eval mode
         for part in self.children():
-            if part is not encoder:  # of which each part stays in its own
+            if part is not encoder:  # the encoder's parts keep their modes
                 part.train(self.training)
 
     @classmethod
@@ -127,14 +127,14 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         """A model on a pre-trained backbone.
 
         Args:
-            backbone: `minilm`, `tiny`, a Hub id or folder, each also with `minbert:` before it; or an encoder already
-                loaded, whose parameters the model then shares.
+            backbone: `minilm`, `tiny`, a Hub id or folder, each also with the prefix `minbert:`; or a loaded encoder,
+                whose parameters the model then shares.
             method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
             tasks: names of `TASKS`, or `Task`s.
-            seed: of all that is drawn at random; each task's draw depends on it and the task's name alone.
+            seed: the seed of all random weights; those of a task depend only on it and on the task's name.
             weights: `pretrained`, or `random` for the same architecture from scratch.
-            tokenizer: of an encoder already loaded, if the model is to predict from texts and to be saved with it; a
-                backbone that is named brings its own.
+            tokenizer: the tokenizer of a loaded encoder, which is needed to predict from texts and is saved with the
+                model; a backbone given by name has its own.
         """
         encoder, name = backbone, type(backbone).__name__
         if isinstance(backbone, str):
@@ -145,22 +145,22 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
     @property
     def tokenizer(self):
-        """The backbone's. Raises OSError with what to try where an encoder came without."""
+        """The backbone's tokenizer. Raises OSError, with advice, where an encoder was given without one."""
         self._tokenizer = self._tokenizer or load_tokenizer(self.backbone_name)
         return self._tokenizer
 
     @property
     def pooler(self) -> nn.Module:
-        """The one that tasks share: the backbone's own, or a new one where it has none."""
+        """The pooler that tasks share: the backbone's own, or a new one where it has none."""
         return self.new_pooler if self.pooler_is_new else self.backbone.pooler
 
     @property
     def device(self) -> torch.device:
-        """Where the backbone is."""
+        """The device of the backbone."""
         return self.backbone.embeddings.word_embeddings.weight.device
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
-        """Makes a module from random numbers that depend on the seed and a name alone."""
+        """Makes a module whose random weights depend only on the seed and a name."""
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would reset a GPU's generator too
             torch.default_generator.manual_seed(seed_from(self.seed, name))
@@ -172,22 +172,22 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return module
 
     def add_task(self, task: str | Task) -> None:
-        """Gives one more task its parameters; nothing of the other tasks changes."""
+        """Adds a task with new parameters; those of the other tasks do not change."""
         task = get_task(task)
         if task.name in self.tasks:
             raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
         self._put(task, self._new_parts(task))
 
     def _new_parts(self, task: Task) -> dict[str, nn.Module]:
-        """What a task has to itself, as it is drawn: `adaptation` and `head`."""
+        """The newly initialised modules of a task: `adaptation` and `head`."""
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
-        # What is copied from a backbone that is not trained is trained all the same.
+        # Copies of modules of a frozen backbone are trained nevertheless.
         adaptation = adaptation.to(self.device).train(self.training).requires_grad_(True)
         return {"adaptation": adaptation, "head": head.to(self.device).train(self.training)}
 
     def _parts(self, task: str) -> dict[str, nn.Module]:
-        """The same of a task that the model has."""
+        """The modules of a task of this model: `adaptation` and `head`."""
         return {"adaptation": self.adaptations[task], "head": self.heads[task]}
 
     def _put(self, task: Task, parts: dict[str, nn.Module]) -> None:
@@ -198,15 +198,15 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return self.tasks[check_name("task of this model", task, self.tasks)]
 
     def remove_task(self, task: str) -> None:
-        """Takes a task and its parameters out."""
+        """Removes a task and its parameters."""
         self._known(task)
         del self.tasks[task], self.heads[task], self.adaptations[task]
 
     def requires_grad_where_trained(self) -> None:
-        """Freezes what the method does not train: the backbone, or all of it but its layer norms; or trains all.
+        """Freezes what the method does not train: nothing, the backbone, or the backbone except its layer norms.
 
-        Parts that the tasks' own copies replace (separate poolers, fine-tuned models) are not trained either. A pooler
-        that did not come with the backbone always is: frozen it would be noise.
+        Parts that are replaced by the tasks' own copies (separate poolers, fine-tuned models) are frozen too. A new
+        pooler, for a backbone without one, is trained even on a frozen backbone: untrained it would only add noise.
         """
         method, frozen = self.method, self.method.freeze != "nothing"
         self.requires_grad_(True)
@@ -224,10 +224,10 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
     @contextmanager
     def watch(self, looker: Callable, *points: str, task: str | None = None):
-        """Within the block `looker(point, layer, value)` is called at some of the points that `bert/layer.py` names (at
-        all of them if none is given), and what it returns takes the value's place.
+        """A block in which `looker(point, layer, value)` is called at the given points of `bert/layer.py` (by default
+        at all of them), and its return value replaces the value.
 
-        Blocks within blocks look in turn, the outer one first. With a `task` it is called only where that one runs.
+        In nested blocks the looker of the outer one is called first. With `task` it is called for that task only.
         """
         points = tuple(check_name("point", point, POINTS) for point in points)
         outer, own = self._lookers, None if task is None else self.adaptations[self._known(task).name]
@@ -238,23 +238,23 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
             self._lookers = outer
 
     def _watched(self, adaptation, rows: Rows) -> Rows:
-        """The same rows with those who look at this adaptation."""
+        """The same rows, with the lookers that watch this adaptation."""
         lookers = tuple((looker, points) for looker, points, own in self._lookers if own in (None, adaptation))
         return replace(rows, lookers=rows.lookers + lookers) if lookers else rows
 
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
-        """(h_0, ..., h_L), each (N, d), under a task (None: the plain backbone), before what goes on top."""
+        """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; None: the plain backbone's."""
         adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
         return self._go_on(adaptation, rows, self._enter(adaptation, rows))
 
     def _enter(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
-        """(h_0,), what the first layer gets."""
+        """(h_0,), the input of the first layer."""
         encoder = getattr(adaptation, "backbone", self.backbone)  # fine-tuned: the task's own copy
         sparse = self.sparse_embeddings and self.training and torch.is_grad_enabled()
         return (embed(encoder, rows, sparse),)
 
     def _go_on(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
-        """From (h_0, ..., h_j) to (h_0, ..., h_until), under a task's adaptation."""
+        """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation."""
         layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
         for i in range(len(states) - 1, len(layers) if until is None else until):
             given = (layers[i], states[-1], rows, adaptation if i in adaptation.layers else PLAIN, i)
@@ -266,14 +266,14 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return states
 
     def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:
-        """What the pooler reads the [CLS] of, (N, d): the last layer's output, and what goes on top of it."""
+        """The hidden states (N, d) whose [CLS] the pooler reads: the last layer's output, after any modules on top."""
         if task is None:
             return states[-1]
         adaptation = self.adaptations[task]
         return adaptation.on_top(states, self._watched(adaptation, rows))
 
     def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
-        """From all layers' hidden states, each (N, d), to a task's logits (B, outputs), in the caller's order."""
+        """A task's logits (B, outputs), in the caller's order, from all layers' hidden states, each (N, d)."""
         first = rows.in_order(self.final_states(task, states, rows)[rows.starts])  # (B, d)
         pooled = self.adaptations[task].pool(first, self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
@@ -293,15 +293,15 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
-                texts then second texts, for a task that encodes them apart.
-            labels: numbers of classes; of a task with a score, the score divided by the task's scale.
-            rows: the same without padding.
-            scores: in place of labels, on the task's own scale (STS-B: 0 to 5), as `load_rows` and `predict` have them.
+                texts then second texts, for a task that encodes them separately.
+            labels: class numbers; for a task with a score, the score divided by the task's scale.
+            rows: a batch without padding, in place of the padded one.
+            scores: in place of labels, on the task's own scale (STS-B: 0 to 5), as in `load_rows` and `predict`.
         """
         if rows is None:
             pack = Rows.grid if torch.compiler.is_exporting() else Rows.from_padded
             rows = pack(input_ids, attention_mask, token_type_ids)
-        if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # who see pieces alone
+        if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # they see no padding
             rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
         if scores is not None:
@@ -311,22 +311,23 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
 
     def one_task(self, task: str) -> OneTask:
-        """This model for one task, to be called without its name: for Transformers' `Trainer`, `torch.export`, ONNX.
+        """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,
+        ONNX.
 
-        Its output is a type of this package: for where there is no palslib, export a module around it that hands on the
-        logits (notebook 13).
+        Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits
+        (notebook 13).
         """
         return OneTask(self, self._known(task))
 
     def parameter_groups(
         self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0
     ) -> list[dict]:
-        """Trained parameters with and without weight decay: none on vectors, which are biases, norms and scales.
+        """Groups of trained parameters with and without weight decay; vectors (biases, norms and scales) have none.
 
         Args:
-            decay_scales: LHUC's vectors are decayed all the same (ledger D15).
-            adaptation_rate: the learning rate of what the method adds, as a multiple of BERT's; each
-                group's `multiple` says whose rate it has.
+            decay_scales: LHUC's vectors have weight decay nevertheless (ledger D15).
+            adaptation_rate: the learning rate of the parameters that the method adds, as a multiple of BERT's; the
+                multiple of each group is in its `multiple`.
         """
         added = {id(p) for part in (self.adaptations, self.shared) if part is not None for p in part.parameters()}
         scales = {id(p) for part in self.modules() if isinstance(part, Vectors) for p in part.parameters()}

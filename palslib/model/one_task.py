@@ -1,6 +1,7 @@
-"""One task of a model as a module of its own, called as Transformers calls a model for sequence classification.
+"""One task of a model as a separate module, with the arguments of a Transformers model for sequence classification.
 
-It is for what knows nothing of tasks. The parameters are the model's, which is what learns, predicts and is saved:
+It is for code that does not know about tasks. It has the model's parameters: training it trains the model, which still
+predicts and is saved as usual:
 
     one = model.one_task("stsb")
     Trainer(one, TrainingArguments(...), train_dataset=rows).train()  # rows: input_ids, attention_mask, labels, ...
@@ -12,7 +13,7 @@ It is for what knows nothing of tasks. The parameters are the model's, which is 
     program = torch.export.export(one.eval(), (), batch, dynamic_shapes=shapes)
     torch.onnx.export(one.eval(), (), "stsb.onnx", kwargs=batch, dynamic_shapes=shapes)  # with onnx and onnxscript
 
-A batch to export by has two rows or more, or `torch.export` takes B for 1.
+The example batch of an export must have at least two rows, otherwise `torch.export` takes B as the constant 1.
 """
 
 from torch import nn
@@ -31,9 +32,9 @@ class OneTask(nn.Module):
         """The model's `Output`.
 
         Args:
-            input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes texts
-                apart.
-            labels: (B,) as `palslib.load_rows` has them: numbers of classes, or scores on the task's own scale.
+            input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes the texts
+                of a pair separately.
+            labels: (B,) as in `palslib.load_rows`: class numbers, or scores on the task's own scale.
         """
         given = {"scores" if self.task.is_regression else "labels": labels}
         return self.model(self.task.name, input_ids, attention_mask, token_type_ids, **given)

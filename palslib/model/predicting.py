@@ -1,8 +1,8 @@
-"""Many tasks in one pass: what no task adapts is computed once, and rows are grouped by task for the rest.
+"""Prediction for several tasks in one pass: layers that no task adapts are computed once, the others once per task.
 
 Stickland & Murray 2019, introduction and discussion, weigh parameters against this: with task functions on top of BERT,
-h_L is computed once and serves every task; within BERT each task needs its own pass. For T tasks, L layers of which the
-first k are no task's own (`Method.shared_layers`), k + T (L - k) layers are run: `operations.layer_passes`.
+h_L is computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which
+no task adapts the first k (`Method.shared_layers`), k + T (L - k) layers are computed: `operations.layer_passes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
 
 Text = str | Sequence[str]
-"""One text, or two that are a pair."""
+"""One text, or a pair of texts."""
 _FORMS = {1: "one text", 2: "a pair"}
 
 MAX_LENGTH = 128
-"""Word pieces of a row, where neither a run nor a caller says otherwise."""
+"""Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
 
 def _columns(task: Task) -> str:
@@ -29,7 +29,7 @@ def _columns(task: Task) -> str:
 
 
 def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
-    """Every row's text or texts as a tuple, and the tasks that it is for; raises ValueError for what does not fit."""
+    """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
     if isinstance(texts, (str, tuple)):  # one text or pair: all tasks on it
         texts, tasks = [texts], [tasks]
     elif isinstance(tasks, str):
@@ -60,7 +60,7 @@ def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tup
 
 
 class Predicting:
-    """The part of `MultiTaskModel` that answers for several tasks at once."""
+    """The part of `MultiTaskModel` that predicts for several tasks at once."""
 
     def forward_many(
         self,
@@ -70,15 +70,15 @@ class Predicting:
         token_type_ids=None,
         rows: Rows | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Logits of several tasks on one batch, what they share computed once.
+        """The logits of several tasks on one batch, with shared layers computed once.
 
         Args:
             tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
-                pair apart a row is still one text: first texts, then as many second texts.
-            input_ids, attention_mask, token_type_ids, rows: as `forward` takes them.
+                pair separately, each row is a single text: first texts, then as many second texts.
+            input_ids, attention_mask, token_type_ids, rows: as in `forward`.
 
-        Equal to `forward` one task at a time, up to rounding. A task's own copy of the backbone shares nothing, nor
-        does any task while somebody looks inside (`watch`).
+        Equal to `forward` called for one task at a time, up to rounding. Nothing is shared between tasks with their own
+        copies of the backbone, or within a block of `watch`.
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
         k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
@@ -86,7 +86,7 @@ class Predicting:
             adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
             if some is not None:
                 of_task, pieces = rows.take(some)
-            if self.method.copies_backbone or self._lookers:  # of what is seen each value is one task's
+            if self.method.copies_backbone or self._lookers:  # a looker sees values of one task each
                 states = self._enter(adaptation, of_task)
             else:
                 common = common or self._go_on(PLAIN, rows, self._enter(PLAIN, rows), k)
@@ -102,18 +102,18 @@ class Predicting:
         max_length: int | None = None,
         batch_size: int = 64,
     ) -> pd.DataFrame:
-        """Labels and probabilities, or scores, of several tasks.
+        """A table of labels and probabilities, or scores, of several tasks.
 
         Args:
-            texts: one text, a string or a tuple of two, for all the `tasks`; or a list of texts, each for the task, or
-                the list of tasks, at its place in `tasks` (one name stands for all rows).
+            texts: one text (a string, or a tuple of two) for all the `tasks`; or a list of texts, each with its own
+                entry in `tasks`, a name or a list of names (a single name is for all texts).
             tokenizer: the backbone's own if none is given.
-            max_length: longer rows are cut, in word pieces; None: at the length that the model was trained with.
+            max_length: the length in word pieces to which rows are truncated; None: the length used in training.
 
         Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
         label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
-        Dropout is off, and the model's training mode is as before afterwards. Raises ValueError for an unknown task, no
-        texts, a pair for a task of one text and the reverse, and lengths that differ.
+        Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
+        texts, a pair for a task of one text and the reverse, and lists of different lengths.
         """
         pairs, names = _requests(self, texts, tasks)
         tokenizer, max_length = tokenizer or self.tokenizer, self.max_length if max_length is None else max_length
@@ -134,7 +134,7 @@ class Predicting:
         return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
 
     def _predict_batch(self, chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
-        """(row, task) -> logits of one batch of rows, all of one form."""
+        """The logits, by (row, task), of one batch of rows, all of one form."""
         columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
         if apart:
             columns = [columns[0] + columns[1]]

@@ -1,15 +1,14 @@
-"""Saving a model whole, and one task of it by itself: safetensors only, written whole or not at all.
+"""Saving and loading a whole model, or a single task of it: safetensors only, written whole or not at all.
 
-A task's file holds what `adaptations[task]` and `heads[task]` hold: 7 MB for PALs beside BERT's 438 MB. Its parameters
-were trained with one backbone and fit no other, so the file carries that backbone's fingerprint.
+A task's file holds the parameters of `adaptations[task]` and `heads[task]`: 7 MB for PALs, against BERT's 438 MB. They
+were trained with one backbone and fit no other, so the file contains that backbone's fingerprint.
 
-Every file has a checksum of its tensors and of what is said about them in its metadata (those of earlier versions have
-none and are read all the same). Everything is checked before anything in a running model is changed.
+A file's metadata contains checksums of its tensors and of their description (files of earlier versions have none and
+are still read). A file is checked completely before it changes a model.
 
-A whole model's folder needs nothing beside itself: it has the tokenizer, and `config.json` with the backbone's tensors
-under Transformers' own names, so that `AutoModel.from_pretrained(folder)` and `AutoTokenizer` read the backbone part of
-it, here and on the Hub (with the pooler; adaptations and heads are left out). What a machine calls its folders is not
-in it.
+The folder of a whole model is self-contained. It has the tokenizer, `config.json`, and the backbone's tensors under
+Transformers' own names, so `AutoModel.from_pretrained(folder)` and `AutoTokenizer` load the backbone with its pooler,
+from a folder or the Hub (adaptations and heads are left out). No path of the machine is stored in it.
 """
 
 import hashlib
@@ -44,8 +43,8 @@ _CHECKSUM = "sha256"
 
 
 def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
-    """First of names, shapes, types and what else is said, then of each tensor in the order of names; 16 letters each,
-    of SHA-256."""
+    """Checksums, 16 hexadecimal digits of SHA-256 each: one of the description `about` and all names, shapes and types,
+    then one of each tensor in the order of names."""
     ordered = sorted(tensors.items())
     said = repr([*about, *((name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in ordered)])
     numbers = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for _, tensor in ordered)
@@ -53,8 +52,8 @@ def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str], *about: str) -> None:
-    """Raises ValueError naming a tensor that is not finite, which could not be read again, and OSError naming the file
-    where the disk is full."""
+    """Writes tensors and metadata with checksums. Raises ValueError naming a tensor that is not finite, which could not
+    be read again, and OSError naming the file where it cannot be written (a full disk)."""
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -66,7 +65,7 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
 
 
 def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """A file's metadata and tensors. Raises ValueError naming it where it is none."""
+    """A file's metadata and tensors. Raises ValueError naming a file that is not valid safetensors."""
     try:
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -75,8 +74,8 @@ def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tens
 
 
 def _prove(path: Path, metadata: dict[str, str], tensors: dict[str, torch.Tensor], *about: str) -> None:
-    """Raises ValueError naming file and tensor unless the checksums of the metadata, if there are any, hold."""
-    if _CHECKSUM not in metadata:  # of an earlier version
+    """Raises ValueError naming file and tensor unless the checksums in the metadata, if there are any, are right."""
+    if _CHECKSUM not in metadata:  # written by an earlier version
         return
     written, found = metadata[_CHECKSUM].split(), _checksums(tensors, *about)
     if written[0] != found[0] or len(written) != len(found):
@@ -87,8 +86,8 @@ def _prove(path: Path, metadata: dict[str, str], tensors: dict[str, torch.Tensor
 
 
 def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Raises ValueError naming file and tensor unless those can take the place of these, without loss, and are finite.
-    A narrower type of the same kind loses nothing."""
+    """Raises ValueError naming file and tensor unless the tensors are finite and can replace the expected ones without
+    loss. A narrower type of the same kind loses nothing."""
     if wrong := sorted(set(tensors) ^ set(expected)):
         what = "is missing" if wrong[0] in expected else "is none of this model's"
         more = f" (and {len(wrong) - 1} more do not fit)" if len(wrong) > 1 else ""
@@ -109,7 +108,7 @@ _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, A
 
 @contextmanager
 def _described(path: Path) -> Iterator[None]:
-    """Whatever nonsense in a description makes of what is built from it becomes a ValueError that names the file."""
+    """A block in which errors caused by an invalid description become a ValueError that names the file."""
     try:
         yield
     except _NONSENSE as e:
@@ -117,11 +116,11 @@ def _described(path: Path) -> Iterator[None]:
 
 
 _ABOUT = ("task", "method", "fingerprint")
-"""What a task's file says about itself."""
+"""The keys of the description in a task's file."""
 
 
 def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
-    """The tensors of a task's `adaptation` and `head`, as they are called in its file."""
+    """The tensors of a task's `adaptation` and `head`, under their names in its file."""
     return {f"{part}.{key}": tensor for part, module in parts.items() for key, tensor in module.state_dict().items()}
 
 
@@ -138,26 +137,26 @@ def _task_file(path: Path) -> Path:
 
 
 def _own(key: str, model) -> str:
-    """A parameter of a task's own backbone, as it is called now: its pooler lay beside it, and it was `encoder`."""
+    """The present name of a parameter of a task's own backbone, formerly `encoder`, with the pooler beside it."""
     if key.startswith("encoder."):
         return "backbone." + key.removeprefix("encoder.")
     return f"backbone.{key}" if key.startswith("pooler.") and not model.pooler_is_new else key
 
 
 def _prefix(model) -> str:
-    """What Transformers calls a backbone in a model that has more than it: `bert.`, `roberta.`, ..."""
+    """The prefix of Transformers for a backbone within a larger model: `bert.`, `roberta.`, ..."""
     return getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
 
 
 def _travelling(model) -> dict[str, torch.Tensor]:
-    """A model's tensors as its file calls them: the backbone and its pooler, new or not, as in Transformers."""
+    """A model's tensors under their names in its file: those of backbone and pooler, new or not, as in Transformers."""
     names = {"backbone.": _prefix(model), "new_pooler.": _prefix(model) + "pooler."}
     return {re.sub(r"^(backbone\.|new_pooler\.)", lambda m: names[m[0]], k): v for k, v in model.state_dict().items()}
 
 
 def _renamed(state: dict, model) -> dict:
-    """A file's tensors under the names of this model. In the first version the pooler lay beside the backbone, which
-    was called `backbone` in the second."""
+    """A file's tensors under the names of this model. In files of the first version the pooler is beside the backbone;
+    in those of the second, the backbone is called `backbone`."""
     renamed = {}
     for key, tensor in state.items():
         if key.startswith(_prefix(model)):
@@ -205,12 +204,12 @@ class Saved(
     paper_url="https://arxiv.org/abs/1902.02671",
     model_card_template=_CARD,
 ):
-    """The part of `MultiTaskModel` that saves and loads, from the Hub, too: `push_to_hub("user/model")`."""
+    """The part of `MultiTaskModel` that saves and loads, also on the Hub: `push_to_hub("user/model")`."""
 
     def fingerprint(self) -> str:
-        """Of everything that tasks share, as it is now: the backbone, its pooler, projections across tasks."""
+        """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
         digest = hashlib.sha256()
-        state = {  # as the first version called them
+        state = {  # under their names in the first version
             k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): tensor
             for k, tensor in self.state_dict().items()
         }
@@ -221,17 +220,17 @@ class Saved(
         return digest.hexdigest()[:32]
 
     def save_pretrained(self, folder: str | Path, **options) -> None:
-        """Writes a folder that needs nothing beside itself: `model.safetensors`, `palslib.json` (backbone's
-        configuration, method, tasks), `config.json`, the tokenizer if one is known, and, where there is none yet, a
-        model card. `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
+        """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
+        tasks), `config.json`, the tokenizer if there is one, and a model card unless the folder has one already.
+        `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
         folder = Path(folder)
         with atomic_write(folder) as temporary:
-            if folder.is_dir():  # what else lies there (a task's file) stays
+            if folder.is_dir():  # its other files (a task's) are kept
                 tokenizer = () if self._tokenizer is None else TOKENIZER_FILES
                 ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
                 try:
                     shutil.copytree(folder, temporary, ignore=ours)
-                except shutil.Error as error:  # a list of all that failed; the first says why: a full disk
+                except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                     why = error.args[0][0][2]
                     raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
             super().save_pretrained(temporary, **options)
@@ -243,7 +242,7 @@ class Saved(
             "minbert": isinstance(self.backbone, MinBert),
             "pooler_is_new": self.pooler_is_new,
             "method": self.method.to_dict(),
-            "tasks": [asdict(task) | {"data": ""} for task in self.tasks.values()],  # where rows are is the machine's
+            "tasks": [asdict(task) | {"data": ""} for task in self.tasks.values()],  # no path of the machine
             "seed": self.seed,
             "max_length": self.max_length,
         }
@@ -255,7 +254,7 @@ class Saved(
             self._tokenizer.save_pretrained(save_directory)
 
     def generate_model_card(self, **about) -> ModelCard:
-        """The card of this model: its method, its backbone, a row for each task."""
+        """The card of this model: its method, its backbone and a row for each task."""
         tasks = list(self.tasks.values())
         text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
         about |= {"tasks": tasks, "text": repr(text)}
@@ -266,14 +265,14 @@ class Saved(
         """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
 
         Args:
-            folder: or `user/model` on the Hub, where there is no folder of that name; `options` (`revision`, `token`,
+            folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
                 `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `ModelHubMixin`.
 
-        Raises FileNotFoundError where there is none, ValueError naming file and tensor or field where it is not what
-        was written, or describes no model.
+        Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
+        damaged or describes no model.
         """
         place = Path(folder)
-        old = place.with_name(place.name + ".old")  # whole where saving was cut off between its two renames
+        old = place.with_name(place.name + ".old")  # complete if saving was killed between its two renames
         if not place.exists() and old.exists():
             place = old
         if place.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
@@ -291,7 +290,7 @@ class Saved(
 
     @classmethod
     def _loaded(cls, folder: Path):
-        """The model of a folder."""
+        """The model saved in a folder."""
         description, path = folder / "palslib.json", folder / "model.safetensors"
         for file in (description, path):
             if not file.is_file():
@@ -309,8 +308,8 @@ class Saved(
 
     @classmethod
     def _built(cls, about: dict, saved: int):
-        """The model of a description, before it has its weights, of which so many numbers are saved."""
-        about = {"max_length": MAX_LENGTH} | about  # which earlier versions did not say
+        """The model of a description, before its weights are loaded; `saved` is how many numbers its file has."""
+        about = {"max_length": MAX_LENGTH} | about  # earlier versions did not save it
         kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
         for name, kind in kinds.items():
             if type(about[name]) is not kind:
@@ -318,9 +317,9 @@ class Saved(
         config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
         tasks = [Task(**row) for row in about["tasks"]]
         needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
-        if tasks and needed > saved:  # before that much is allocated, and drawn
+        if tasks and needed > saved:  # before so much memory is allocated
             raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
-        with torch.random.fork_rng(devices=[]):  # Hugging Face draws weights, which are then replaced
+        with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
             if about.get("minbert"):
                 encoder = MinBert(config, pooler=not about["pooler_is_new"])
             else:
@@ -333,9 +332,9 @@ class Saved(
 
     @classmethod
     def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
-        """The model of `from_pretrained` with further tasks; those that it has already will not be trained.
+        """The model in a folder with further tasks added; the tasks that it already has will not be trained.
 
-        Raises ValueError where it is of another method or backbone, or has one of the tasks already.
+        Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
         """
         model = cls.from_pretrained(folder)
         if (model.method, portable(model.backbone_name)) != (method, portable(backbone_name)):
@@ -353,7 +352,7 @@ class Saved(
         """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
 
         Args:
-            dtype: what they are rounded to in the file (`torch.float16` for half its size); None: as they are.
+            dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
         """
         about = {
             "task": json.dumps(asdict(self._known(task)) | {"data": ""}),
@@ -367,11 +366,11 @@ class Saved(
         return path
 
     def load_task(self, path: str | Path) -> str:
-        """Adds the task of a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+        """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
 
-        A folder may stand for the one task file in it. Raises ValueError where the file is damaged, its method is not
-        this model's, its backbone is not this one as trained, or a tensor does not fit; FileNotFoundError where there
-        is no such file. Then nothing in the model has changed.
+        `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
+        backbone is not this model's, a tensor does not fit, or the model has another task of that name;
+        FileNotFoundError where there is no such file. After an error the model is unchanged.
         """
         path = _task_file(Path(path))
         about, tensors = _read(path, "save_task")

@@ -20,7 +20,7 @@ from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingP
 from palslib.plan.settings import Names, Number, Text, settings
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
-"""Fields added after runs had been recorded, with their defaults; a default is left out of the key, so old keys hold."""
+"""Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
 # terabytes (attention of size 1e9), run for years or overflow float32.
@@ -28,11 +28,11 @@ _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "ow
 
 @settings
 class RunConfig:
-    """All settings of a training run. Runs with equal settings end with equal weights; `folder`, `progress`, `log_with`,
-    `keep` and `checkpoint_every` do not matter for that."""
+    """All settings of a training run. Runs with equal settings end with equal weights, whatever `folder`, `progress`,
+    `log_with`, `keep` and `checkpoint_every` are."""
 
     method: Text = "pals-204"
-    """A name in `METHODS`, or the name of the method in `own_method`."""
+    """A name of `METHODS`, or the name of the method in `own_method`."""
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """The method's size s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own size,
     or a number. The default is `paper` with the recipe `released` (the released code's sizes) and with `own_method`,
@@ -56,7 +56,7 @@ class RunConfig:
     data: Text = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file (see `load_rows`)."""
     schedule: Literal[*SCHEDULES] = "annealed"
-    """A name in `sampling.SCHEDULES`."""
+    """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
     """A constant exponent α of the sampling probabilities p ∝ N^α, only with the schedule `proportional`."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] = PAPER_EPOCHS
@@ -66,7 +66,7 @@ class RunConfig:
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Examples per step."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 128
-    """Maximum length of a row in word pieces; longer rows are truncated."""
+    """Word pieces a row; longer rows are cut."""
     learning_rate: Annotated[Number, Field(ge=0, le=100)] = 1e-4
     """Peak learning rate. The paper's 2e-5 suits BERT-base, 1e-4 MiniLM's narrower layers."""
     adaptation_rate: Annotated[Number, Field(gt=0, le=1_000_000)] = 1.0
@@ -104,8 +104,8 @@ class RunConfig:
     evaluate_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
     inspect: bool = False
-    """At every evaluation, also measure the size of the task functions relative to BERT's hidden states; at the end,
-    also evaluate with all that tasks add within BERT switched off."""
+    """At every evaluation, also measure the size of the task functions relative to BERT's hidden states, and the
+    entropy of their heads; at the end, also evaluate with all that tasks add within BERT switched off."""
     evaluate_first: bool = False
     """Also evaluate before the first step."""
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0

@@ -22,8 +22,8 @@ _DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer
 
 
 def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = None) -> dict[str, str]:
-    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` unless its weights are random, `start`,
-    and `method` if it is the user's own.
+    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` (unless its weights are random),
+    `start`, and `method` if it is the user's own.
 
     Args:
         known: (data, `rte/train`) -> hash, for splits that need not be read; the hashes of others are added to it.

@@ -33,7 +33,7 @@ class Recipe:
     order: Literal["reshuffled", "replayed"] = "reshuffled"
     """D4. Or `replayed`: every pass repeats the batches of the first one, of which the last is partial."""
     sizes: Literal["loaded", "official", "released"] = "loaded"
-    """D5. Sizes for the sampling probabilities: of the data `loaded`, GLUE's `official` ones, or `released` constants."""
+    """D5. Sizes for the probabilities: of the data `loaded`, GLUE's `official` ones, or the `released` constants."""
     pal_heads: Annotated[int, Field(ge=1, le=MOST)] = 12
     """D6. Attention heads of a PAL, 6 in the released code; if s is not divisible by it, the nearest divisor of s."""
     pal_activation: Literal["identity", "gelu"] = "identity"

@@ -114,8 +114,8 @@ class TrainingPlan:
         return step * self.epochs // self.steps + 1
 
     def probabilities(self, step: int) -> dict[str, float]:
-        """The probability of each task at a step. For schedules without random draws (round robin, sequential) it is
-        each task's share, 1/T; if round robin does not advance, 1 for the first task and 0 for the others (ledger D1)."""
+        """The probability of each task at a step. For schedules without random draws (round robin, sequential) it is a
+        task's share, 1/T; if round robin does not advance, 1 for the first task and 0 for the others (ledger D1)."""
         if self.schedule == "round-robin" and not self.round_robin_advances:
             return {task: float(task == next(iter(self.sizes))) for task in self.sizes}
         if self.schedule in ("round-robin", "sequential"):

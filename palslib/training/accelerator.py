@@ -1,7 +1,7 @@
-"""What a process needs from its machine before it trains: the others, if there are several, and its memory.
+"""The set-up of a training process: its accelerator, its cooperation with other processes, and its memory.
 
-Several processes are started by `accelerate launch --multi_gpu --num_processes 2 -m palslib train ...`, which takes a
-GPU for each or CPUs alone, or by torch itself: `torchrun --standalone --nproc_per_node 2 -m palslib train ...`.
+Several processes are started by `accelerate launch --multi_gpu --num_processes 2 -m palslib train ...`, each with its
+own GPU or all on CPUs, or by torch itself: `torchrun --standalone --nproc_per_node 2 -m palslib train ...`.
 """
 
 import ctypes
@@ -27,26 +27,26 @@ T = TypeVar("T")
 
 
 def make_accelerator(log_with: str | None = None, folder: Path | None = None) -> Accelerator:
-    """The accelerator of a run: on as many processes as were started, with gloo on CPUs.
+    """The accelerator of a run, for all processes that were started; on CPUs they communicate by gloo.
 
     Args:
         log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
 
-    Raises ValueError where several were asked for and there is one, as without `--multi_gpu` on a machine with fewer
-    than two GPUs, ImportError where the tracker's package is not installed.
+    Raises ValueError where several processes were requested but one was started, as without `--multi_gpu` on a machine
+    with fewer than two GPUs, ImportError where the tracker's package is not installed.
     """
-    if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would go on without
+    if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would ignore it silently
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
-    # Started by torch's launcher but not told to use CPUs, accelerate would make each process a run of its own.
+    # Under torch's launcher on CPUs, accelerate must be told to use CPUs: else each process would be a separate run.
     on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
-    # Tasks that rest have no gradients. Autocast is ours: accelerate fixes its precision once for a whole process.
+    # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
     handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
     accelerator = Accelerator(
         cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers, log_with=log_with, project_dir=folder
     )
-    # `accelerate launch` says whom to meet where there are to be others, and how many only where it starts them.
+    # `accelerate launch` sets MASTER_ADDR where several processes are requested, WORLD_SIZE only where it starts them.
     told = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
     if told and accelerator.num_processes == 1:
         raise ValueError(
@@ -58,7 +58,7 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
 
 @contextmanager
 def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterator[None]:
-    """Within the block what `accelerator.log` is given goes to the config's tracker, if it names one."""
+    """A block in which the values given to `accelerator.log` go to the config's tracker, if it names one."""
     if config.log_with:
         plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
         about = {"trackio": {"name": folder.name, "resume": "allow"}}
@@ -71,7 +71,7 @@ def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterat
 
 
 def decided_by_first(decide: Callable[[], T]) -> T:
-    """What the first process finds, in all of them, or the ValueError or OSError that it raised."""
+    """The result of `decide`, which only the first process calls and all return; its ValueError or OSError likewise."""
     accelerator, found = make_accelerator(), [None, None]
     if accelerator.is_main_process:
         try:
@@ -87,7 +87,7 @@ def decided_by_first(decide: Callable[[], T]) -> T:
 
 @contextmanager
 def one_writer(folder: Path, beside: bool = False) -> Iterator[Lock | None]:
-    """`run_lock` for a run of any number of processes: the first holds it, and where it is refused, all are."""
+    """`run_lock` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
     with ExitStack() as stack:
         held = []
         decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, beside))))
@@ -95,10 +95,10 @@ def one_writer(folder: Path, beside: bool = False) -> Iterator[Lock | None]:
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep freed memory for its next tensors, blocks of up to 1 GiB, where the C library is glibc.
+    """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, does nothing.
 
-    It would give every large tensor's memory back, and the next tensor's pages would be cleared and mapped anew: a
-    tenth of a training step in bf16. How much memory the process takes at most does not change.
+    By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
+    and cleared again: a tenth of a training step in bf16. The process's peak memory does not change.
     """
     if platform.libc_ver()[0] == "glibc":
         trim_threshold, mmap_threshold = -1, -3  # numbers of malloc.h
@@ -108,6 +108,6 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Gives what has been kept back to the system, so that what the process holds is what it uses."""
+    """Returns the freed memory that was kept to the system, so that the process holds only what it uses."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)

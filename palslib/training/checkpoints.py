@@ -1,7 +1,7 @@
-"""Checkpoints of a run: written whole or not at all, proven before they are used, and enough to go on bit for bit.
+"""Checkpoints of a run: written whole or not at all, verified before use, and sufficient to resume bit for bit.
 
-The order of training and its dropout are functions of the step, so that a checkpoint is weights, optimiser and history.
-The one before stays until the next but one is written: where the newest is damaged, the run goes on from there.
+The order of training and the dropout masks are functions of the step, so a checkpoint is weights, optimiser and
+history. The two newest checkpoints are kept: where the newest is damaged, the run resumes from the one before.
 """
 
 import json
@@ -26,11 +26,11 @@ from palslib.plan.content import exchanged
 
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)
 _UNREADABLE += (AttributeError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError)
-"""What readers raise where a file is not what it was. Not OSError itself: a disk that fails is no damaged file."""
+"""The exceptions that readers raise for a damaged file. OSError itself is not one of them: a failing disk raises it."""
 
 
 def read_part(path: Path, read: Callable[[Path], object]):
-    """What `read` makes of a file. Raises Damaged, which names it, where that is nothing."""
+    """The result of `read` for a file. Raises Damaged, which names the file, where it cannot be read."""
     try:
         return read(path)
     except _UNREADABLE as error:
@@ -38,12 +38,12 @@ def read_part(path: Path, read: Callable[[Path], object]):
 
 
 def read_tensors(path: Path) -> dict:
-    """What `torch.save` wrote: tensors and plain values, nothing that could run."""
+    """The content of a file of `torch.save`: only tensors and plain values, no code that could run."""
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def check_tensors(name: str, tensors: dict, expected: dict) -> None:
-    """Raises Damaged unless they have the names and shapes that are expected, and are finite."""
+    """Raises Damaged unless the tensors have the expected names and shapes and are finite."""
     if wrong := sorted(set(tensors) ^ set(expected)):
         raise Damaged(f"{name} does not fit the model: {wrong[0]} is {'missing' if wrong[0] in expected else 'new'}")
     for key, tensor in tensors.items():
@@ -69,37 +69,37 @@ def check_moments(name: str, moments: dict, optimizer) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in the places of a run's checkpoints."""
+    """The checkpoints of a run, as `Checkpoints.find` found them."""
 
     state: dict | None
-    """What the newest usable one says; None if there is none."""
+    """The state in the newest usable checkpoint; None if there is none."""
     place: Path | None
-    """Where it lies."""
+    """The folder of that checkpoint."""
     damaged: dict[Path, str]
-    """Those that are no longer what was written, and why."""
+    """The damaged checkpoints, each with the reason."""
     exchanged: list[str]
-    """Names of what has been exchanged since they were written: they are of another run."""
+    """Names of inputs exchanged since that checkpoint was written, which then belongs to another run."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The newest checkpoint of a run at `place`, the one before at `place.old`."""
+    """The two newest checkpoints of a run: the newest in the folder `place`, the one before in `place.old`."""
 
     place: Path
     key: str
-    """Of the run's config."""
+    """The key of the run's config."""
     content: dict[str, str]
-    """What it is made from, as `run_content` gives it."""
+    """The hashes of the run's inputs, from `run_content`."""
     kept: tuple[Path, ...] = ()
-    """Weights that the run keeps on its way, and that its checkpoints count on."""
+    """Folders of weights that the run keeps while it trains and that its checkpoints rely on."""
 
     @property
     def places(self) -> tuple[Path, Path]:
-        """From the newest on."""
+        """The folders of both, the newest first."""
         return self.place, self.place.with_name(self.place.name + ".old")
 
     def save(self, write: Callable[[Path], None], step: int) -> None:
-        """Writes the next one: `write` puts its files into a folder."""
+        """Writes the next checkpoint; `write` puts its files into a folder."""
         remove_temporaries(self.place)
         with atomic_write(self.place, keep=True) as temporary:
             temporary.mkdir()
@@ -107,10 +107,11 @@ class Checkpoints:
             seal(temporary, key=self.key, step=step, content=self.content)
 
     def find(self, read: Callable[[Path], dict]) -> Found:
-        """The newest that is whole; changes nothing. `read` gives its state, with `key`, and raises Damaged.
+        """Finds the newest undamaged checkpoint; changes no file. `read` returns the state in a folder, which has a
+        `key`, or raises Damaged.
 
-        Raises ValueError for one of another config. One without a manifest is older than manifests, and is read as it
-        is.
+        Raises ValueError for a checkpoint of another config. Checkpoints of earlier versions have no manifest and are
+        read without one.
         """
         damaged = {}
         for place in filter(Path.exists, self.places):
@@ -130,7 +131,7 @@ class Checkpoints:
         return Found(None, None, damaged, [])
 
     def settle(self, found: Found) -> list[str]:
-        """Puts out of the way what cannot be used, and says so, a sentence each."""
+        """Renames the checkpoints that cannot be used; returns sentences that say so."""
         said = [f"{place.name} cannot be used: {why}" for place, why in found.damaged.items()]
         for place in found.damaged:
             away = place.with_name(place.name + ".damaged")
@@ -143,20 +144,21 @@ class Checkpoints:
         return said
 
     def remove(self) -> None:
-        """Removes them, once the run has its record."""
+        """Removes all checkpoints, once the run has its record."""
         for place in self.places:
             remove(place)
             remove(place.with_name(place.name + ".damaged"))
 
 
 def remove_half_written(folder: Path) -> None:
-    """What a run left where it was killed while it wrote; for its next start, which alone may write there."""
+    """Removes the temporary files of a run that was killed while writing. Only the holder of its lock may call this."""
     for name in ("checkpoint", "last", "best", "record.json"):
         remove_temporaries(folder / name)
 
 
 def tidy(folder: Path) -> None:
-    """The same, and its checkpoints, of a run that was killed when it had its record; unless a process is at it."""
+    """Removes temporary files and checkpoints left by a run that was killed after its record was written, unless the
+    run is in use by a process."""
     left = (".tmp", ".old", ".damaged")
     if FIRST and any(path.name in ("checkpoint", "lock") or path.suffix in left for path in folder.iterdir()):
         with suppress(InUse, OSError), run_lock(folder):
@@ -165,14 +167,14 @@ def tidy(folder: Path) -> None:
 
 
 def put_aside(what: str, changed: list[str], paths: Iterable[Path]) -> str:
-    """Renames what was made from something that has been exchanged since; returns the sentence that says so."""
+    """Renames files made from inputs that have been exchanged since; returns the sentence that says so."""
     ending = set_aside(paths)
     return f"{what} was made from something else of that name ({', '.join(changed)}): kept as *{ending}; began anew"
 
 
 def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path], folder: Path) -> tuple:
-    """The record of a finished run; or, of another run's (something has `changed` since), what is to be said of it, and
-    then its files and folders, `paths`, are put aside."""
+    """The record, if any, and notes. Where inputs have `changed` since, the record is of another run: the files and
+    folders `paths` are then put aside, None is returned in its place, and a note says so."""
     if not changed:
         return record, []
     notes = [put_aside("the record", changed, paths)]
@@ -181,17 +183,17 @@ def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path
 
 
 def say(sentences: list[str], folder: Path) -> None:
-    """On the screen, whether or not progress is shown."""
+    """Prints sentences to standard error, whether or not progress is shown."""
     for sentence in sentences:
         print(f"palslib: {folder}: {sentence}", file=sys.stderr)
 
 
 class Resumable:
-    """The part of `training.loop.Run` that saves checkpoints, finds them and goes on from them."""
+    """The part of `training.loop.Run` that saves checkpoints, finds them and resumes from them."""
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Those of the run's folder."""
+        """The checkpoints in the run's folder."""
         kept = self.folder / "best", self.folder / "last"
         return Checkpoints(self.folder / "checkpoint", self.config.key, self.content, kept)
 
@@ -201,17 +203,17 @@ class Resumable:
         raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
 
     def check_lock(self) -> None:
-        """Raises InUse where the run's folder is no longer its own."""
+        """Raises InUse where the run's folder was deleted or taken over by another process."""
         if self.lock:
             self.lock.check()
 
     def check_weights(self) -> None:
-        """Raises FloatingPointError where one is not finite: a finite loss can have infinite gradients."""
+        """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
         if not all(p.isfinite().all() for p in self.model.parameters()):
             self.stop("a weight is not finite after the update", self.step - 1)
 
     def save_checkpoint(self) -> None:
-        """Model, optimiser and history, whole or not at all; nothing where this step's is there already."""
+        """Saves model, optimiser and history, whole or not at all, unless this step has a checkpoint already."""
         if self.saved and self.saved[1] == self.step:
             return
         self.read_losses()
@@ -223,7 +225,7 @@ class Resumable:
         self.accelerator.wait_for_everyone()
 
     def keep_model(self, name: str) -> None:
-        """Saves the model under the run's folder."""
+        """Saves the model in a subfolder of the run's folder."""
         self.check_weights()
         if self.accelerator.is_main_process:
             self.check_lock()
@@ -240,7 +242,7 @@ class Resumable:
         (folder / "run.json").write_text(json.dumps(state), encoding="utf-8")
 
     def _read(self, folder: Path) -> dict:
-        """Everything of a checkpoint, checked against this run, which it leaves as it is. Raises Damaged."""
+        """The state in a checkpoint, checked against this run, which is not changed. Raises Damaged."""
         state = read_part(folder / "run.json", lambda path: json.loads(path.read_text(encoding="utf-8")))
         names = {"step", "losses", "tokens", "spent", "history", "key"} | ({"memory"} if self.memory else set())
         if not isinstance(state, dict) or not names <= state.keys():
@@ -255,7 +257,7 @@ class Resumable:
         return state
 
     def _check_best(self) -> None:
-        """Raises Damaged unless the weights that were kept lie there, whole."""
+        """Raises Damaged unless the best weights that were kept can be loaded."""
         try:
             with torch.random.fork_rng(devices=[]):
                 type(self.model).from_pretrained(self.folder / "best")
@@ -263,7 +265,7 @@ class Resumable:
             raise Damaged(f"the best weights up to then are not there: {error}") from error
 
     def load_checkpoint(self) -> bool:
-        """Goes on from the folder's newest checkpoint that is whole, if it has one of this very run."""
+        """Resumes from the folder's newest undamaged checkpoint of this run; returns False if there is none."""
         if self.accelerator.is_main_process:
             remove_half_written(self.folder)
             restore(self.folder / "best")
@@ -286,7 +288,7 @@ class Resumable:
         self.spent, self.history = state["spent"], state["history"]
         if self.memory:
             self.memory.replay(self.step, **state["memory"])
-        if self.recipe.inactive == "drift":  # a tensor that was ever updated has a gradient, of zero while it rests
+        if self.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
             for p in self.optimizer.state:
                 p.grad = torch.zeros_like(p)
         if self.recipe.dropout == "until evaluated" and self.history:

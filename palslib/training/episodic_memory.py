@@ -1,4 +1,4 @@
-"""Gradient Episodic Memory: a step may not raise the loss on what is remembered of other tasks.
+"""Gradient Episodic Memory: an update may not raise the loss on the stored examples of other tasks.
 
 Lopez-Paz & Ranzato 2017 (https://arxiv.org/abs/1706.08840), section 3. g is the gradient of the current task's batch,
 and row j of G the gradient of the loss on the memory of another task j seen so far:
@@ -6,8 +6,8 @@ and row j of G the gradient of the loss on the memory of another task j seen so 
     primal (eq. 8)    min_g̃  1/2 |g - g̃|²                 subject to  G g̃ >= 0
     dual   (eq. 11)   min_v  1/2 v'GG'v + (Gg)'v           subject to  v >= margin       then  g̃ = G'v + g
 
-The primal has a number for every parameter, the dual one for every task. The paper's bound is 0; the margin above it is
-the authors' code's, where it adds at least that much of every memory's gradient to each step that is projected.
+The primal has a variable for every parameter, the dual one for every task. The paper's bound is 0; the margin is from
+the authors' code, where it adds at least this multiple of every memory's gradient to each gradient that is projected.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 
 from palslib.training.evaluation import autocast
 
-CHUNK = 2**22  # parameters that are turned to float64 at a time
+CHUNK = 2**22  # parameters converted to float64 at a time
 RIDGE = 1e-10  # added to the squared length, 1, of a memory's gradient, so that equal ones can be told apart
 
 
@@ -30,7 +30,7 @@ def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:
     """The v (t,) that minimises 1/2 v'Kv + c'v subject to v >= margin, where K = GG' (t, t) and c = Gg (t,).
 
     With v = u + margin it is 1/2 u'Ku + (c + K margin)'u + constant, u >= 0: non-negative least squares |Au - b|² with
-    A'A = K and A'b = -(c + K margin), with the rows of G scaled to length 1. Where they depend on each other K is
+    A'A = K and A'b = -(c + K margin), with the rows of G scaled to length 1. If these are linearly dependent, K is
     singular; with RIDGE on its diagonal no inner product with one of them is below -√RIDGE |g + G'margin|.
     """
     lengths = np.sqrt(np.diag(K))
@@ -42,9 +42,9 @@ def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:
 
 
 def project(g: torch.Tensor, G: torch.Tensor, margin: float = 0.0) -> torch.Tensor:
-    """The gradient nearest to g (P,) of which no inner product with a row of G (t, P) is negative.
+    """The gradient nearest to g (P,) that has no negative inner product with a row of G (t, P).
 
-    Where none is negative to begin with, g itself. (With a margin it lies further in, no longer the nearest.) Raises
+    It is g itself if g has none. (With a margin it is further inside the constraints, no longer the nearest.) Raises
     ValueError for other shapes or a margin below 0, FloatingPointError for a value that is not finite.
     """
     if g.ndim != 1 or G.ndim != 2 or len(g) != G.shape[1]:
@@ -61,27 +61,27 @@ def project(g: torch.Tensor, G: torch.Tensor, margin: float = 0.0) -> torch.Tens
 
 
 class EpisodicMemory:
-    """The latest examples of every task, as rows of its training data, and the constraint that they are.
+    """The latest examples of every task, as row numbers of its training data, and the constraint that they impose.
 
-    A ring buffer a task: row number n that is stored lies in place n modulo the buffer's length, over an older one. A
-    row that lies there already is not stored twice, so a memory larger than the task's data holds each row once, and
-    no more. All of it is a function of (plan, step).
+    Each task has a ring buffer: the n-th stored row is at position n modulo the buffer's length, in place of an older
+    one. A row that is already in the buffer is not stored again, so a memory larger than the task's data holds each row
+    once. The memory is a function of (plan, step).
     """
 
     def __init__(self, plan, size: int):
-        """Of a `sampling.TrainingPlan`; `size` is the most examples a task."""
+        """The memory for a `sampling.TrainingPlan`, with at most `size` examples of each task."""
         if size < 1:
             raise ValueError(f"an episodic memory holds at least one example a task, not {size!r}")
         self.plan, self.size = plan, size
-        self.checked = self.projected = 0  # steps at which other tasks had memories; those that changed the gradient
+        self.checked = self.projected = 0  # steps with memories of other tasks; with changed gradients
         self._clear()
 
     def _clear(self) -> None:
         self._rings = {task: np.zeros(min(self.size, n), dtype=np.int64) for task, n in self.plan.sizes.items()}
-        self._stored = dict.fromkeys(self.plan.sizes, 0)  # the fill count: so many rows were ever stored
+        self._stored = dict.fromkeys(self.plan.sizes, 0)  # how many rows were ever stored
 
     def store(self, task: str, rows: np.ndarray) -> None:
-        """Remembers the rows of a step."""
+        """Stores the rows of a step in the memory of its task."""
         ring = self._rings[task]
         for row in rows:
             if row not in self.rows(task):
@@ -89,20 +89,20 @@ class EpisodicMemory:
                 self._stored[task] += 1
 
     def rows(self, task: str) -> np.ndarray:
-        """The rows that a task's memory holds, place by place."""
+        """The rows in a task's memory, in the order of positions."""
         return self._rings[task][: self._stored[task]].copy()
 
     @property
     def seen(self) -> list[str]:
-        """Tasks whose memory holds something, in the plan's order."""
+        """The tasks whose memory is not empty, in the plan's order."""
         return [task for task, stored in self._stored.items() if stored]
 
     def counts(self) -> dict[str, int]:
-        """What a record says of the memory."""
+        """The size and the counts of the memory, for the run's record."""
         return {"size": self.size, "checked": self.checked, "projected": self.projected}
 
     def replay(self, step: int, **counts: int) -> None:
-        """Makes the memory what it was after so many steps of the plan; `counts` as `counts()` gave them there."""
+        """Restores the memory after `step` steps of the plan; `counts` is what `counts()` returned at that step."""
         self._clear()
         self.checked, self.projected = counts.get("checked", 0), counts.get("projected", 0)
         for k in range(step):
@@ -111,11 +111,11 @@ class EpisodicMemory:
     def constrain(self, run, task: str) -> None:
         """Projects the gradient of a `training.loop.Run`, between backward and clip, on a step of `task`.
 
-        A gradient of None counts as zero. What is written: nothing, where no inner product is negative; else the
-        projected gradient of the constrained parameters, which gives one to other tasks' own parameters too.
-        Memory: about t + 4 times the constrained parameters while it runs, for t other tasks, and none afterwards.
-        Time: a forward and a backward pass over what they remember. Raises FloatingPointError, as the run does, for a
-        gradient that is not finite.
+        A gradient of None counts as zero. Where no inner product is negative, nothing changes; otherwise all
+        constrained parameters, including those of other tasks, get the projected gradient.
+        Memory: about t + 4 times the constrained parameters during the call, for t other tasks, and none afterwards.
+        Time: a forward and a backward pass over the stored rows of these tasks. Raises FloatingPointError, as the run
+        does, for a gradient that is not finite.
         """
         others = [other for other in self.seen if other != task]
         if not others:
@@ -141,7 +141,7 @@ class EpisodicMemory:
 
 
 def constrained_parameters(model, over: str) -> list[torch.nn.Parameter]:
-    """The parameters that the projection is over: all that are `trained`, or those of them that tasks `shared`.
+    """The parameters whose gradients are projected: all `trained` ones, or only those also `shared` by the tasks.
 
     Raises ValueError where tasks share none: then no task can disturb another.
     """
@@ -154,15 +154,15 @@ def constrained_parameters(model, over: str) -> list[torch.nn.Parameter]:
 
 
 def _flat(gradients, parameters) -> torch.Tensor:
-    """Gradients end to end, (P,); zeros for None."""
+    """The gradients concatenated to a vector (P,), with zeros for None."""
     pairs = zip(gradients, parameters, strict=True)
     return torch.cat([torch.zeros_like(p).view(-1) if g is None else g.to_dense().reshape(-1) for g, p in pairs])
 
 
 def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch.Tensor:
-    """The gradient (P,) of a task's mean loss over rows, as the run computes losses: its precision, its dropout.
+    """The gradient (P,) of a task's mean loss over rows, with the precision and the dropout of the run.
 
-    In slices as large as the run's micro-batches; each process takes its share of the rows.
+    It is computed in parts as large as the run's micro-batches; each process takes its share of the rows.
     """
     accelerator, data = run.accelerator, run.train_data[task]
     world = accelerator.num_processes
@@ -172,7 +172,7 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
     for some in (mine[i : i + most] for i in range(0, len(mine), most)):
         batch = data.batch(some, device=accelerator.device)
         with autocast(run.precision, accelerator.device):
-            # The bare model and its gradients alone: `.grad`, and what several processes share, stay as they are.
+            # The unwrapped model and `autograd.grad` change neither `.grad` nor the state shared by processes.
             loss = run.model(task=task, **batch).loss * (len(some) * world / len(rows))
         total += _flat(torch.autograd.grad(loss, parameters, allow_unused=True), parameters)
     return accelerator.reduce(total, "mean")

@@ -15,12 +15,12 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import Recipe
 
 EVALUATION_BATCH = 32
-"""Rows at a time. More are slower on a CPU, since rows of less equal length then share a batch: MiniLM in bf16 took
-15 % longer by 64 and 50 % by 128."""
+"""Rows per batch. Larger batches are slower on a CPU, since the lengths of their rows differ more: MiniLM in bf16 took
+15 % longer with 64 and 50 % longer with 128."""
 
 
 def precision_of(config: RunConfig) -> str:
-    """`auto` resolved: bf16 where the device has matrix units or instructions for it."""
+    """The precision of a run; `auto` is bf16 where the device has matrix units or instructions for it, else float32."""
     if config.precision != "auto":
         return config.precision
     if torch.cuda.is_available():
@@ -39,9 +39,9 @@ def predict(
 ) -> np.ndarray:
     """Logits of every row, (N, outputs), in the rows' order.
 
-    Batches hold rows of like length, the longest first, so that a lack of memory shows at once. Several processes share
-    the batches and all get the whole. Dropout is off, and the model's training mode is as before afterwards. `bar`: a
-    progress bar that counts rows.
+    Batches have rows of similar length, the longest first, so that a lack of memory shows at once. Several processes
+    share the batches, and each returns all logits. Dropout is off, and the model's training mode is restored
+    afterwards. `bar`: a progress bar that counts rows.
     """
     accelerator = accelerator or Accelerator()
     rank, world = accelerator.process_index, accelerator.num_processes
@@ -75,7 +75,7 @@ def evaluate(
 
     Args:
         splits: task -> split -> its rows. A second split (MNLI mismatched) enters as `accuracy_mm`.
-        recipe: for the released code's way of measuring (ledger D3, D13).
+        recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
         progress: shows a bar.
     """

@@ -1,7 +1,7 @@
-"""Tasks that come one after another, each on a backbone that stays as it is.
+"""Training of tasks one after another, each on an unchanged backbone.
 
-Houlsby et al. 2019, section 2 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it. Where no task
-trains what another one reads, a further task leaves the outputs of the earlier ones as they were, bit for bit.
+Houlsby et al. 2019, section 2 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it. If no task trains
+parameters that another one uses, a new task does not change the outputs of the earlier ones, bit for bit.
 """
 
 from pathlib import Path
@@ -19,22 +19,22 @@ task's share of the paper's budget would make m far larger than 64."""
 def train_in_turn(
     tasks, folder, method="houlsby-64", epochs=10, epoch_steps=None, start=None, on_step=None, **options
 ) -> list[dict]:
-    """Trains one task after another, each on a backbone that stays as it is; returns their records.
+    """Trains tasks one after another, each on an unchanged backbone; returns their records.
 
     Args:
         tasks: names, in the order of training.
-        folder: each task's run lies in it by itself (`1-cola`, `2-sst2`): the model with all tasks so far at its best
-            epoch (`best`), and `record.json`. Called again, finished tasks are not trained anew, and one that was
-            killed goes on from its last epoch.
-        method: one that trains nothing that tasks share.
-        epochs: of each task, each followed by an evaluation; the best by the dev score is what stays.
-        epoch_steps: at most so many steps make an epoch; by default the task's data once.
-        start: a folder of weights with earlier tasks, to go on from.
-        on_step: as `training.loop.train` takes it; where it stops a run, that is the last one.
-        options: of `RunConfig`, in place of `REPORT`'s.
+        folder: it gets a subfolder for each task's run (`1-cola`, `2-sst2`), with the model of all tasks so far at its
+            best epoch (`best`), and `record.json`. When called again, finished tasks are not trained again, and a
+            killed one resumes from its last epoch.
+        method: a method that trains no parameters shared by tasks.
+        epochs: epochs for each task, each followed by an evaluation; the weights with the best dev score are kept.
+        epoch_steps: steps of an epoch, at most; by default one pass over the task's data.
+        start: a folder of weights with earlier tasks, to start from.
+        on_step: as in `training.loop.train`; where it stops a run, no further task is trained.
+        options: fields of `RunConfig`, which replace those of `REPORT`.
 
     Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, for a method
-    under which a new task would change the earlier ones, and for options that follow from the epochs.
+    under which a new task would change the earlier ones, and for options that are decided by the epochs.
     """
     if epoch_steps is not None and epoch_steps < 1:
         raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")
@@ -58,7 +58,7 @@ def train_in_turn(
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
             own = {name: about for name, about in whole.own.items() if name == task}
             about = {**known, **steps, "tasks": [task], "own": own, "start": start and str(start), "folder": str(place)}
-            records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # no model is kept alive
+            records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # keeps no model in memory
             if records[-1]["status"] != "finished":
                 break
             start = best_weights(place)
@@ -66,6 +66,6 @@ def train_in_turn(
 
 
 def best_weights(folder: str | Path) -> Path:
-    """The folder of weights that a run kept: the best epoch's; the last one's where no epoch had a score."""
+    """The folder of weights that a run kept: those of the best epoch, or the last ones where no epoch had a score."""
     best = Path(folder) / "best"
     return best if best.exists() else best.with_name("last")

@@ -1,8 +1,8 @@
-"""Does what a task adds act? Its size beside the hidden states, how its heads look, and the score without it.
+"""Measures of how strongly a task's additions act: their size, the attention of their heads, and the scores without.
 
-‖TS(h)‖ / ‖h‖ is the length of what a task function adds to a word piece, over that of the layer's input h: a mean over
-word pieces. Adam moves a number by at most rate × steps, and V^D starts at zero, so that in a short run it can stay
-near nothing while the scores look as ever.
+‖TS(h)‖ / ‖h‖ is the norm of a task function's output relative to that of the layer's input h, a mean over word pieces.
+Adam moves a parameter by at most rate × steps, and V^D starts at zero, so in a short run the output can stay near zero,
+which the scores do not show.
 """
 
 from collections.abc import Mapping
@@ -17,36 +17,36 @@ from palslib.data.tokens import TokenisedTask, some_rows
 from palslib.training.evaluation import autocast
 
 ROWS = 64
-"""Dev rows of each task that sizes and entropies are measured on."""
+"""Dev rows of each task on which sizes and entropies are measured."""
 
 
 @contextmanager
 def switched_off(model):
-    """Within the block nothing that a task adds within BERT acts: no TS(h) (V^D's bias neither), no adapters, scales or
-    norms of its own. What is on top of BERT, poolers and heads stay."""
+    """A block in which all that a task adds within BERT is switched off: TS(h) (including V^D's bias), adapters, scales
+    and its own norms. Modules on top of BERT, poolers and heads stay on."""
     with model.watch(lambda point, layer, adaptation: PLAIN, "task"):
         yield
 
 
 def relative_entropies(weights: torch.Tensor) -> torch.Tensor:
-    """The entropy of each word piece's attention as a share of the greatest, log S: 1 where it looks at all S alike.
+    """The entropy of each word piece's attention divided by the maximum, log S: 1 for uniform attention to all S.
 
     Args:
-        weights: (B, H, S, S) of rows of several lengths, the keys of padding 0. Rows of one word piece, which have no
-            choice, and padding are left out.
+        weights: attention weights (B, H, S, S) of rows of different lengths, 0 for keys of padding. Padding is left
+            out, and so are rows of a single word piece, whose maximum is 0.
 
-    Returns (n, H) for the n word pieces that are left.
+    Returns (n, H) for the n remaining word pieces.
     """
-    pieces = (weights > 0).flatten(1, 2).any(1)  # (B, S), which are no padding
+    pieces = (weights > 0).flatten(1, 2).any(1)  # (B, S), False for padding
     lengths = pieces.sum(1)
     relative = torch.special.entr(weights).sum(-1) / lengths.log()[:, None, None]  # (B, H, S)
     return relative.transpose(1, 2)[pieces & (lengths > 1)[:, None]]
 
 
 def measure(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], precision: str = "float32") -> dict:
-    """Task -> `size`, ‖TS(h)‖ / ‖h‖ of each layer with a task function, and `entropy`, that of the heads that the task
-    adds: a mean over heads and word pieces of each layer. Of what there is, on at most `ROWS` rows, the same ones in
-    every process."""
+    """For each task, the means by layer of `size`, ‖TS(h)‖ / ‖h‖ of the task function over word pieces, and `entropy`,
+    the relative entropy of the task's own heads over heads and word pieces. What a task does not have is left out. On
+    at most `ROWS` rows, the same ones in every process."""
     found = {}
     for task, splits in dev_data.items():
         measured: dict[str, dict[int, list]] = {"size": {}, "entropy": {}}

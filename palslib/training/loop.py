@@ -1,9 +1,9 @@
-"""Training, as the algorithm reads; `python -m palslib train` is the same from a terminal.
+"""The training loop; `python -m palslib train` is the same from a terminal.
 
 For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
 update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a
-killed run that starts again at its last checkpoint ends with the weights it would have had, and one process or several
-(`accelerator.py` says how they are started) train the same model.
+killed run that resumes from its last checkpoint ends with the same weights as one that was not killed, and one process
+or several (`accelerator.py` says how they are started) train the same model.
 """
 
 import itertools
@@ -41,7 +41,7 @@ from palslib.training.trained import Trained
 
 
 def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
-    """The model as it is before a run's first step: on a plain backbone, or on the weights that it starts from."""
+    """The model before a run's first step: on a plain backbone, or on the weights that the run starts from."""
     method = config.resolved_method()
     if config.start:
         return MultiTaskModel.continued(config.start, method, config.backbone, tasks)
@@ -49,7 +49,7 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
 
 
 class Run(Resumable):
-    """One training run: what is fixed before the first step, and the steps."""
+    """One training run: its data, plan, model and optimiser, and its steps."""
 
     def __init__(self, config: RunConfig, folder: Path, on_phase: Callable[[str], None] = lambda phase: None):
         self.on_phase = on_phase
@@ -86,7 +86,7 @@ class Run(Resumable):
         self.model.head_dropout, self.model.max_length = config.head_dropout, config.max_length
         if config.gradient_checkpointing:
             self.model.checkpoint_activations()
-        # Only where nothing but our own clipping and `densify` comes between the backward pass and the update.
+        # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
         self.model.sparse_embeddings = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
         self.embeddings = RowGradients()
         self.model.train()
@@ -97,9 +97,9 @@ class Run(Resumable):
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
-        self.lock: Lock | None = None  # of the folder, where this process writes into it
+        self.lock: Lock | None = None  # the folder's lock, if this process writes into it
         self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
-        self.notes: list[str] = []  # what the record says of how the run came about
+        self.notes: list[str] = []  # for the record: damaged checkpoints, exchanged inputs
 
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
@@ -114,8 +114,8 @@ class Run(Resumable):
         total = torch.zeros((), device=accelerator.device)
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
-            weight = len(some) * world / len(rows)  # of a mean over rows; a partial batch does not divide evenly
-            some = some if len(some) else rows[:1]  # without weight: every process takes part in every backward pass
+            weight = len(some) * world / len(rows)  # the part's share in the mean: parts may differ in size
+            some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
             batch = self.train_data[task].batch(some, width, accelerator.device)
             with autocast(self.precision, accelerator.device):
                 loss = self.wrapped(task=task, **batch).loss * weight
@@ -139,7 +139,7 @@ class Run(Resumable):
         self.step += 1
 
     def read_losses(self) -> None:
-        """Brings the latest losses, averaged over processes, from the device. Raises FloatingPointError for a NaN."""
+        """Reads the latest losses, averaged over processes. Raises FloatingPointError for one that is not finite."""
         if not self.pending:
             return
         new = self.accelerator.reduce(torch.stack(self.pending), "mean").tolist()
@@ -149,7 +149,8 @@ class Run(Resumable):
                 self.stop(f"the loss is {loss}", step)
 
     def evaluate(self) -> None:
-        """Adds to the history: scores on all dev sets, both averages, mean loss by task since the last time."""
+        """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss since the
+        last evaluation."""
         self.read_losses()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
         scores = self._scores()
@@ -170,7 +171,7 @@ class Run(Resumable):
             self.keep_model("best")
 
     def evaluate_without(self) -> dict | None:
-        """All scores with what the tasks add within BERT switched off, and their average; None if that is nothing."""
+        """All scores, and their average, with the tasks' additions within BERT switched off; None if there are none."""
         if not self.method.adapted_layers(self.model.config.num_hidden_layers):
             return None
         with switched_off(self.model):
@@ -178,7 +179,7 @@ class Run(Resumable):
         return {"dev_average": dev_average(scores), "scores": scores}
 
     def _scores(self) -> Scores:
-        """On all dev sets, the time counted as evaluation."""
+        """The scores on all dev sets; the time is counted as evaluation."""
         began, shown = time.perf_counter(), self.config.progress
         scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown)
         self.spent["evaluate"] += time.perf_counter() - began
@@ -196,19 +197,19 @@ def train(
     on_step: Callable[[Run], bool | None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Trained:
-    """Trains and evaluates; returns the record, which also lies in the run's folder as `record.json`, and with it the
-    trained model: `train(config).model()`.
+    """Trains and evaluates a model; returns the record, which is also saved as `record.json` in the run's folder. The
+    trained model is `train(config).model()`.
 
     Args:
-        resume: go on from the folder's checkpoint, or give back the record of a run that had finished. False starts
-            anew in a folder of its own; nothing that was saved is overwritten.
+        resume: resume from the folder's checkpoint, or return the record of a finished run. False starts a new run in a
+            new folder; nothing that was saved is overwritten.
         on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
-            what is returned then is only `{"key", "status": "stopped", "step"}`. Calling again goes on.
-        on_phase: called with what is begun before and between the steps: reading, loading, evaluating.
+            only `{"key", "status": "stopped", "step"}` is then returned. Another call resumes the run.
+        on_phase: called with a description of what begins before and between the steps: reading, loading, evaluating.
 
-    A run has one writer: raises InUse where another process is at this one. SIGTERM, Ctrl-C and Slurm's warning end it
-    after the step, with a checkpoint if it keeps any, by `signals.Stopped`, a KeyboardInterrupt. Raises
-    FloatingPointError for a loss that is not finite, naming step, task and the last good checkpoint.
+    A run has one writer: raises InUse where another process works on it. On SIGTERM, Ctrl-C and Slurm's warning the run
+    ends after the current step, with a checkpoint if it has any, and raises `signals.Stopped`, a KeyboardInterrupt.
+    Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
@@ -231,7 +232,7 @@ def train(
 
 
 def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
-    """The record of a run that has finished, if it has, and names of what has been exchanged since."""
+    """The record of a run, None if it has not finished, and the names of inputs that have been exchanged since."""
     path = folder / "record.json"
     if not path.exists():
         return None, []
@@ -244,7 +245,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
 
 
 def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> Trained:
-    """From where the run is to its end."""
+    """Trains from the run's current step to its end."""
     config, main = run.config, run.accelerator.is_main_process
     shown = main and config.progress
     bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)

@@ -1,7 +1,7 @@
-"""BERT as a masked language model: which word pieces are chosen, what becomes of them, how well they are predicted.
+"""BERT as a masked language model: the choice of word pieces, their replacement, and how well they are predicted.
 
 Devlin et al. 2019, section 3.1 and appendix A.1 (https://arxiv.org/abs/1810.04805): 15 % of the word pieces are chosen;
-80 % of those become [MASK], 10 % a random piece, 10 % stay, and the loss is the cross entropy of what they were.
+80 % of those become [MASK], 10 % a random piece, 10 % stay, and the loss is the cross entropy of the original pieces.
 """
 
 import math
@@ -21,13 +21,13 @@ from palslib.common.seeds import seed_from
 from palslib.plan.config import RunConfig
 from palslib.training.evaluation import autocast, precision_of
 
-CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all pieces; of the chosen ones
-ROWS_MEASURED = 64  # at a time; what is masked depends on it
+CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # CHOSEN of all pieces; MASKED and RANDOM of the chosen ones
+ROWS_MEASURED = 64  # rows per batch; the masks depend on it
 HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders that `pretraining` writes
 
 
 def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Word pieces (N,) as the model sees them, and which were chosen (N,), never a special one ([CLS], [SEP])."""
+    """The word pieces (N,) after masking, and which were chosen (N,), never special ones ([CLS], [SEP])."""
     generator = torch.Generator().manual_seed(seed)
     choice, fate = (torch.rand(ids.shape, generator=generator) for _ in range(2))
     chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
@@ -37,8 +37,8 @@ def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.T
 
 
 def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrained") -> BertForMaskedLM:
-    """The backbone with its pooler, which is not trained, and its own masked-language-model head or a new one; all of
-    it new where `weights` are `random`."""
+    """The backbone with its pooler, which is not trained, and its own masked-language-model head, or a new one if it
+    has none; with random `weights` everything is new."""
     config, place = load_config(backbone), backbone.removeprefix(MINBERT)
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
@@ -47,7 +47,7 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
         torch.manual_seed(seed_from(seed, "masked language model"))
         if weights == "random" or place in ("tiny", "minilm") or head.is_file():
             model = BertForMaskedLM(config)
-        else:  # a checkpoint with a head, or one without, as transformers then reports
+        else:  # if the checkpoint has no head, transformers says so
             model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
     if weights == "pretrained" and head.is_file():
         model.cls.load_state_dict(load_file(head))
@@ -58,14 +58,14 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
 
 
 def predict_chosen(model, rows: Rows, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (n, vocabulary) at the n chosen word pieces of a batch, and the pieces (n,) that were there."""
+    """The logits (n, vocabulary) at the n chosen word pieces of a batch, and the original pieces (n,)."""
     seen, chosen = (x.to(rows.input_ids.device) for x in mask(rows.input_ids.cpu(), tokenizer, seed))
     h = hidden_states(model.bert, replace(rows, input_ids=seen))  # (N, d)
     return model.cls(h[chosen]).float(), rows.input_ids[chosen]
 
 
 def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:
-    """Masked accuracy (percent), mean loss and perplexity over the chosen pieces of dev texts, masked by the seed."""
+    """Accuracy (percent), mean loss, perplexity and number of the chosen pieces of dev texts, masked by the seed."""
     loss, right, pieces = 0.0, 0, 0
     model.eval()
     bar = progress_bar(None, "evaluation", config.progress, total=sum(map(len, data.values())), unit=" rows")

@@ -1,7 +1,7 @@
-"""The optimiser as the released code has it, with each of its quirks a switch (ledger D10-D12).
+"""The optimiser of the released code, with a switch for each of its peculiarities (ledger D10-D12).
 
-AdamW's update with or without bias correction, gradients clipped each by itself or not, and a schedule that counts each
-tensor's own updates or not. Where no quirk is asked for it is torch's fused AdamW.
+AdamW's update with or without bias correction, gradients clipped for each tensor or together, and a schedule that
+counts the updates of each tensor or all steps. Without peculiarities torch's fused AdamW is used.
 """
 
 from collections.abc import Callable, Collection
@@ -31,8 +31,8 @@ class ReleasedAdam(torch.optim.Optimizer):
         Args:
             rate_factor: the schedule as a function of a tensor's own number of updates, from 0 (ledger D12); None where
                 the loop sets `lr` itself.
-            clip_each: the norm that each tensor's gradient is clipped to by itself (ledger D10); None clips nothing.
-            thirds: ids of parameters that hold query, key and value in one, which the released code clips apart.
+            clip_each: the norm to which each tensor's gradient is clipped separately (ledger D10); None: no clipping.
+            thirds: ids of parameters that join query, key and value, which the released code clips separately.
         """
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": eps, "weight_decay": weight_decay})
         self.rate_factor, self.bias_correction, self.clip_each = rate_factor, bias_correction, clip_each
@@ -64,7 +64,7 @@ class ReleasedAdam(torch.optim.Optimizer):
 
 
 def clip_gradients(parameters, most: float) -> None:
-    """Scales all gradients together to a norm of at most `most`; of a sparse one, the rows that it has."""
+    """Scales all gradients so that their joint norm is at most `most`; of a sparse gradient, only the rows present."""
     gradients = []
     for p in parameters:
         if p.grad is not None:
@@ -77,15 +77,15 @@ def clip_gradients(parameters, most: float) -> None:
 class RowGradients:
     """Dense gradients of embeddings, in which only the rows in use are cleared and written.
 
-    A batch reads a few hundred of BERT's 30,522 word embeddings. AdamW moves all of them, for their averages go on, but
-    to clear and fill the whole gradient anew took a fifth of a step.
+    A batch uses a few hundred of BERT's 30,522 word embeddings. AdamW moves all of them, because of its averages, but
+    clearing and filling the whole gradient took a fifth of a step.
     """
 
     def __init__(self):
         self._kept: dict[torch.nn.Parameter, tuple[torch.Tensor, torch.Tensor]] = {}  # the gradient, the rows in use
 
     def densify(self, parameters) -> None:
-        """Puts a dense gradient in the place of each sparse one."""
+        """Replaces each sparse gradient by a dense one."""
         for p in parameters:
             if p.grad is None or not p.grad.is_sparse:
                 continue
@@ -101,7 +101,7 @@ class RowGradients:
 
 
 def make_optimizer(model, config: RunConfig, recipe: Recipe) -> torch.optim.Optimizer:
-    """Fused AdamW, or the released optimiser where the recipe asks for one of its quirks (ledger D10, D12)."""
+    """Fused AdamW, or `ReleasedAdam` where the recipe asks for one of its peculiarities (ledger D10, D12)."""
     groups = model.parameter_groups(config.weight_decay, recipe.decay_lhuc, config.adaptation_rate)
     for group in groups:
         group["lr"] = config.learning_rate * group["multiple"]

@@ -1,10 +1,10 @@
-"""Further pre-training: a backbone goes on as a masked language model on the texts of tasks, before they are trained.
+"""Further pre-training of a backbone as a masked language model on the texts of tasks, before the tasks are trained.
 
-`python -m palslib pretrain` takes a `RunConfig`'s fields; those of methods, heads and evaluations play no part. The
-folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
+`python -m palslib pretrain` takes the fields of `RunConfig`; those of methods, heads and evaluations have no effect.
+The folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
-The head has BERT's transform, and a decoder that is tied to the word embeddings. MiniLM's package has no such head: its
-transform starts at random, so what is measured before the first step says little there.
+The head has BERT's transform and a decoder that is tied to the word embeddings. MiniLM comes without such a head: its
+transform starts at random, so its scores before the first step mean little.
 """
 
 import json
@@ -45,17 +45,17 @@ from palslib.training.evaluation import autocast, precision_of
 from palslib.training.masked_language_model import HEAD, masked_language_model, measure, predict_chosen
 from palslib.training.signals import StopSignals
 
-DEV_ROWS = 500  # of each task that are measured
+DEV_ROWS = 500  # of each task, on which the model is measured
 _WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
 _WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
 
 
 def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
-    """Trains, writes the backbone's folder, and returns its record.json: what was measured before and after.
+    """Trains, writes the backbone's folder, and returns its record.json with the measurements before and after.
 
-    A finished folder is given back as it is, and a killed run goes on from its checkpoint, which lies beside the
+    For a finished folder only the record is returned; a killed run resumes from its checkpoint, which is beside the
     folder. `on_step` is called with the number of steps done; if it returns False the run is saved and stops.
-    One writer, signals, and what has been exchanged since: as in `training.loop.train`.
+    Locks, signals and exchanged inputs are handled as in `training.loop.train`.
     Raises ValueError for a folder with anything else in it, FloatingPointError for a loss that is not finite.
     """
     _check(config)
@@ -63,7 +63,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     record, changed = _record(config, folder)
     if record and not changed:
         return record
-    beside = folder.with_name(folder.name + ".tracked")  # what lies in the folder is written at the end, whole
+    beside = folder.with_name(folder.name + ".tracked")  # the folder itself is written at the end, whole
     if (accelerator := make_accelerator(config.log_with, beside)).num_processes > 1:
         raise ValueError("further pre-training runs in one process")
     with one_writer(folder, beside=True) as lock:
@@ -75,7 +75,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
 
 
 def _check(config: RunConfig) -> None:
-    """Raises ValueError for a setting of training that plays no part here, where it is not as it is by default."""
+    """Raises ValueError for a setting of training that has no effect here and does not have its default value."""
     asked = {name: getattr(config, name) for name in _WITHOUT} | asdict(config.resolved_recipe())
     usual = {name: getattr(RunConfig, name) for name in _WITHOUT} | asdict(RECIPES["paper"])
     for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
@@ -84,7 +84,7 @@ def _check(config: RunConfig) -> None:
 
 
 def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
-    """What a finished folder says of itself, and names of what has been exchanged since."""
+    """The record in a folder, None if there is no folder, and the names of inputs that have been exchanged since."""
     if not folder.exists():
         return None, []
     record = read_object(path) if (path := folder / "record.json").is_file() else {}
@@ -102,7 +102,7 @@ def _pretrain(
     on_step: Callable | None,
     notes: list[str],
 ) -> dict:
-    """All that `pretrain` does in a folder that is its own."""
+    """The work of `pretrain`, once its folder is locked."""
     device, tokenizer, recipe = accelerator.device, load_tokenizer(config.backbone), config.resolved_recipe()
     model = masked_language_model(config.backbone, config.seed, config.weights).to(device).train()
     if config.max_length > (positions := max_positions(model.config)):
@@ -122,7 +122,7 @@ def _pretrain(
     checkpoints = Checkpoints(folder.with_name(folder.name + ".checkpoint"), config.key, content)
 
     def read(place: Path) -> dict:
-        """A checkpoint's state; in the first version it was one file. Raises Damaged."""
+        """The state in a checkpoint, which was a single file in the first version. Raises Damaged."""
         state = read_part(place if place.is_file() else place / "state.bin", read_tensors)
         if not isinstance(state, dict) or not {"key", "step", "losses", "before", "model", "optimizer"} <= state.keys():
             raise Damaged("it is no checkpoint of further pre-training")
@@ -131,7 +131,7 @@ def _pretrain(
             check_moments("its optimiser", state["optimizer"], optimizer)
         return state
 
-    remove_temporaries(folder)  # of this run, killed while it wrote
+    remove_temporaries(folder)  # left if this run was killed while writing
     remove_temporaries(checkpoints.place)
     found = checkpoints.find(read)
     said = checkpoints.settle(found)
@@ -155,7 +155,7 @@ def _pretrain(
         with autocast(precision_of(config), device):
             rows = train[task].batch(plan.examples(step), device=device)["rows"]
             logits, labels = predict_chosen(model, rows, tokenizer, seed)
-        loss = cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # none may have been chosen
+        loss = cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # perhaps no piece was chosen
         if not loss.isfinite():
             raise FloatingPointError(f"the loss is {loss.item()} at step {step}, task {task!r}")
         loss.backward()

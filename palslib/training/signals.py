@@ -1,7 +1,7 @@
-"""Signals that ask a run to end: it ends after the step, with a checkpoint if it keeps any, and with one line.
+"""Signals that ask a run to end: it ends after the current step, with a checkpoint if it keeps any and a short message.
 
-SIGTERM is what batch systems and sweeps send, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before its time is over,
-as submitit asks for it. An evaluation is taken to its end first. A second Ctrl-C ends the run at once.
+SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before the time limit,
+which submitit requests. An evaluation is finished first. A second Ctrl-C ends the run at once.
 """
 
 import os
@@ -12,11 +12,11 @@ import time
 import torch
 
 AGREED_EVERY = 20
-"""Steps after which several processes, which get their signals at different moments, agree to stop."""
+"""Steps between the moments at which several processes, signalled at different times, agree whether to stop."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A run ended by a signal; `number` is the signal's."""
+    """The exception of a run that a signal has ended; `number` is the signal's number."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -24,13 +24,13 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Within its block, signals are noted and wait for `asked`; after it they are what they were before.
+    """A block in which signals are only noted, for `asked`; after it the previous signal handlers are restored.
 
     In a thread other than the main one, where Python handles no signals, it does nothing.
     """
 
     def __init__(self, again: str = "the same call goes on"):
-        self.again = again  # what goes on from a checkpoint
+        self.again = again  # for the message: what resumes the run
         self.number, self._since, self._before = 0, 0.0, {}
 
     def __enter__(self) -> "StopSignals":
@@ -40,7 +40,7 @@ class StopSignals:
         return self
 
     def _note(self, number: int, _frame) -> None:
-        # A launcher passes on a Ctrl-C that its processes have from the terminal, too, so that two come at once.
+        # A launcher forwards a Ctrl-C that its processes also get from the terminal, so two can come at once.
         if number == self.number == signal.SIGINT and time.monotonic() > self._since + 0.5:
             raise KeyboardInterrupt
         if not self.number:
@@ -63,6 +63,6 @@ class StopSignals:
         return self.number > 0
 
     def stop(self, step: int, steps: int, kept: bool) -> None:
-        """Raises Stopped; `kept`: a checkpoint is."""
+        """Raises Stopped; `kept` says whether a checkpoint was saved."""
         what = f"a checkpoint is kept, {self.again}" if kept else "checkpoint_every=0: nothing is kept"
         raise Stopped(f"stopped by {signal.Signals(self.number).name} at step {step} of {steps}; {what}", self.number)

@@ -1,4 +1,4 @@
-"""What a run gives back: its record, and the model that it trained."""
+"""The result of a run: its record and the trained model."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ from palslib.model.multi_task import MultiTaskModel
 
 
 class Trained(dict):
-    """The record of a finished run, as `record.json` has it, and with it the way to its model."""
+    """The record of a finished run, as in `record.json`, with access to its model."""
 
     def __init__(self, record: dict, folder: Path, model: MultiTaskModel | None = None):
         """
         Args:
-            folder: the run's.
-            model: as it is after the last step, where the run has ended in this process.
+            folder: the run's folder.
+            model: the model after the last step, where the run has ended in this process.
         """
         super().__init__(record)
         self.folder, self._last = folder, model
@@ -22,9 +22,9 @@ class Trained(dict):
         """The trained model, in eval mode, ready for `predict`, `save_task` and `save_pretrained`.
 
         Args:
-            which: `last` or, of a run with `keep="best"`, the `best` by its dev average.
+            which: `last` or, for a run with `keep="best"`, `best`: the weights with the best dev average.
 
-        Raises ValueError where the run has ended in another process and kept no such weights.
+        Raises ValueError where no such weights were kept, except for the last ones of a run just trained here.
         """
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
