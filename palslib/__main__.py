@@ -31,7 +31,7 @@ from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
 
 
-class BadCall(ValueError):
+class CommandLineError(ValueError):
     """An error in a command line, found by tyro or here."""
 
 
@@ -105,7 +105,7 @@ def adapters(words: list[str]) -> Callable[[], int]:
     given = dict(vars(_parse(Adapters, "adapters", words)))
     path, options = given.pop("record"), given.pop("options")
     if twice := set(given) & set(options):
-        raise BadCall(f"{min(twice)} is a flag of its own, not one of the options")
+        raise CommandLineError(f"{min(twice)} is a flag of its own, not one of the options")
 
     def run() -> int:
         from palslib.analysis.adapter_removal import ablate
@@ -329,10 +329,10 @@ def _run_config(command: str, words: list[str]) -> RunConfig:
 
 
 def _parse(kind: type, command: str, words: list[str], default=None, description: str | None = None):
-    """The settings of class `kind` in these words. Raises BadCall for wrong words; ends the process after `--help`."""
+    """The settings of class `kind` in these words. Raises CommandLineError; ends the process after `--help`."""
 
     def refuse(event: _errors.ParseErrorEvent) -> None:
-        raise BadCall(_one_line(event, kind))
+        raise CommandLineError(_one_line(event, kind))
 
     about = {"description": description or getdoc(kind), "registry": _RULES, "console_outputs": FIRST}
     if default is not None:

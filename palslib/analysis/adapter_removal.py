@@ -24,7 +24,7 @@ from palslib.training.evaluation import evaluate
 from palslib.training.in_turn import best_weights, train_in_turn
 
 
-class _NormsAlone(Places):
+class _OnlyLayerNorms(Places):
     """Keeps a task's own layer norms, and drops everything else that it adds."""
 
     def __init__(self, task: Places):
@@ -52,7 +52,7 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
     _check_removable(model.method, count)
 
     def bare(point, layer, adaptation):
-        return _NormsAlone(adaptation) if first <= layer <= last else adaptation
+        return _OnlyLayerNorms(adaptation) if first <= layer <= last else adaptation
 
     with model.watch(bare, "task", task=task):
         yield

@@ -245,15 +245,15 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
         """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; None: the plain backbone's."""
         adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
-        return self._go_on(adaptation, rows, self._enter(adaptation, rows))
+        return self._run_layers(adaptation, rows, self._embed(adaptation, rows))
 
-    def _enter(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
+    def _embed(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
         """(h_0,), the input of the first layer."""
         encoder = getattr(adaptation, "backbone", self.backbone)  # fine-tuned: the task's own copy
         sparse = self.sparse_embeddings and self.training and torch.is_grad_enabled()
         return (embed(encoder, rows, sparse),)
 
-    def _go_on(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
+    def _run_layers(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
         """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation."""
         layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
         for i in range(len(states) - 1, len(layers) if until is None else until):

@@ -87,11 +87,11 @@ class Predicting:
             if some is not None:
                 of_task, pieces = rows.take(some)
             if self.method.copies_backbone or self._lookers:  # a looker sees values of one task each
-                states = self._enter(adaptation, of_task)
+                states = self._embed(adaptation, of_task)
             else:
-                common = common or self._go_on(PLAIN, rows, self._enter(PLAIN, rows), k)
+                common = common or self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
                 states = common if pieces is None else tuple(h[pieces] for h in common)
-            logits[task] = self.logits(task, self._go_on(adaptation, of_task, states), of_task)
+            logits[task] = self.logits(task, self._run_layers(adaptation, of_task, states), of_task)
         return logits
 
     def predict(

@@ -89,7 +89,7 @@ def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, tor
     """Raises ValueError naming file and tensor unless the tensors are finite and can replace the expected ones without
     loss. A narrower type of the same kind loses nothing."""
     if wrong := sorted(set(tensors) ^ set(expected)):
-        what = "is missing" if wrong[0] in expected else "is none of this model's"
+        what = "is missing" if wrong[0] in expected else "does not belong to this model"
         more = f" (and {len(wrong) - 1} more do not fit)" if len(wrong) > 1 else ""
         raise ValueError(f"{path}: tensor {wrong[0]!r} {what}{more}")
     for name, tensor in tensors.items():
@@ -103,7 +103,7 @@ def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, tor
             raise ValueError(f"{path}: tensor {name!r} has a value that is not finite")
 
 
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
+_INVALID = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _described(path: Path) -> Iterator[None]:
     """A block in which errors caused by an invalid description become a ValueError that names the file."""
     try:
         yield
-    except _NONSENSE as e:
+    except _INVALID as e:
         raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
 
 

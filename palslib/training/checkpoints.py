@@ -140,7 +140,8 @@ class Checkpoints:
         if found.exchanged:
             said.append(put_aside("the checkpoint", found.exchanged, [*self.places, *self.kept]))
         elif found.damaged:
-            said.append(f"went on from {found.place.name}" if found.place else "there is none before it: began anew")
+            then = f"went on from {found.place.name}" if found.place else "there is no earlier checkpoint: began anew"
+            said.append(then)
         return said
 
     def remove(self) -> None:
@@ -169,7 +170,7 @@ def tidy(folder: Path) -> None:
 def put_aside(what: str, changed: list[str], paths: Iterable[Path]) -> str:
     """Renames files made from inputs that have been exchanged since; returns the sentence that says so."""
     ending = set_aside(paths)
-    return f"{what} was made from something else of that name ({', '.join(changed)}): kept as *{ending}; began anew"
+    return f"{what} was made from other inputs of that name ({', '.join(changed)}): kept as *{ending}; began anew"
 
 
 def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path], folder: Path) -> tuple:

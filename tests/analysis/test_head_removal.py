@@ -291,7 +291,7 @@ def test_lines_give_the_table_back():
     pd.testing.assert_frame_equal(from_lines(lines), frame.round(4), check_dtype=False)
 
 
-def test_the_record_of_a_saved_model(tmp_path):
+def test_the_record_of_a_saved_model(tmp_path, capsys):
     """A tiny model of two tasks on synthetic rows: every table, no folder's name, and no run to `load_records`."""
     model = MultiTaskModel.from_backbone("tiny", "pals-204", ("cola", "rte"), size=12, heads=3)
     folder, out = tmp_path / "run" / "best", tmp_path / "records" / "heads.json"
@@ -317,6 +317,9 @@ def test_the_record_of_a_saved_model(tmp_path):
     assert removal.query("kind == 'pal'")["change"].tolist() == [0] * 11
     assert len(from_lines(found["distances"])) == 4
     assert str(tmp_path) not in out.read_text() and load_records(out.parent).empty
+    folder.rename(folder.with_name("copy"))
+    assert main(["heads", str(folder.with_name("copy")), str(out), "--tasks", "rte"]) == 1
+    assert "unknown kept weights of this run 'copy'" in capsys.readouterr().err
 
 
 def test_maps_of_every_task_on_the_same_texts():

@@ -274,7 +274,7 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, m
     for number, formula in enumerate(formulas):
         family = cell(SOURCE.replace("FORMULA", formula), number)["OnValues"]
         found.append(train(config(family("mine"), folder=str(tmp_path)))["results"]["last"])
-        said = "the record was made from something else of that name (method): kept as"
+        said = "the record was made from other inputs of that name (method): kept as"
         assert (said in capsys.readouterr().err) == (number == 2)
     assert found[0] == found[1] != found[2]
 

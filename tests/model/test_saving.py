@@ -319,7 +319,7 @@ WRONG = {
     "float64": (replaced(torch.Tensor.double), r"is of torch.float64, not torch.float32"),
     "integers": (replaced(torch.Tensor.long), r"is of torch.int64, not torch.float32"),
     "missing": (lambda tensors: tensors.pop(sorted(tensors)[3]), "is missing"),
-    "unexpected": (lambda tensors: tensors.update(zzz=torch.zeros(1)), "is none of this model's"),
+    "unexpected": (lambda tensors: tensors.update(zzz=torch.zeros(1)), "does not belong to this model"),
 }
 
 

@@ -101,7 +101,7 @@ def test_without_a_whole_one_the_run_begins_anew(runs, stopped):
         flip(Path(stopped.folder, name, "optimizer.bin"))
     seen = []
     record = train(stopped, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == 1 and record["notes"][-1] == "there is none before it: began anew"
+    assert seen[0] == 1 and record["notes"][-1] == "there is no earlier checkpoint: began anew"
     assert_same_bits(stopped.folder, weights(runs / "whole"))
 
 
@@ -210,7 +210,7 @@ def test_exchanged_labels_are_a_new_run(tmp_path, capsys, stop):
     record = train(own(tmp_path))
     what = "the checkpoint" if stop else "the record"
     said = (
-        f"{what} was made from something else of that name (mood/train, mood/validation): kept as *.aside-1; began anew"
+        f"{what} was made from other inputs of that name (mood/train, mood/validation): kept as *.aside-1; began anew"
     )
     assert record["notes"] == [said] and capsys.readouterr().err == f"palslib: {tmp_path / 'run'}: {said}\n"
     assert record["history"] == expected["history"] and record["content"] == expected["content"]
@@ -293,7 +293,7 @@ def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
     again = pretrain(settings, on_step=lambda step: step != 5)
     mood(tmp_path, yes="no", no="yes", rows=40)
     again = pretrain(settings)
-    assert "the checkpoint was made from something else" in again["notes"][0] and again["losses"] != record["losses"]
+    assert "the checkpoint was made from other inputs" in again["notes"][0] and again["losses"] != record["losses"]
     names = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(("mine", "best")))
     aside = ["mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
     assert names == ["best", "mine", "mine.aside-1", *aside]
