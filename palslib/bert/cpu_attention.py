@@ -1,8 +1,8 @@
-"""Attention and its gradient by hand, for a CPU, and wherever the weights are looked at.
+"""Attention with a hand-written gradient, for a CPU and wherever attention weights are inspected.
 
-Torch has no fused attention for training on a CPU, and between its single operations it keeps and clears more than they
-need. Here each group of rows takes a few matrix products, in float32 whatever the maps around them are in. With W the
-weights, W' those that dropout kept, O = W' V' and V' = V / (1 - p), and C the gradient of O:
+Torch has no fused attention for training on a CPU, and its separate operations allocate and clear more memory than
+needed. Here each group of rows takes a few matrix products, in float32 even where the linear maps are in bf16. With W
+the attention weights, W' those that dropout kept, V' = V / (1 - p), O = W' V' and C the gradient of O:
 
     dS = W' ⊙ (C V'ᵀ) - W ⊙ rowsum(C ⊙ O)        dQ = dS K / √w,  dK = dSᵀ Q / √w,  dV = W'ᵀ C / (1 - p)
 """
@@ -15,27 +15,27 @@ from palslib.bert.rows import Group, Rows
 
 
 def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch.Tensor:
-    """(N, H·w) to the group's (B_g, H, S_g, w) in another type; after a row's end stands any piece, for the mask."""
+    """(N, H·w) to the group's (B_g, H, S_g, w) of type `kind`; after a row's end any piece stands, which is masked."""
     of_group = x[group.first : group.last] if group.back is None else x.index_select(0, group.back)
     split = group.split(of_group, heads)
     return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)
 
 
 def _empty_like(x: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """(N, d) to be written by `_put`, zeros behind the last group (`Rows.filled`)."""
+    """An empty tensor (N, d) for `_put` to fill, with zeros after the last group (`Rows.filled`)."""
     out = torch.empty_like(x)
     out[rows.groups[-1].last :] = 0
     return out
 
 
 def _put(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
-    """(B_g, H, S_g, w) into the group's part of (N, H·w), of whatever type that is."""
+    """Writes x (B_g, H, S_g, w) into the group's part of `out` (N, H·w), in the type of `out`."""
     joined = x.transpose(1, 2).to(out.dtype, memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
     out[group.first : group.last] = group.gather(joined)
 
 
 class CpuAttention(torch.autograd.Function):
-    """`apply(q, k, v, rows, heads, dropout, look)`, as `attention.attend` takes them."""
+    """Attention as `apply(q, k, v, rows, heads, dropout, look)`, with the arguments of `attention.attend`."""
 
     @staticmethod
     def forward(ctx, q, k, v, rows: Rows, heads: int, dropout: float, look):
@@ -63,7 +63,7 @@ class CpuAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         dq, dk, dv = (_empty_like(grad, ctx.rows) for _ in range(3))
-        saved = ctx.saved_tensors  # once: recomputed activations can be had a single time
+        saved = ctx.saved_tensors  # read once: recomputed activations can be unpacked only once
         with torch.autocast(grad.device.type, enabled=False):
             for i, group in enumerate(ctx.rows.groups):
                 Q, K, V, weights, dropped, output = saved[6 * i : 6 * i + 6]
@@ -74,5 +74,5 @@ class CpuAttention(torch.autograd.Function):
                 dS = (C @ V.transpose(-1, -2)).mul_(dropped)  # (B_g, H, S_g, S_g)
                 dS.addcmul_(weights, (C * output).sum(-1, keepdim=True), value=-1)
                 _put(dq, (dS @ K).mul_(ctx.scale), group)
-                _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q has the scale already
+                _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q is scaled already
         return dq, dk, dv, None, None, None, None

@@ -1,4 +1,4 @@
-"""Which pre-trained encoders can be adapted, and what becomes of word pieces before their first layer."""
+"""The pre-trained encoders that can be adapted, and their embedding of word pieces before the first layer."""
 
 import torch
 from torch import nn
@@ -11,21 +11,21 @@ from palslib.bert.rows import Rows
 LIKE_BERT = ("bert", "ernie", "electra")
 """Model types in which a word piece's position is its column in the padded batch, from 0."""
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
-"""Those that count what is no padding, from the number of the padding piece on."""
+"""Model types that count only pieces that are not padding, starting one above the padding piece's number."""
 SUPPORTED = LIKE_BERT + LIKE_ROBERTA
-"""All have BERT's layers: attention and feed-forward, each with a residual sum and a layer norm after it."""
+"""Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
 _TRIAL = ((0, 7, 8, 9, 10, 2), (0, 9, 2, 1, 1, 1))  # two rows of word pieces, the second padded
 _TYPES = ((0, 0, 0, 1, 1, 1), (0, 1, 1, 0, 0, 0))
 
 
 def max_positions(config) -> int:
-    """How many word pieces a row may have: BERT's positions; RoBERTa's, less those up to the padding piece's number."""
+    """The most word pieces of a row: all positions in BERT; in RoBERTa, those above the padding piece's number."""
     first = config.pad_token_id + 1 if config.model_type in LIKE_ROBERTA else 0
     return config.max_position_embeddings - first
 
 
 def _positions(config, rows: Rows) -> torch.Tensor:
-    """(N,) the position of each word piece. Raises ValueError where the encoder has none for it."""
+    """(N,) the position of each word piece. Raises ValueError for a row longer than the encoder's positions."""
     roberta = config.model_type in LIKE_ROBERTA
     width, most = rows.width if roberta else rows.reach, max_positions(config)
     if width > most:
@@ -34,30 +34,30 @@ def _positions(config, rows: Rows) -> torch.Tensor:
     if not roberta:
         return rows.positions
     real = (rows.input_ids != config.pad_token_id).long()
-    count = real.cumsum(0)  # on over all rows
+    count = real.cumsum(0)  # runs on over all rows
     row = torch.searchsorted(rows.starts, torch.arange(real.shape[0], device=real.device), right=True) - 1
     before = (count - real).index_select(0, rows.starts)  # (B,)
     return (count - before[row]) * real + config.pad_token_id
 
 
 def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):
-    """h_0 (N, d): LN( word + token type + position ), widened where the embeddings are narrower than the layers.
+    """h_0 (N, d): LN( word + token type + position ), projected to d where the embeddings are narrower.
 
-    `sparse` makes the gradient of the word embeddings sparse: a batch has a few hundred of 30,522. Raises ValueError
-    for a row that is longer than the encoder has positions.
+    `sparse` makes the gradient of the word embeddings sparse: a batch uses a few hundred of the 30,522 rows. Raises
+    ValueError for a row longer than the encoder's positions.
     """
     parts, config = encoder.embeddings, encoder.config
     types = rows.token_type_ids if config.type_vocab_size > 1 else torch.zeros_like(rows.token_type_ids)
     words = functional.embedding(rows.input_ids, parts.word_embeddings.weight, sparse=sparse)
     h = words + parts.token_type_embeddings(types) + parts.position_embeddings(_positions(config, rows))
-    if getattr(parts, "use_task_id", False):  # ERNIE: of one task, as where none is told
+    if getattr(parts, "use_task_id", False):  # ERNIE: its default, task 0
         h = h + parts.task_type_embeddings.weight[0]
     h = drop(parts.LayerNorm(h), parts.dropout.p, parts.training)
     return encoder.embeddings_project(h) if hasattr(encoder, "embeddings_project") else h  # ELECTRA
 
 
 def hidden_states(encoder: nn.Module, rows: Rows):
-    """h_L (N, d), of the plain encoder."""
+    """h_L (N, d), the last hidden states of the plain encoder."""
     h = embed(encoder, rows)
     for i, layer in enumerate(encoder.encoder.layer):
         h = adapted_layer(layer, h, rows, i=i)
@@ -65,9 +65,9 @@ def hidden_states(encoder: nn.Module, rows: Rows):
 
 
 def check_encoder(encoder: nn.Module) -> None:
-    """Raises ValueError, naming the encoder, unless our own forward of it equals its own on a short padded batch.
+    """Raises ValueError, naming the encoder, unless palslib's forward pass equals its own on a short padded batch.
 
-    Nothing of the encoder is changed.
+    The encoder is not changed.
     """
     name, config = type(encoder).__name__, getattr(encoder, "config", None)
     kind = getattr(config, "model_type", None)
@@ -82,7 +82,7 @@ def check_encoder(encoder: nn.Module) -> None:
         raise ValueError(f"{name} has a head around its encoder; give the encoder itself (for BERT, `model.bert`)")
     weight = encoder.embeddings.word_embeddings.weight
     if weight.device.type == "meta":
-        return  # its weights are yet to come
+        return  # its weights are loaded later
     most = max_positions(config)
     ids = torch.tensor(_TRIAL, device=weight.device)[:, :most] % config.vocab_size
     mask = torch.ones_like(ids)
@@ -97,7 +97,7 @@ def check_encoder(encoder: nn.Module) -> None:
             off = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
     except (AttributeError, TypeError, RuntimeError, IndexError, KeyError) as error:
         raise ValueError(f"{name} calls itself {kind!r} but is not built like one: {error}") from error
-    if not off <= (1e-3 if weight.dtype.itemsize >= 4 else 0.1):  # not a number is no less
+    if not off <= (1e-3 if weight.dtype.itemsize >= 4 else 0.1):  # `not <=`, so that NaN is refused
         raise ValueError(
             f"{name} calls itself {kind!r} but computes something else: its last hidden states differ from palslib's "
             f"by up to {off:.1e} of their size. Encoders with parts of their own in a layer cannot be adapted"

@@ -1,4 +1,4 @@
-"""One layer of BERT, and the places in it where a task adds something.
+"""One layer of BERT, and the places in it where a task can add something.
 
 Stickland & Murray 2019, section 3.3, with BERT's own inner residual written out (https://arxiv.org/abs/1902.02671). MH
 is multi-head attention, FFN the feed-forward network, LN a layer norm:
@@ -7,17 +7,17 @@ is multi-head attention, FFN the feed-forward network, LN a layer norm:
     f = A₂(FFN(a))                          A₂  Houlsby, after the feed-forward
     y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
 
-Inside MH a task may change query, key and value, inside FFN the inner activation (LoRA, (IA)³). A place not used is
-the identity. All of it is over rows without padding: h, a, f and y are (N, d).
+Inside MH a task may change query, key and value; inside FFN the inner activation (LoRA, (IA)³). An unused place is the
+identity. All of this runs over rows without padding: h, a, f and y are (N, d).
 
-Whoever wants to look inside gives rows a function `look(point, layer, value)` (`MultiTaskModel.watch`), which is called
-at these points and returns the value, or another in its place:
+To inspect a forward pass, give the rows a function `look(point, layer, value)` (`MultiTaskModel.watch`). It is called
+at these points and returns the value or a replacement; attention weights cannot be replaced:
 
     task           what the task adds to this layer: an `Adaptation`
     hidden         h (N, d)
-    context        of BERT's heads, side by side (N, d)           task context     of the task's own (N, s)
-    attention      BERT's weights (B_g, H, S_g, S_g)              task attention   the task's own (none can be changed)
-    task query     of the task's own heads (N, s)                 task function    TS(h) (N, d)
+    context        outputs of BERT's heads, concatenated (N, d)   task context     those of the task's own heads (N, s)
+    attention      BERT's weights (B_g, H, S_g, S_g)              task attention   those of the task's own heads
+    task query     queries of the task's own heads (N, s)         task function    TS(h) (N, d)
 """
 
 from torch import nn
@@ -30,36 +30,36 @@ POINTS = ("task", "hidden", "context", "attention", "task query", "task context"
 
 
 class Places:
-    """The places that a task can fill; as they stand they change nothing, which is the plain BERT layer.
+    """The places that a task can fill; this base class changes nothing and gives the plain BERT layer.
 
     `layer` is the layer's number from 0, and every tensor is over word pieces, (N, ...).
     """
 
     layers = range(0)
-    """Those that the task adapts; the others are plain."""
+    """The layers that the task adapts; the others are plain."""
 
     def query(self, layer: int, q, h):
-        """On the queries (N, d) that BERT makes of h (N, d)."""
+        """Changes the queries (N, d) that BERT computes from h (N, d)."""
         return q
 
     def key(self, layer: int, k, h):
-        """On the keys."""
+        """Changes the keys."""
         return k
 
     def value(self, layer: int, v, h):
-        """On the values."""
+        """Changes the values."""
         return v
 
     def after_attention(self, layer: int, x):
-        """A₁, on the attention's output before its residual sum."""
+        """A₁, applied to the attention's output before its residual sum."""
         return x
 
     def inner(self, layer: int, x, a):
-        """On the feed-forward network's inner activation (N, d_ff), made of a (N, d)."""
+        """Changes the feed-forward network's inner activation (N, d_ff), computed from a (N, d)."""
         return x
 
     def after_feed_forward(self, layer: int, x, a, rows: Rows):
-        """A₂, on the feed-forward's output before its residual sum; a is the feed-forward's input."""
+        """A₂, applied to the feed-forward's output before its residual sum; a is the feed-forward's input."""
         return x
 
     def parallel(self, layer: int, h, rows: Rows):
@@ -67,7 +67,7 @@ class Places:
         return None
 
     def after_layer(self, layer: int, y):
-        """On the layer's output: LHUC's scale, or a serial task function."""
+        """Changes the layer's output: LHUC's scale, or a serial task function."""
         return y
 
     def norms(self, layer: int) -> tuple[nn.Module, nn.Module] | None:
@@ -98,7 +98,7 @@ def feed_forward(layer: nn.Module, a, task: Places, i: int):
 
 
 def adapted_layer(layer: nn.Module, h, rows: Rows, task: Places = PLAIN, i: int = 0):
-    """y of a layer of a Hugging Face encoder, or of ours, under what a task adds to it; (N, d) to (N, d)."""
+    """The output y of a layer of a Hugging Face encoder or of minBERT, with what a task adds; (N, d) to (N, d)."""
     task, h = rows.look("task", i, task), rows.look("hidden", i, h)
     norm_a, norm_y = task.norms(i) or (layer.attention.output.LayerNorm, layer.output.LayerNorm)
 

@@ -7,8 +7,8 @@ https://arxiv.org/abs/1902.02671). Letters: `B` batch, `S` tokens, `d` hidden si
     FFN(a)  =  W_2 GELU(W_1 a + b_1) + b_2
     a = LN( h + MH(h) )       y = LN( a + FFN(a) )       one layer; a dropout before each residual sum
 
-Children, and so the weights' names, are called as in Hugging Face's class: weights fit by their keys (`MinBert.of`),
-and `MultiTaskModel` adapts this BERT as it does any other.
+Submodules, and so weights, have the names of Hugging Face's class: weights are loaded by their keys (`MinBert.of`), and
+`MultiTaskModel` adapts this BERT like any other.
 """
 
 import copy
@@ -24,7 +24,7 @@ ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh
 
 
 class SelfAttention(nn.Module):
-    """The heads: each token takes a mean of all tokens' values, weighted by how well its query fits their keys."""
+    """The heads: each token gets a mean of all tokens' values, weighted by how well its query fits their keys."""
 
     def __init__(self, config):
         super().__init__()
@@ -35,8 +35,8 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def forward(self, h, mask=None):
-        """The heads side by side (B, S, d), and their weights (B, H, S, S) where the configuration's attention is
-        `eager`; under `sdpa`, torch's fused form, they never exist. `mask` is what `MinBert.mask` gives."""
+        """The heads' concatenated outputs (B, S, d), and their attention weights (B, H, S, S) if the configuration's
+        attention is `eager`; None under `sdpa`, torch's fused form. `mask` is the result of `MinBert.mask`."""
         split = (self.heads, h.shape[-1] // self.heads)
         q, k, v = (w(h).unflatten(-1, split).transpose(1, 2) for w in (self.query, self.key, self.value))
         if self.config._attn_implementation == "eager":  # q, k, v: (B, H, S, d/H)
@@ -101,7 +101,7 @@ class Layer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """h_0 = LN( word + token type + position ): what a token is, which text it belongs to, where it stands."""
+    """h_0 = LN( word + token type + position ): which token it is, which text it belongs to, and its position."""
 
     def __init__(self, config):
         super().__init__()
@@ -137,7 +137,7 @@ class Encoder(nn.Module):
 
 
 class Pooler(nn.Module):
-    """tanh(W h_[CLS] + b), the first token's state: what a classifier reads."""
+    """tanh(W h_[CLS] + b), of the first token's state: the input of a classifier."""
 
     def __init__(self, config):
         super().__init__()
@@ -167,9 +167,9 @@ class MinBert(nn.Module):
 
     @classmethod
     def of(cls, bert) -> "MinBert":
-        """A Hugging Face `BertModel`'s weights in these classes, in float32 and eval mode.
+        """A `MinBert` with the weights of a Hugging Face `BertModel`, in float32 and eval mode.
 
-        Raises RuntimeError with a list of every key that is missing, not expected, or of another shape.
+        Raises RuntimeError listing every key that is missing, unexpected or of another shape.
         """
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced
             model = cls(bert.config, pooler=bert.pooler is not None)
@@ -177,13 +177,13 @@ class MinBert(nn.Module):
         return model.requires_grad_(True).eval()
 
     def set_attn_implementation(self, name: str) -> None:
-        """`sdpa`, or `eager` for attention weights that can be looked at."""
+        """Chooses `sdpa`, or `eager`, whose attention weights can be inspected."""
         self.config._attn_implementation = check_name("attention", name, ("sdpa", "eager"))
 
     @staticmethod
     def mask(mask, dtype):
-        """(B, S), 0 at padding, to the summand of scores (B, 1, 1, S): 0 where attention may look, elsewhere hugely
-        negative. None stays None."""
+        """The term added to the attention scores, (B, 1, 1, S): 0 at tokens, hugely negative at padding, where `mask`
+        (B, S) is 0. None stays None."""
         return None if mask is None else (1 - mask[:, None, None].to(dtype)) * torch.finfo(dtype).min
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, output_hidden_states=False):

@@ -1,12 +1,12 @@
 """A batch without padding: the word pieces of its rows end to end, and where each row begins.
 
 GLUE's rows are 22 word pieces long on average and its batches of 32 are 50 wide, so more than half of a padded batch is
-padding. Here every product, norm and dropout of a layer is over (N, d), the N word pieces that there are; only
-attention, where the pieces of a row meet, spreads them over (B, S), and there rows of like length go together.
+padding. Here every product, norm and dropout of a layer is over (N, d), the N real word pieces; only attention, which
+relates the pieces of a row, spreads them over (B, S), in groups of rows of similar length.
 
-Letters, once for the whole package: `B` rows of a batch, `S` word pieces of its longest row, `N` of all its rows, `d`
-hidden size (768), `d_ff` inner size (3072), `L` layers (12), `H` heads (12), `s` projected size, `m` adapter
-bottleneck, `T` tasks (8), `E` epochs.
+Letters of the whole package: `B` rows of a batch, `S` word pieces of its longest row, `N` of all its rows, `d` hidden
+size (768), `d_ff` inner size (3072), `L` layers (12), `H` heads (12), `w` width of a head, `s` projected size, `m`
+adapter bottleneck, `T` tasks (8), `E` epochs.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,30 @@ import torch
 from torch.nn import functional
 
 ALIKE = 8
-"""Rows that attend side by side on a CPU, padded to the longest of them; a GPU takes all rows at once."""
+"""Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of like length, next to each other among the word pieces."""
+    """Rows of similar length whose word pieces are adjacent."""
 
     first: int
     """The group's word pieces are `first:last` of all."""
     last: int
     size: int
-    """Rows, B_g."""
+    """Number of rows, B_g."""
     width: int
-    """Word pieces of the longest of them, S_g."""
+    """Word pieces of the longest row, S_g."""
     places: torch.Tensor | None
-    """(last - first,) where each piece lies in the grid (B_g · S_g); None where all rows fill it."""
+    """(last - first,) the index of each piece in the grid (B_g · S_g); None where all rows fill the grid."""
     back: torch.Tensor | None
-    """(B_g · S_g,) which of the N pieces each place of the grid holds; after a row's end it is any. None as above."""
+    """(B_g · S_g,) the index among the N pieces for each place of the grid, any after a row's end. None as above."""
     mask: torch.Tensor | None
-    """(B_g, 1, S_g, S_g), 0 where there is a piece to look at and -inf where there is none; None where all rows fill
-    the grid. All queries' masks are the same, but a sum of short lines takes as long as a softmax."""
+    """(B_g, 1, S_g, S_g), 0 at a word piece and -inf after a row's end; None where all rows fill the grid. The mask is
+    the same for all queries, but adding a broadcast (B_g, 1, 1, S_g) would take as long as the softmax."""
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
-        """(last - first, d) to (B_g · S_g, d), zeros where a row has ended."""
+        """(last - first, d) to (B_g · S_g, d), with zeros after a row's end."""
         if self.places is None:
             return x
         return x.new_zeros(self.size * self.width, x.shape[-1]).index_put((self.places,), x)
@@ -63,18 +63,18 @@ class Rows:
     token_type_ids: torch.Tensor
     """(N,) 0 in the first text, 1 in the second."""
     positions: torch.Tensor
-    """(N,) the place of each piece in its row, from 0."""
+    """(N,) the position of each piece in its row, from 0."""
     starts: torch.Tensor
-    """(B,) where each row begins among the N: its [CLS]. Rows lie end to end, but for `with_padding` and `filled`."""
+    """(B,) the index of each row's [CLS] among the N. Rows lie end to end, except after `with_padding` and `filled`."""
     order: torch.Tensor
-    """(B,) which row of the caller's batch each one is."""
+    """(B,) the index of each row in the caller's batch."""
     lengths: tuple[int, ...]
     """Word pieces of each row, without padding."""
     groups: tuple[Group, ...]
     reach: int
-    """One more than the largest of `positions`: S, and where the caller padded on the left, with that padding."""
+    """One more than the largest of `positions`: S, or more where the caller padded on the left."""
     lookers: tuple[tuple[Callable, tuple[str, ...]], ...] = ()
-    """Functions, and at which of the points that `layer.py` names each is called; none means at all of them."""
+    """Functions, each with the points (named in `layer.py`) at which it is called; no points means all."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -86,12 +86,12 @@ class Rows:
 
     @classmethod
     def pack(cls, input_ids, token_type_ids, lengths, device=None, positions=None) -> "Rows":
-        """From rows that lie end to end, in any order.
+        """The rows of a batch whose word pieces are given end to end, in any order.
 
         Args:
             input_ids, token_type_ids: (N,) tensors.
-            lengths: (B,) word pieces of each row; each has one at least.
-            positions: (N,), where a piece's place is not its number in the row.
+            lengths: (B,) word pieces of each row, at least one.
+            positions: (N,) positions of the pieces, if not their index in the row.
         """
         lengths = torch.as_tensor(lengths, device="cpu")
         if len(lengths) == 0 or int(lengths.min()) < 1 or int(lengths.sum()) != len(input_ids):
@@ -105,7 +105,7 @@ class Rows:
         starts = lengths.cumsum(0) - lengths
         row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # (N,)
         place = torch.arange(len(row)) - starts[row]
-        source = (ends[order] - lengths)[row] + place  # where each piece lies in what was given
+        source = (ends[order] - lengths)[row] + place  # index of each piece in the input
         groups, most = [], ALIKE if device.type == "cpu" else len(lengths)
         for top in range(0, len(lengths), most):
             of_group = lengths[top : top + most]
@@ -128,10 +128,10 @@ class Rows:
 
     @classmethod
     def from_padded(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
-        """From a padded batch (B, S); a mask of 0 and 1 tells padding, without one there is none.
+        """The rows of a padded batch (B, S); the mask is 0 at padding, and without a mask there is no padding.
 
-        Positions are those of the padded batch, so padding on the left moves a row's text as it does in Transformers.
-        Raises ValueError for inputs of other shapes, a batch without rows, a row that is padding alone.
+        Positions are those of the padded batch, so padding on the left shifts them, as it does in Transformers.
+        Raises ValueError for inputs of other shapes, a batch without rows, or a row of padding alone.
         """
         if input_ids.ndim != 2:
             raise ValueError(f"input_ids must be (B, S), not {tuple(input_ids.shape)}")
@@ -154,8 +154,8 @@ class Rows:
 
     @classmethod
     def grid(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
-        """From a padded batch (B, S), with its padding: of which shapes everything is depends on B and S alone, as
-        `torch.export` needs. Values are those of `from_padded`; no row may be padding alone."""
+        """The rows of a padded batch (B, S) with their padding: all shapes depend on B and S alone, as `torch.export`
+        needs. Results are those of `from_padded`; no row may be padding alone."""
         (size, width), device = input_ids.shape, input_ids.device
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -167,15 +167,14 @@ class Rows:
         return cls(input_ids.flatten(), types.flatten(), places, rows * width, rows, (width,), groups, width)
 
     def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
-        """The same rows with every one padded to `width` word pieces (S if that is more), of which no attention is to
-        the padding.
+        """The same rows, each padded to `width` word pieces (S if that is more); nothing attends to the padding.
 
-        What the released code computes, and what it takes (ledger D14); values do not depend on it.
+        This is what the released code computes, at the same cost (ledger D14); results do not depend on it.
         """
         size, width, device = len(self), max(width, self.width), self.input_ids.device
         there = torch.arange(width) < torch.tensor(self.lengths)[:, None]  # (B, width)
         mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
-        places = there.flatten().nonzero()[:, 0].to(device)  # (N,) where the word pieces come to lie
+        places = there.flatten().nonzero()[:, 0].to(device)  # (N,) the new index of each word piece
 
         def spread(x, fill: int):
             return x.new_full((size * width,), fill).index_copy_(0, places, x)
@@ -190,11 +189,11 @@ class Rows:
         )
 
     def filled(self, pad_token_id: int = 0) -> "Rows":
-        """The same rows, and behind the last of them padding up to a round number of word pieces, of which there are
-        eight to an octave (512, 576, 640, ...).
+        """The same rows, with padding after the last one up to a round number of word pieces; from each power of two to
+        the next there are eight of these (512, 576, 640, ...).
 
-        On a CPU oneDNN makes its bf16 kernels for one N: 20 a step of MiniLM, 2 ms each, anew for almost every batch
-        if N is any number. Nothing attends to the padding, and nothing reads it.
+        On a CPU oneDNN builds its bf16 kernels for one N: 20 for a step of MiniLM, 2 ms each. Without round numbers
+        almost every batch would need new ones. Nothing attends to the padding, and nothing reads it.
         """
         n = len(self.input_ids)
         more = -n % (1 << max(0, n.bit_length() - 4))
@@ -204,7 +203,7 @@ class Rows:
         )
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
-        """Some rows of the caller's batch as a batch of its own, and which of the N word pieces are theirs (n,)."""
+        """Some rows of the caller's batch as a batch of their own, and the indices (n,) of their pieces among the N."""
         where = {row: i for i, row in enumerate(self.order.tolist())}
         given = [where[row] for row in rows]
         order = sorted(range(len(given)), key=lambda k: -self.lengths[given[k]])  # longest first, as `pack` leaves them
@@ -215,23 +214,23 @@ class Rows:
         return replace(packed, order=torch.tensor(order, device=device)), pieces
 
     def look(self, point: str, layer: int, value):
-        """The value at a named point, or what the lookers put in its place, one after the other."""
+        """The value at a named point, or the one that the lookers, one after the other, put in its place."""
         for looker, points in self.lookers:
             value = looker(point, layer, value) if not points or point in points else value
         return value
 
     def watch(self, point: str, layer: int):
-        """A function that shows the lookers what cannot be changed; None where nobody looks at this point."""
+        """A function that shows the lookers a value that they cannot change; None if no looker watches this point."""
         wanted = any(not points or point in points for _, points in self.lookers)
         return partial(self.look, point, layer) if wanted else None
 
     def in_order(self, values: torch.Tensor) -> torch.Tensor:
-        """Values of the rows, (B, ...), in the order of the caller's batch."""
+        """Values (B, ...) of the rows, in the order of the caller's batch."""
         return values.index_select(0, self.order.argsort())
 
     def padded(self, h: torch.Tensor) -> torch.Tensor:
-        """Values of the word pieces, (N, ...), as (B, S, ...) in the order of the caller's batch, zeros after a row's
-        end."""
+        """Values (N, ...) of the word pieces as (B, S, ...), in the order of the caller's batch, with zeros after a
+        row's end."""
         lengths = torch.tensor(self.lengths, device=h.device)
         rows, columns = (torch.arange(self.width, device=h.device) < lengths[:, None]).nonzero(as_tuple=True)
         grid = h.new_zeros((len(self), self.width, *h.shape[1:]))

@@ -13,36 +13,36 @@ from pathlib import Path
 def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Writes a file or a folder whole or not at all.
 
-    Gives a name beside `path` that nobody can guess. What the block makes there, a file or a folder, is flushed to the
-    disk and takes the place of `path` at the block's end; after an error nothing is left of it and `path` is as it was.
-    A folder cannot take another's place in one step: for a moment the one before is whole at `path.old` alone.
+    Yields an unguessable temporary path beside `path`. At the block's end, the file or folder that the block made
+    there is flushed to the disk and replaces `path`; after an error it is removed and `path` stays as it was.
+    A folder cannot replace another in one step: for a moment, only `path.old` holds the complete old folder.
 
         with atomic_write(folder / "checkpoint") as temporary:
             temporary.mkdir()
             ...
 
     Args:
-        keep: the folder that was there before stays at `path.old`.
+        keep: keeps the folder that was there before as `path.old`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         temporary.touch(exist_ok=False)
-        usual = temporary.stat().st_mode & 0o777  # under the umask
+        usual = temporary.stat().st_mode & 0o777  # the usual permissions under the umask
         temporary.unlink()
         yield temporary
         for part in [*temporary.rglob("*"), temporary]:
-            if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # written for their owner alone
+            if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # made for their owner alone
                 part.chmod(usual)
             _flush(part)
         if temporary.is_dir():
             replace_folder(temporary, path, keep)
         else:
             os.replace(temporary, path)
-            _flush(path.parent)  # the new name, too
+            _flush(path.parent)  # so that the new name is on the disk too
     except OSError as error:
-        if error.errno and error.filename is None:  # that of a full disk names no file
+        if error.errno and error.filename is None:  # the error of a full disk names no file
             error.filename = str(path)
         raise
     finally:
@@ -58,7 +58,7 @@ def _flush(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a folder with all that it holds, if there is one."""
+    """Removes a file, or a folder with its contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -66,16 +66,16 @@ def remove(path: Path) -> None:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Removes what `atomic_write(path)` left where it was killed. Only for who may write there alone (`run_lock`)."""
+    """Removes what a killed `atomic_write(path)` left. Only for a process that alone may write there (`run_lock`)."""
     for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
         remove(left)
 
 
 def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
-    """Puts a folder that is complete in the place of another: at every moment it or `target.old` is whole, on the disk,
-    too. `keep`: and there that one stays."""
+    """Replaces a folder by a complete one: at every moment `target` or `target.old` is whole, also on the disk. With
+    `keep`, the replaced folder stays at `target.old`."""
     old = target.with_name(target.name + ".old")
-    if target.exists():  # if not, an earlier call was killed between its renames, and `old` is all there is
+    if target.exists():  # if not, an earlier call was killed between its renames, and only `old` exists
         remove(old)
         os.replace(target, old)
     os.replace(temporary, target)
@@ -85,16 +85,16 @@ def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
 
 
 def restore(target: Path) -> None:
-    """Where writing a folder was killed between its two renames: the one before takes its place again."""
+    """Moves the old folder back into place if writing a folder was killed between its two renames."""
     old = target.with_name(target.name + ".old")
     if not target.exists() and old.exists():
         os.replace(old, target)
 
 
 def set_aside(paths: Iterable[Path]) -> str:
-    """Renames what is there of these files and folders of one folder, and returns the ending that all of them got.
+    """Renames those of these files and folders (all in one folder) that exist, and returns their new common ending.
 
-    Under no such name is anything read again, nor removed.
+    Files under such names are never read or removed again.
     """
     paths = [path for path in paths if path.exists()]
     number = 1

@@ -1,4 +1,4 @@
-"""One run, one writer: the lock of a run's folder."""
+"""The lock of a run's folder, so that a run has one writer."""
 
 import os
 import platform
@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import IO
 
 PARENT = "PALSLIB_LOCK"
-"""Environment variable of a process that is started by the holder of a lock to work under it: what the lock says."""
+"""Environment variable with the text of a lock file; the holder sets it for a process that works under its lock."""
 
 
 class InUse(ValueError):
-    """Another process works in a run's folder."""
+    """Another process works in a run's folder, or the folder was deleted or taken over."""
 
 
 class Lock:
-    """A run's folder, held by this process or by the one that started it."""
+    """The lock of a run's folder, held by this process or by the one that started it."""
 
     def __init__(self, folder: Path, path: Path, holder: str, file: IO[str] | None):
         self.folder, self.path, self.holder = folder, path, holder
         self.file = file
-        """Open while the lock is held; a child that inherits it holds the lock on. None where a parent has it."""
+        """The locked file, open while the lock is held; a child process that inherits it keeps the lock. None where the
+        lock belongs to a parent process."""
 
     def check(self) -> None:
-        """Raises InUse unless the folder is still the one that was locked: no run ends in one that was deleted."""
+        """Raises InUse if the folder was deleted or taken over after it was locked."""
         with suppress(OSError):
             if self.path.read_text(encoding="utf-8") == self.holder:
                 return
@@ -35,14 +36,14 @@ class Lock:
 
 @contextmanager
 def run_lock(folder: Path, beside: bool = False) -> Iterator[Lock]:
-    """The lock of a run's folder. Raises InUse, which names the folder and who is at it, where a process has it.
+    """Holds the lock of a run's folder. Raises InUse, naming the folder and the holder, if another process has it.
 
-    It is `flock`, not a file that merely exists, because the kernel lets go of it when the last process that holds it
-    is gone, however it died: a killed run or a lost machine leaves no lock behind. (On NFS it holds between machines
-    too, from version 4 on.) A process that the holder started with `PARENT` set may enter under its lock.
+    The lock is `flock`, not the mere existence of a file, because the kernel releases it when the last process that
+    holds it ends, for whatever reason: a killed run or a lost machine leaves no lock behind. (On NFS, from version 4
+    on, it also holds between machines.) A process that the holder started with `PARENT` set may enter under its lock.
 
     Args:
-        beside: the lock lies beside the folder, which is not there yet.
+        beside: puts the lock file beside the folder, which does not exist yet.
     """
     path = folder.with_name(folder.name + ".lock") if beside else folder / "lock"
     holder = f"process {os.getpid()} on {platform.node()} ({secrets.token_hex(4)})"
@@ -58,19 +59,19 @@ def run_lock(folder: Path, beside: bool = False) -> Iterator[Lock]:
         if file is not None:
             with suppress(OSError):
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    path.unlink()  # before it is let go: who waits at it sees that it is gone, and makes a new one
+                    path.unlink()  # before the release, so that a waiting process sees it and makes a new file
             file.close()
             if empty and not beside:
-                with suppress(OSError):  # no longer empty
+                with suppress(OSError):  # the folder is no longer empty
                     folder.rmdir()
 
 
 def _locked(path: Path, folder: Path) -> IO[str] | None:
-    """The locked file; None where the process that has it started this one to work under it."""
-    import fcntl  # here: Windows has none, and counts and plans all the same
+    """The open, locked file; None where its holder started this process to work under the lock."""
+    import fcntl  # here, because Windows lacks it but can count and plan
 
     holder = ""
-    for _ in range(10):  # who only asks (`in_use`) has it for a moment; who leaves takes file and folder along
+    for _ in range(10):  # `in_use` holds the lock for a moment; a leaving holder removes file and folder
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
@@ -89,7 +90,7 @@ def _locked(path: Path, folder: Path) -> IO[str] | None:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process has the lock of a run's folder."""
+    """Whether a process holds the lock of a run's folder."""
     import fcntl
 
     try:

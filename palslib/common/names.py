@@ -1,11 +1,11 @@
-"""Names looked up in one way, and values as messages show them."""
+"""Checks of names, and values as error messages show them."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
-    """The error for an unknown name: says the nearest match and lists what would be valid.
+    """The error for an unknown name; it suggests the nearest match and lists the valid names.
 
     >>> print(unknown("task", "rtee", ["cola", "rte"]))
     unknown task 'rtee': did you mean 'rte'? Valid: cola, rte
@@ -25,6 +25,6 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """A value as a message has it: its `repr`, of what is long the beginning."""
+    """The `repr` of a value for a message; a long one is cut after `most` characters."""
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"

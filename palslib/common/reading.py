@@ -1,4 +1,4 @@
-"""JSON read strictly: what is wrong with a file is said by its name."""
+"""Strict reading of JSON files, with errors that name the file."""
 
 import json
 import math
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def read_json(path: str | Path, what: str = "JSON") -> object:
-    """What a JSON file holds.
+    """The value that a JSON file holds.
 
-    Raises ValueError naming the file where that is no UTF-8 or no JSON (NaN and infinity are not), nested deeper than
-    any of ours, or an object that has a key twice; OSError where it cannot be read.
+    Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not JSON), is nested more
+    than `_DEPTH` levels deep, or has an object with a repeated key; OSError if it cannot be read.
     """
     path = Path(path)
     try:
@@ -28,7 +28,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
 
 
 _DEPTH = 64
-"""Of our files: a record has 7 levels."""
+"""The most levels of nesting allowed; of our files, a record has 7."""
 
 
 def _inside(value: object) -> Iterable:
@@ -42,7 +42,7 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    _number(text)  # 1 and 400 zeros is as infinite as 1e400
+    _number(text)  # a 1 with 400 zeros counts as infinite, like 1e400
     return int(text)
 
 
@@ -56,7 +56,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict:
 
 
 def read_object(path: str | Path, parts: str = "parameters") -> dict:
-    """A JSON file that must hold an object of `parts`; else ValueError, or `read_json`'s errors, naming the file."""
+    """The object of `parts` in a JSON file. Raises `read_json`'s errors, and ValueError for any other value."""
     if not isinstance(values := read_json(path), dict):
         raise ValueError(f"{path}: not an object of {parts} but a {type(values).__name__}")
     return values

@@ -1,4 +1,4 @@
-"""Folders that know themselves: a checksum of every file, proven before one is used."""
+"""Folders sealed by a manifest: a checksum of every file, verified before the folder is used."""
 
 import json
 import zlib
@@ -14,7 +14,7 @@ class Damaged(ValueError):
 
 
 def _checksum(path: Path) -> str:
-    """CRC-32: changes with every burst of up to 32 bits, at the speed of reading."""
+    """The CRC-32 of a file: it detects every burst of up to 32 wrong bits, and is as fast as reading."""
     value = 0
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -27,15 +27,15 @@ def _own_checksum(about: dict) -> str:
 
 
 def seal(folder: Path, **about) -> None:
-    """Writes `manifest.json`: the checksum of every file of a folder, and what else is to be known of it."""
+    """Writes `manifest.json`: the checksum of every file of a folder, and further facts `about` the folder."""
     about["files"] = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
     text = json.dumps(about | {"checksum": _own_checksum(about)}, indent=1)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def prove(folder: Path) -> dict:
-    """What `seal` was told of a folder, each file of which is as it was then. Raises Damaged naming the first that is
-    not, OSError where one cannot be read."""
+    """The manifest of a folder (`files`, and the facts given to `seal`), after every file is verified. Raises Damaged,
+    naming the first file that is missing or differs; OSError where one cannot be read."""
     try:
         about = read_object(folder / MANIFEST)
         own = about.pop("checksum", None)

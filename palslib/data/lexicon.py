@@ -1,4 +1,4 @@
-"""The words of the miniature GLUE, by kind, with what each one is the same as, the opposite of, and a case of."""
+"""The words of the miniature GLUE by kind, with the synonyms, the opposites and the vaguer word of each."""
 
 LEXICON = {  # section > a vaguer word for its entries: entries; a=b are synonyms, a/b opposites
     "verb": """buy=purchase/sell=auction, find=discover/lose=misplace, love=adore/hate=detest, push=shove/pull=tow,

@@ -14,13 +14,13 @@ from palslib.data.tasks import Task
 
 
 def _correlation(name: str) -> Callable:
-    """A correlation of scipy's, which is imported when it is first used: that takes longer than all of this package."""
+    """A correlation from scipy, imported at its first use because that takes longer than importing this package."""
 
     def correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
         from scipy import stats
 
         if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-            return float("nan")  # constant values have none
+            return float("nan")  # constant values have no correlation
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", stats.NearConstantInputWarning)
             return float(getattr(stats, name)(labels, predictions).statistic)
@@ -29,13 +29,13 @@ def _correlation(name: str) -> Callable:
 
 
 def _of_classes(name: str, **options) -> Callable:
-    """A score of scikit-learn's, which is imported when it is first used."""
+    """A score from scikit-learn, which is imported at its first use."""
 
     def score_of_classes(labels: np.ndarray, predictions: np.ndarray) -> float:
         from sklearn import metrics
 
         if name == "matthews_corrcoef" and (np.ptp(predictions) == 0 or np.ptp(labels) == 0):
-            return 0.0  # by convention, as scikit-learn has it, but without its warning
+            return 0.0  # by convention, as in scikit-learn, but without its warning
         return float(getattr(metrics, name)(labels, predictions, **options))
 
     return score_of_classes
@@ -48,12 +48,12 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "pearson": _correlation("pearsonr"),
     "spearman": _correlation("spearmanr"),
 }
-"""name -> function of (labels, predictions), both (N,), with values of at most 1."""
+"""Name -> function of (labels, predictions), both (N,); its values are at most 1."""
 
 
 def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_size: int = 8) -> float:
-    """The mean of a metric over batches, each weighted by its rows, as the released code does: biased, a batch with one
-    label counts 0 for Matthews, and one batch of constant predictions makes Pearson NaN (ledger D3)."""
+    """The mean of a metric over batches, each weighted by its rows, as in the released code (ledger D3). It is biased:
+    a batch with one label counts 0 for Matthews, and one batch of constant predictions makes Pearson NaN."""
     function = METRICS[check_name("metric", metric, METRICS)]
     batches = [slice(i, i + batch_size) for i in range(0, len(labels), batch_size)]
     values = [function(labels[rows], predictions[rows]) for rows in batches]
@@ -61,7 +61,7 @@ def batchwise(metric: str, labels: np.ndarray, predictions: np.ndarray, batch_si
 
 
 def class_of(outputs: np.ndarray) -> np.ndarray:
-    """(N, classes) logits, or (N, 1) of two classes by one logit, to class numbers (N,)."""
+    """The class numbers (N,) of logits (N, classes), or (N, 1) where one logit decides between two classes."""
     return outputs.argmax(-1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(int)
 
 
@@ -71,10 +71,10 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
     Args:
         labels: (N,) class numbers or scores.
         outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
-        by_batches: Matthews and Pearson as means over batches of eight (ledger D3).
+        by_batches: computes Matthews and Pearson as means over batches of eight (ledger D3).
 
-    Raises ValueError where there are no rows or not equally many, and for an output that is NaN or infinite, naming
-    task and row (the first is 0): the largest of NaNs would be class 0, and be scored.
+    Raises ValueError for no rows or different numbers of rows, and for an output that is NaN or infinite, naming task
+    and row (the first is 0), because the argmax of NaNs would be scored as class 0.
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     if len(labels) == 0 or len(labels) != len(outputs):
@@ -94,18 +94,18 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
 
 
 Scores = Mapping[str, Mapping[str, float]]
-"""`{"mnli": {"accuracy": 84.6, "accuracy_mm": 83.4}, ...}`: what `evaluate` returns, in percent."""
+"""Scores in percent, as `evaluate` returns them: `{"mnli": {"accuracy": 84.6, "accuracy_mm": 83.4}, ...}`."""
 
 
 def main_scores(scores: Scores) -> dict[str, float]:
-    """Each task's first metric, which enters the dev average. NaN where a record has none (null), as in the released
-    code's means over batches."""
+    """Each task's first metric, which enters the dev average. NaN where a record has null, which the released code's
+    means over batches can give."""
     first = {task: next(iter(by_metric.values())) for task, by_metric in scores.items()}
     return {task: float("nan") if score is None else score for task, score in first.items()}
 
 
 def dev_average(scores: Scores) -> float:
-    """The paper's table 3: the plain mean over tasks of each one's first metric (MNLI matched)."""
+    """The average of the paper's table 3: the plain mean over tasks of each task's first metric (MNLI matched)."""
     return float(np.mean(list(main_scores(scores).values())))
 
 

@@ -1,5 +1,5 @@
-"""Where a task's table comes from: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a delimited
-file; and the checks that name file, row and column of whatever is wrong in it."""
+"""The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a delimited
+file; and checks of the table, whose errors name file, row and column."""
 
 import csv
 import hashlib
@@ -16,15 +16,15 @@ from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import data_folder
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": ","}
-"""Endings of delimited files, with the separator that goes without saying."""
+"""Endings of data files, with their default separators."""
 
 
 def locate(data: str | Path) -> str:
-    """`glue`, `minbert`, ... is the folder of that name under $PALSLIB_DATA where there is one; `glue` else the Hub's
-    nyu-mll/glue. Anything else is itself: a folder, a file, `synthetic`, or a repository on the Hub.
+    """The location of a data source. A name such as `glue` is the folder of that name under $PALSLIB_DATA, if any; else
+    `glue` is the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
 
-    Raises FileNotFoundError, with what there is, where nothing lies at what can only be a path: it is absolute, begins
-    with a dot, ends like a delimited file, has several slashes, or its folder is there. `{split}` stays open.
+    Raises FileNotFoundError, listing what exists, for a missing path: one that is absolute, begins with a dot or ~,
+    ends like a data file, has several slashes, or whose folder exists. A path with `{split}` is not checked.
     """
     mirror, data = data_folder(), str(data)
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
@@ -49,7 +49,7 @@ def contents(folder: Path, most: int = 20) -> str:
 
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:
-    """The error for a file or folder that is not there, with what the nearest folder above it has."""
+    """The error for a missing file or folder; it lists what the nearest existing folder above has."""
     folder = next(above for above in path.absolute().parents if above.is_dir())
     what = "file" if path.suffix in SUFFIXES else "folder or file"
     mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
@@ -58,7 +58,7 @@ def missing(path: Path, about: str = "") -> FileNotFoundError:
 
 
 def no_source(name: str) -> ValueError:
-    """The error for the name of a data source that is none."""
+    """The error for an unknown name of a data source."""
     mirror = data_folder()
     names = {path.name for path in mirror.iterdir() if path.is_dir()} if mirror and mirror.is_dir() else set()
     ours = sorted(names - {"glue"}) or ["a folder of $PALSLIB_DATA"]
@@ -66,7 +66,7 @@ def no_source(name: str) -> ValueError:
 
 
 def find_file(data: str | Path, pattern: str) -> Path | None:
-    """The file of a folder that matches a pattern; the one with the shortest name where several do."""
+    """The file of a folder that matches a pattern, or None; the one with the shortest name if several match."""
     folder = Path(locate(data))
     return min(sorted(folder.glob(pattern)), key=lambda path: len(path.name), default=None)
 
@@ -74,11 +74,11 @@ def find_file(data: str | Path, pattern: str) -> Path | None:
 def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dict]:
     """One split of one configuration as a table, and the features that the repository declares."""
     import datasets
-    import yaml  # which datasets reads a README.md by
+    import yaml  # with which datasets reads README.md
 
-    datasets.disable_progress_bars()  # of conversions, which take a second; downloads keep theirs
+    datasets.disable_progress_bars()  # only of conversions, which take a second; downloads keep theirs
     source = locate(data)
-    folder = Path(source)  # if it is one
+    folder = Path(source)  # may not exist: a name on the Hub
     described = (folder / "README.md").is_file()
     if folder.is_dir():
         if not described and not (folder / name).is_dir():
@@ -97,7 +97,7 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
     except yaml.YAMLError as error:
         raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error
     except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError, TypeError) as error:
-        if not folder.is_dir() and isinstance(error, OSError):  # ConnectionError is one
+        if not folder.is_dir() and isinstance(error, OSError):  # ConnectionError is an OSError
             raise ConnectionError(
                 f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
                 "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
@@ -107,15 +107,15 @@ def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dic
 
 
 def _version(folder: Path) -> str:
-    """Another for every folder, and after every change of its files: datasets' cache goes by a folder's last name and
-    its README alone, and would serve rows that are there no longer, or another folder's."""
+    """A hash that differs for every folder and after every change of its files. The cache of datasets depends only on a
+    folder's last name and its README, and would serve outdated rows, or another folder's."""
     stats = {path: path.stat() for path in sorted(folder.resolve().rglob("*")) if path.is_file()}
     stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
     return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
 
 
 def _why(error: BaseException, folder: Path, name: str) -> str:
-    """What is behind an error of datasets: a Parquet file that cannot be read, of this name's first, or a cause."""
+    """The reason of an error of datasets: an unreadable Parquet file, first among those of this name, or a cause."""
     import pyarrow.parquet
 
     for path in sorted(folder.rglob("*.parquet"), key=lambda path: (name not in path.parts, path)):
@@ -132,7 +132,7 @@ def _why(error: BaseException, folder: Path, name: str) -> str:
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
-    """Where the first line speaks for another separator than the one that was looked for, or has a single column."""
+    """A hint for messages if the header suggests another separator than the given one or has a single column."""
     line = separator.join(map(str, columns))
     likely = max((other for other in ",;\t|" if other != separator), key=line.count)
     looks = line.count(likely) > line.count(separator)
@@ -142,7 +142,7 @@ def _doubt(columns: Sequence[str], separator: str) -> str:
 
 
 def read_table(path: Path, separator: str) -> pd.DataFrame:
-    """Every cell of a delimited or Parquet file as text; a missing one is empty."""
+    """Every cell of a delimited or Parquet file as text; a missing cell is an empty text."""
     if path.suffix != ".parquet":
         return read_delimited(path, separator)
     if not path.is_file():
@@ -160,7 +160,7 @@ def _text(cell: object) -> str:
 
 
 def read_delimited(path: Path, separator: str) -> pd.DataFrame:
-    """Every cell as text; the index is the line on which a row begins, as an editor counts."""
+    """Every cell of a delimited file as text; the index is the line on which a row begins, as an editor counts."""
     if not path.is_file():
         raise missing(path)
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -174,7 +174,7 @@ def read_delimited(path: Path, separator: str) -> pd.DataFrame:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=separator, strict=True)
         try:
-            for row in reader:  # a quoted cell may hold line breaks: a row begins after the one before has ended
+            for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
                 if row:
                     rows.append(row)
                     lines.append(last + 1)
@@ -194,7 +194,7 @@ def read_delimited(path: Path, separator: str) -> pd.DataFrame:
 
 
 def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
-    """Without the rows whose label is an empty cell, where a `tasks.Task` says so."""
+    """A table without the rows whose label is an empty cell, if the `tasks.Task` has `skip_unlabelled`."""
     if task.skip_unlabelled and task.label in frame and (missing := frame[task.label] == "").any():
         at = ", ".join(map(str, frame.index[missing]))
         warnings.warn(f"{name}: rows without a label left out (lines {at})", stacklevel=3)
@@ -203,7 +203,7 @@ def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
 
 
 def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
-    """80/10/10 by distinct first text, so that none stands in two parts; the order of rows does not matter."""
+    """A split of a table, 80/10/10 by distinct first text: no first text is in two splits. Row order is irrelevant."""
     first = frame[task.texts[0]].str.strip()
     tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
     parts = {"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}
@@ -211,14 +211,14 @@ def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
 
 
 def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
-    """Raises ValueError, with what columns there are, where a `tasks.Task`'s column is missing or comes twice."""
+    """Raises ValueError, listing the columns, if a column of a `tasks.Task` is missing or comes twice."""
     if (count := list(frame).count(column)) != 1:
         what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
         raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(list(frame), task.separator)}")
 
 
 def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str, count: str) -> None:
-    """Raises ValueError, with its place and value, for the first bad cell of a column."""
+    """Raises ValueError for the first bad cell of a column, with its place and value."""
     if (bad := np.array(bad, dtype=bool)).any():
         place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
         value = frame[column].tolist()[bad.argmax()]
@@ -226,7 +226,7 @@ def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, whe
 
 
 def check_texts(frame: pd.DataFrame, task, where: str, count: str = "row") -> None:
-    """Raises ValueError where a text column of a `tasks.Task` is missing or has a cell that is no text."""
+    """Raises ValueError if a text column of a `tasks.Task` is missing or has a cell that is not a text."""
     for column in task.texts:
         check_column(frame, column, task, where)
     for column in task.texts:
@@ -235,7 +235,7 @@ def check_texts(frame: pd.DataFrame, task, where: str, count: str = "row") -> No
 
 
 def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.DataFrame:
-    """The task's columns with every cell checked; `count` is what the frame's index counts."""
+    """The task's texts and numeric `label`, with every cell checked; `count` says what the frame's index counts."""
     check_texts(frame, task, where, count)
     check_column(frame, task.label, task, where)
 
@@ -246,7 +246,7 @@ def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.Dat
     valid = "is not a finite number"
     if not task.is_regression:
         valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
-    # Parquet has more kinds: dates would become numbers, lists are no keys
+    # Parquet has more types: dates would become numbers, and lists cannot be keys
     refuse([not isinstance(x, (str, int, float)) for x in cells], valid)
     labels = pd.Series(cells, dtype=object)
     numbers = pd.to_numeric(labels, errors="coerce").to_numpy("float64", copy=True)

@@ -1,7 +1,7 @@
-"""Predictions as the examiners want them: GLUE's eleven files and their zip, and the minBERT course's CSV files.
+"""Files of predictions for submission: GLUE's eleven files and their zip, and the minBERT course's CSV files.
 
-GLUE (https://gluebenchmark.com): one `<name>.tsv` each with the columns `index` and `prediction`, where the index is
-the data set's `idx`; classes by number or by name, as the table below says, and STS-B from 0 to 5. WNLI is the majority
+GLUE (https://gluebenchmark.com) takes files `<name>.tsv` with the columns `index`, the data set's `idx`, and
+`prediction`: a class by number or by name, as the table below says, or STS-B's score from 0 to 5. WNLI is the majority
 class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
 """
 
@@ -25,17 +25,17 @@ class GlueFile:
     """One file of a submission."""
 
     task: str
-    """Of `TASKS`, whose classifier answers; WNLI has none."""
+    """The task in `TASKS` whose classifier answers; empty for WNLI."""
     split: str
-    """In the repository nyu-mll/glue."""
+    """The split in the repository nyu-mll/glue."""
     names: bool = False
-    """Classes by name, not by number."""
+    """Whether classes are written by name, not by number."""
     config: str = ""
-    """In the repository, where it is not called as the task is."""
+    """The configuration in the repository, where its name is not the task's."""
 
     @property
     def rows(self) -> int:
-        """Of the official test set."""
+        """Number of rows of the official test set."""
         return SIZES[self.config or self.task].test[self.split]
 
 
@@ -59,11 +59,11 @@ COURSE_FILES = {
     "quora": ("para", "Predicted_Is_Paraphrase"),
     "sts": ("sts", "Predicted_Similiary"),  # as the course spells it
 }
-"""Task of the minBERT report -> the name of its file, and of the column in it."""
+"""Task of the minBERT report -> the first part of its file's name, and the column of its predictions."""
 
 
 def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: str) -> pd.Series:
-    """Class numbers, or scores, by the rows' identities."""
+    """The predicted class numbers or scores by the rows' ids, which are in the column `identity`."""
     check_column(frame, identity, task, where)
     check_texts(frame, task, where)
     texts = frame[task.texts[0]] if len(task.texts) == 1 else zip(*(frame[t] for t in task.texts), strict=True)
@@ -75,14 +75,14 @@ def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: s
 def glue_predictions(
     model, data: str = "glue", split: str = "test", files: Sequence[str] = tuple(GLUE_FILES)
 ) -> dict[str, pd.Series]:
-    """Name of the file -> class numbers or scores by `idx`, of those files that the model has a task for.
+    """Name of the file -> class numbers or scores by `idx`, for WNLI and the files whose task the model has.
 
     Args:
-        split: `test`, or `validation` for a rehearsal on labelled rows (AX has the one split `test`). The data
-            `synthetic` is for rehearsals; there MNLI's matched rows stand for AX.
+        split: `test`, or `validation` for a rehearsal on labelled rows (AX has only `test`). The data `synthetic` is
+            for rehearsals; there MNLI's matched rows stand in for AX.
     """
     frames, found = {}, {}
-    for name in files:  # all are read before the first is predicted: a missing one shows at once
+    for name in files:  # all are read before any prediction, so that a missing one shows at once
         file = GLUE_FILES[check_name("file of a submission", name, GLUE_FILES)]
         if file.task in model.tasks:
             part = file.split if file.config else file.split.replace("test", split)
@@ -100,7 +100,7 @@ def glue_predictions(
 
 
 def _cell(name: str, value) -> str:
-    """A prediction as GLUE writes it; raises ValueError for one that is none."""
+    """A prediction as GLUE writes it. Raises ValueError for a value that is no class or no finite score."""
     file = GLUE_FILES[name]
     if file.task == "stsb":
         if not -float("inf") < value < float("inf"):
@@ -114,15 +114,15 @@ def _cell(name: str, value) -> str:
 
 
 def write_submission(given, folder: str | Path, data: str = "glue", split: str = "test") -> pd.DataFrame:
-    """Writes the eleven files and `submission.zip`, each whole or not at all, once every prediction is there.
+    """Writes the eleven files and `submission.zip`, each whole or not at all, once every prediction is available.
 
     Args:
-        given: a model with all eight tasks of the paper; or name of the file -> predictions (class numbers, names, or
-            scores) by `idx`, as `glue_predictions` gives them, perhaps from several models.
-        data, split: for a model, what `glue_predictions` reads.
+        given: a model with all eight tasks of the paper; or a mapping from a file's name to predictions (class numbers,
+            names, or scores) by `idx`, as `glue_predictions` returns them, perhaps from several models.
+        data, split: the rows that `glue_predictions` reads, if a model is given.
 
-    Returns a row for each file: `file`, `rows`, and `official`, the rows that GLUE's server wants. Raises ValueError
-    listing the files that nothing is given for, and for a class that the task has not or an index that comes twice.
+    Returns a row for each file: `file`, `rows`, and `official`, the number of rows that GLUE's server expects. Raises
+    ValueError listing the files without predictions, for an unknown class and for a repeated index.
     """
     has = given if isinstance(given, Mapping) else [n for n, f in GLUE_FILES.items() if f.task in ("", *given.tasks)]
     missing = [f"{name} (task {GLUE_FILES[name].task or 'none'})" for name in GLUE_FILES if name not in has]
@@ -144,7 +144,7 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     zipped = zipfile.ZIP_DEFLATED
     with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w", zipped) as archive:
         for name, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(name), text, zipped)  # without a date: the same bytes
+            archive.writestr(zipfile.ZipInfo(name), text, zipped)  # without a date, so that the bytes never differ
     rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
     return pd.DataFrame(rows, columns=["file", "rows", "official"])
 
@@ -154,9 +154,10 @@ def write_course_csvs(
 ) -> list[Path]:
     """Writes `sst-dev-output.csv`, `para-dev-output.csv`, ... as the minBERT course's own code writes them.
 
-    Lines are `id , prediction`, under a header `id \\t Predicted_...`, blanks included: class 0 to 4, 0.0 or 1.0, and a
-    score of 0 to 5. Every row of a file is predicted, those without a label too. Raises ValueError listing the tasks
-    that the model lacks (a `-pair` task will do), FileNotFoundError naming a split that has no file.
+    Lines are `id , prediction` under a header `id \\t Predicted_...`, blanks included. A prediction is a class
+    from 0 to 4 (sst), 0.0 or 1.0 (para), or a score from 0 to 5 (sts). Rows without a label are predicted too. Raises
+    ValueError listing the tasks that the model lacks (a `-pair` task will do), FileNotFoundError naming a split without
+    a file.
     """
     by_source = {task.source or name: task for name, task in model.tasks.items()}
     if missing := [name for name in COURSE_FILES if name not in by_source]:

@@ -5,7 +5,7 @@ MNLI / RTE = 157.7 is what makes sampling matter (BERT and PALs, section 4.1). E
 by one word, by length or by shared words; a few labels are wrong on purpose. What it is not: GLUE. A number measured
 here shows that code runs and learns; it says nothing about language.
 How: an event is a dict (who did what to what, where, when). `clause` puts it into words, `reword` keeps its meaning,
-`blur` makes it vaguer, `contradict` turns it round. A task is one function (rng, label, genre) -> texts. Texts of a
+`blur` makes it vaguer, `contradict` reverses it. A task is one function (rng, label, genre) -> texts. Texts of a
 pair speak of the same occasion, so "the cook bought a dog" contradicts "the cook sold a dog".
 """
 
@@ -23,7 +23,7 @@ LABEL_NOISE = 0.04  # share of rows, in every split, that get a wrong label
 
 
 def pick(rng, options):
-    """One of `options` (a name stands for that section's words). Only rng.random() is the same in every Python."""
+    """A random one of `options` (or of a lexicon section's words). Only rng.random() is the same in every Python."""
     options = WORDS[options] if isinstance(options, str) else options
     return options[int(rng.random() * len(options))]
 
@@ -69,7 +69,7 @@ def reword(rng, event):
 
 
 def blur(rng, event, times=1):
-    """Less information: drop a modifier, or put the kind for a noun, or "several" for a number."""
+    """Less information: a modifier is dropped, or a noun replaced by its kind, or a number by "several"."""
     for _ in range(times):
         field = pick(rng, [f for f, w in event.items() if w in VAGUE and f != "verb"])
         event = event | {field: VAGUE[event[field]]}
@@ -77,14 +77,14 @@ def blur(rng, event, times=1):
 
 
 def differ(rng, event, field):
-    """Another event: one field is drawn anew, and not as a synonym."""
+    """Another event: one field gets a new value that is not a synonym."""
     while (value := new_event(rng, event["genre"])[field]) in (event[field], *SAME.get(event[field], ())):
         continue
     return event | {field: value}
 
 
 def contradict(rng, event, other):
-    """Cannot be true beside `other`: an opposite verb or adjective, another number, or a negation."""
+    """An event that contradicts `other`: an opposite verb or adjective, another number, or a negation."""
     fields = ("verb", "verb", "mood", "quality", "count", "number", "negated")
     field = pick(rng, [f for f in fields if event[f] in OPPOSITE and other[f] in OPPOSITE])
     return event | {field: pick(rng, OPPOSITE[event[field]])}
@@ -118,13 +118,13 @@ def sst2(rng, label, genre):
 
 
 def sst5(rng, label, genre):
-    """As many of four statements about a film are kind as the label says, in any order."""
+    """Four statements about a film in random order; the label is the number of positive ones."""
     statements = [sst2(rng, int(k < label), genre)[0] for k in range(4)]
     return [" ".join(sorted(statements, key=lambda _: rng.random()))]
 
 
 def mrpc(rng, label, genre):
-    """Two events told twice; not equivalent: the agents are swapped, or two facts of one event are changed."""
+    """Two events told twice; if not equivalent, the agents are swapped, or two facts of one event are changed."""
     a, b = told = [new_event(rng, genre) | {"mood": "", "quality": ""} for _ in range(2)]
     b = b | {pick(rng, ("place", "time")): ""}
     if label == 0 and rng.random() < 0.3:
@@ -136,7 +136,7 @@ def mrpc(rng, label, genre):
 
 
 def stsb(rng, label, genre):
-    """The score, label / 5, is about the sum of what the sentences share, each part with its weight."""
+    """The score, label / 5, is about the sum of the weights of the parts that the sentences share."""
     e = f = new_event(rng, genre) | {"quality": ""}
     room, weights = label / 5 + rng.random() * 0.6, {"agent": 1.2, "verb": 1.2, "thing": 1.2, "place": 0.7, "time": 0.7}
     for field, cost in sorted(weights.items(), key=lambda _: rng.random()):
@@ -145,7 +145,7 @@ def stsb(rng, label, genre):
 
 
 def qqp(rng, label, genre):
-    """Two questions; the duplicates share intent, verb and thing, the others differ in one of them."""
+    """Two questions; duplicates share intent, verb and thing, other pairs differ in one of them."""
     e, intents = new_event(rng, genre), (("how", "way"), ("where", "place"), ("when", "time"), ("why", "reason"))
     intent = pick(rng, intents)
     wrong = [(pick(rng, [i for i in intents if i != intent]), e), (intent, differ(rng, e, "thing"))]
@@ -157,13 +157,13 @@ def qqp(rng, label, genre):
 
 
 def mnli(rng, label, genre):
-    """Entailment (0) loses information, neutral (1) adds some, contradiction (2) turns one thing round."""
+    """Entailment (0) loses information, neutral (1) adds some, contradiction (2) reverses one thing."""
     e = new_event(rng, genre)
     vague = blur(rng, e, pick(rng, (0, 1, 2) if label == 2 else (1, 1, 2, 2, 3)))
     pair = (e, vague) if label == 0 else (vague, e)
     if label == 2:
         pair = sorted((e, contradict(rng, vague, e)), key=lambda _: rng.random())
-    elif label == 1 and rng.random() < 0.6:  # each side knows something that the other does not
+    elif label == 1 and rng.random() < 0.6:  # each text says something that the other does not
         pair = blur(rng, e | {"place": ""}), blur(rng, e | {"time": ""}) | {"place": e["place"]}
     elif rng.random() < 0.25 and vague["count"] == e["count"]:  # "bought no animal" entails "bought no dog",
         pair = tuple(x | {"negated": True} for x in pair[::-1])  # and not the other way round
@@ -177,13 +177,13 @@ def rte(rng, label, genre):
 
 
 def qnli(rng, label, genre):
-    """A question and a sentence; not answered: the sentence leaves the place or time out, or tells another event."""
+    """A question and a sentence; if not an answer, it leaves the place or time out, or tells another event."""
     e = new_event(rng, genre) | {"mood": ""}
     q, asked = reword(rng, e), pick(rng, ("agent", "thing", "place", "time"))
     (agent, thing, done), tail = phrases(q), pick(rng, ("", q["place"], q["time"]))
     question = {"agent": f"who {done} {thing} {tail}", "thing": f"what did {agent} {q['verb']} {tail}"}
     question |= {"place": f"where did {agent} {q['verb']} {thing}", "time": f"when did {agent} {q['verb']} {thing}"}
-    free = {"place": "time", "time": "place"}.get(asked)  # what the answer can do without
+    free = {"place": "time", "time": "place"}.get(asked)  # the part that the answer does not need
     if label == 1 and not (free and rng.random() < 0.6):
         e = differ(rng, e, pick(rng, [f for f in ("agent", "verb", "thing") if f != asked]))
     elif free and (label == 1 or rng.random() < 0.5):
@@ -206,14 +206,14 @@ TABLE = {  # task: generator, text columns, share of each label (of each score 0
 }
 _REAL = TRAIN_SIZES | {"sst5": 8_544, "quora": 141_506, "sts": 6_040}
 SYNTHETIC_TRAIN_SIZES = {task: round(64 * _REAL[task] / _REAL["rte"]) for task in TABLE}
-"""Task -> rows, in the proportions of the real tasks; RTE has 64."""
+"""Task -> training rows, in the proportions of the real tasks; RTE has 64."""
 
 
 def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
     """One split of one task: its text columns, `label` (int; stsb: float, 0 to 5) and `idx`, as on the Hub.
 
     Splits: "train", "validation" (mnli: "validation_matched" and, in other words, "validation_mismatched"). No text is
-    both in training and in validation: its checksum says where it belongs. Unknown names raise ValueError.
+    both in training and in validation: its checksum decides where it belongs. Unknown names raise ValueError.
     """
     generate, columns, shares = TABLE[check_name("task of the synthetic data", task, TABLE)]
     splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else ("train", "validation")

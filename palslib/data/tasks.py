@@ -1,4 +1,4 @@
-"""The tasks: each a `Task`, a row of `TASKS` or `SUITES`, read from four kinds of source into one shape of table.
+"""The tasks: each is a `Task`, such as those in `TASKS` and `SUITES`, read from one of four kinds of source.
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
@@ -36,17 +36,17 @@ from palslib.data.sources import (
 from palslib.data.synthetic import synthetic_split
 
 MOST_LETTERS = 100
-"""Of a task's name, in UTF-8's bytes: it is part of file names, which may have 255."""
+"""Largest length of a task's name, in UTF-8 bytes: it is part of file names, which may have 255."""
 OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews"), ("pearson", "spearman")
-"""Names of `metrics.METRICS`; `f1` is of two classes."""
+"""Names in `metrics.METRICS` for classes and for scores; `f1` is for two classes only."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_task_name(name: str) -> str:
-    """Returns a name under which a task can be saved; files and folders are called after it.
+    """Returns `name` if a task can be saved under it: files and folders are named after it.
 
-    Raises ValueError for what is no text, empty, dots alone or longer than `MOST_LETTERS`, and for a name with a
-    separator of folders or with a character that cannot be seen (the blank can).
+    Raises ValueError for a value that is not a text, is empty, has only blanks and dots, or is longer than
+    `MOST_LETTERS`, and for a name with a folder separator or an invisible character other than the blank.
     """
     valid = f"a task's name has 1 to {MOST_LETTERS} letters that can be seen, no / or \\, and is not made of dots alone"
     if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
@@ -58,38 +58,38 @@ def check_task_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What is read, predicted and measured. A task is data: a new one is a new `Task(...)`, never a new class.
+    """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 
-    Raises ValueError naming task and field for a value that it cannot have.
+    Raises ValueError naming task and field for an invalid value.
     """
 
     name: str
     texts: tuple[str, ...]
-    """Columns of one text, or of two that are read as a pair."""
+    """The column of one text, or the two columns of a pair of texts."""
     labels: tuple[str, ...] = ()
     """Names of the classes, in order; empty for a score to be regressed."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names of `metrics.METRICS`; the first is the one that enters the dev average. Of scores, unsaid: `OF_SCORES`."""
+    """Names in `metrics.METRICS`; the first one enters the dev average. The default for scores is `OF_SCORES`."""
     evaluation: tuple[str, ...] = ("validation",)
-    """The splits it is evaluated on."""
+    """The splits on which the task is evaluated."""
     scale: float = 5.0
     """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
     label: str = "label"
-    """Column of the label."""
+    """The column of the label."""
     separator: str = ","
-    """Between the columns, where the source is a delimited file."""
+    """The separator of columns in a delimited file."""
     skip_unlabelled: bool = False
-    """Leave out rows of a delimited file whose label is an empty cell, with a warning; else they are an error."""
+    """Whether rows of a delimited file with an empty label are left out, with a warning; else they are an error."""
 
     head: str = "linear"
-    """`linear` on the pooled [CLS]; a pair is one sequence. Or each text of a pair is encoded by itself, to h1 and h2,
-    and the head is `concatenation`, linear on [h1, h2], or `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
+    """`linear`: linear on the pooled [CLS], where a pair is one sequence. Other heads encode each text of a pair by
+    itself, to h1 and h2: `concatenation`, linear on [h1, h2], and `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
     source: str = ""
-    """Name of its data set, where that is not the task's own."""
+    """Name of its data set, where it is not the task's own name."""
     files: str = ""
-    """Its files in a folder of delimited ones; `{split}` stands for the split, which is `dev` for `validation`."""
+    """Pattern of its files in a folder of delimited files; `{split}` stands for the split (`dev` for `validation`)."""
     data: str = ""
-    """Where its rows are, as `load_rows` takes it; empty: where the run says. So a run may mix many sources."""
+    """Source of its rows, as `load_rows` takes it; if empty, the run's source. So a run may mix several sources."""
 
     def __post_init__(self):
         check_task_name(self.name)
@@ -120,7 +120,7 @@ class Task:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
 
     def said(self) -> dict:
-        """The fields that are not as they are by default, but for the name, as JSON has them."""
+        """The fields, except the name, that differ from their defaults, in the form of JSON."""
         usual = {field.name: field.default for field in fields(self)[2:]}
         values = {name: value for name, value in vars(self).items() if name != "name" and value != usual.get(name)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -136,12 +136,12 @@ class Task:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a score is predicted, not a class."""
+        """Whether the task predicts a score, not a class."""
         return not self.labels
 
     @property
     def num_outputs(self) -> int:
-        """Width of the task's logits; linear on [h1, h2] has one logit for two classes."""
+        """Width of the task's logits; the head `concatenation` has one logit for two classes."""
         return 1 if self.head == "concatenation" and len(self.labels) == 2 else len(self.labels) or 1
 
 
@@ -168,8 +168,10 @@ TASKS: dict[str, Task] = _table(
     Task("qnli", ("question", "sentence"), _ENTAILMENT),
     Task("rte", ("sentence1", "sentence2"), _ENTAILMENT),
 )
-"""The eight tasks of the paper, by name. Ledger and figures count on these eight: a further task goes into `SUITES`, or
-is a `Task` of your own."""
+"""The eight tasks of the paper, by name. Ledger and figures rely on exactly these: add a further task to `SUITES`, or
+make a `Task` of your own."""
+TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
+"""Task -> its name as printed in the papers."""
 
 _SST5 = Task(
     "sst5",
@@ -211,22 +213,22 @@ SUITES: dict[str, dict[str, Task]] = {
         replace(_STS, name="sts-pair", head="linear", source="sts", scale=5.0),
     ),
 }
-"""All tasks with a row, by data set: the paper's, and those of the minBERT report in the course's files. `-pair`: the
-same data, with a pair read as one sequence."""
+"""All built-in tasks by data set: the paper's, and those of the minBERT report, from the course's files. A `-pair` task
+has the same data, with a pair read as one sequence."""
 _ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
 
 
 def get_row(name: str) -> Task | None:
-    """The task of that name in `TASKS` or another of `SUITES`, if there is one."""
+    """The task of that name in `TASKS` or another suite of `SUITES`, or None."""
     return _ROWS.get(name)
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
-    """The task of that name, or that task itself, or the one whose file `<name>.csv` or `.tsv` is in the folder `data`
-    (or is `data`): then its columns are `text` and `label`, and its classes those that occur.
+    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` or `.tsv` in the folder `data`
+    (or of the file `data`), with columns `text` and `label` and the classes that occur.
 
-    Raises ValueError for a name that is none, with what is there and the names in `own`, and FileNotFoundError where
-    `data` is a path and nothing is there.
+    Raises ValueError for an unknown name, listing the names in `data` and `own` as well as the built-in ones, and
+    FileNotFoundError if `data` is a path that does not exist.
     """
     if isinstance(task, Task):
         return task
@@ -248,7 +250,7 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
 
 
 def task_from_frame(frame: pd.DataFrame, name: str, *columns: str, **options) -> Task:
-    """A table in memory as a task: written once under `runs/data/`, then `task_from_file`, whose arguments it takes."""
+    """A task from a table in memory, written once under `runs/data/`; takes the arguments of `task_from_file`."""
     frame = frame.reset_index(drop=True)
     content = hashlib.sha256(pd.util.hash_pandas_object(frame).to_numpy().tobytes() + repr(list(frame)).encode())
     path = runs_folder() / "data" / f"{check_task_name(name)}-{content.hexdigest()[:12]}.parquet"
@@ -266,17 +268,17 @@ def task_from_file(
     name: str | None = None,
     score: bool = False,
 ) -> Task:
-    """Any CSV, TSV or Parquet file as a task: of classification, where the classes are those that occur, sorted; or,
-    with `score`, of regression.
+    """A task from any CSV, TSV or Parquet file: classification, whose classes are the labels that occur, sorted; or,
+    with `score`, regression.
 
     Args:
-        text: the column of a text, or the two of a pair.
-        separator: between the cells of a delimited file; by default its suffix's (`.csv` a comma, `.tsv` a tab).
-        name: the file's, if none is given.
+        text: the column of a text, or the two columns of a pair.
+        separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
+        name: the task's name; by default the file's.
 
-    Raises ValueError where a column is missing, a label's cell is empty, there are fewer than two classes, or the
-    labels are no classes: numbers with fractions or more than 20 of them (scores), fewer than five rows a class (but
-    for five classes or fewer), or two that differ only in blanks, case or a number's writing.
+    Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
+    classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
+    five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
     path, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
@@ -285,7 +287,7 @@ def task_from_file(
     for column in (*texts, label):
         check_column(frame, column, task, path.name)
     if score:
-        numbers = [_number(cell) for cell in frame[label]]  # what is none is refused where rows are read
+        numbers = [_number(cell) for cell in frame[label]]  # other cells are refused where rows are read
         largest = max((abs(n) for n in numbers if n is not None and math.isfinite(n)), default=0.0)
         return replace(task, scale=largest or 1.0)
     where = f"{path.name}, column {label!r}"
@@ -315,7 +317,7 @@ def task_from_file(
 
 
 def _number(text: str) -> float | None:
-    """The number that a text is, which a NaN is not."""
+    """The number that a text stands for; None if it is not a number or NaN."""
     try:
         number = float(text)
     except ValueError:
@@ -330,12 +332,12 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
             nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
             its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
-            `{split}` in it is one file a split.
+            `{split}` in it stands for one file per split.
 
-    The table's index is the row: in a delimited file the line on which it begins, as an editor counts, elsewhere from
-    0. An empty text is a text. Raises ValueError naming source, row and column for a missing column or cell, an unknown
-    label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or
-    ConnectionError for no source.
+    The table's index is, in a delimited file, the line on which a row begins, as an editor counts; elsewhere the row's
+    number from 0. A text may be empty. Raises ValueError naming source, row and column for a missing column or cell, an
+    unknown label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError
+    or ConnectionError for a source that is missing or out of reach.
     """
     task = get_task(task, data)
     source = locate(task.data or data)
@@ -361,14 +363,14 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 
 
 def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
-    """The earlier name of `load_rows`: a model's `load_task` loads weights."""
-    # Of this line, not of its caller's: notebooks show what is said of their own.
+    """The deprecated name of `load_rows`, renamed because a model's `load_task` loads weights."""
+    # The warning names this line, not the caller's: a notebook would show a warning about its own lines.
     warnings.warn("palslib.load_task is now called palslib.load_rows", DeprecationWarning, stacklevel=1)
     return load_rows(task, data, split)
 
 
 def _file(task: Task, source: str, split: str) -> Path | None:
-    """The delimited file that a source means, or None where it is a repository."""
+    """The delimited file of a task's split, or None where the source is a repository."""
     if "{split}" in source or Path(source).is_file():
         path = Path(source.replace("{split}", split))
         if not path.is_file():

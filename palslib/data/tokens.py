@@ -1,4 +1,4 @@
-"""Tokenised splits, kept in an Arrow file with a checksum, read without Python loops, and batches made from them."""
+"""Tokenised splits, cached in Arrow files with a checksum and read without Python loops, and batches from them."""
 
 import hashlib
 import re
@@ -25,35 +25,35 @@ class TokenisedTask:
     token_type_ids: np.ndarray
     """0 in the first text, 1 in the second, like `input_ids`."""
     offsets: np.ndarray
-    """Row i lies at offsets[i]:offsets[i + 1]; (rows + 1,). Of a task that encodes the texts of a pair apart, first
-    texts are rows 0 to N - 1 here, and second texts rows N to 2N - 1."""
+    """(rows + 1,) Row i is at offsets[i]:offsets[i + 1]. If the task encodes each text of a pair by itself, first texts
+    are rows 0 to N - 1 here, and second texts rows N to 2N - 1."""
     labels: np.ndarray
     """Class numbers, or scores divided by the task's scale."""
     cut: int
-    """Rows that were longer than the limit and lost their end."""
+    """Number of rows that were truncated because they were longer than the limit."""
     pad_token_id: int
     content: str = ""
-    """A hash of texts and labels as they were read."""
+    """A hash of the texts and labels as they were read."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Word pieces of every row, (N,); of both its texts where they are encoded apart."""
+        """(N,) word pieces of every row, of both texts together where each is encoded by itself."""
         return np.diff(self.offsets).reshape(-1, len(self)).sum(0)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Where rows lie among `offsets`: first texts, then second texts where they are encoded apart."""
+        """The indices of rows in `offsets`: first texts, then second texts where each is encoded by itself."""
         return np.concatenate([rows, rows + len(self)]) if self.task.apart else np.asarray(rows)
 
     def batch(self, rows: np.ndarray, width: int | None = None, device=None) -> dict:
-        """Rows without padding, `rows` (`bert.rows.Rows`), and their `labels` (B,), in the order given.
+        """A batch of the given rows: `rows` without padding (`bert.rows.Rows`), and `labels` (B,) in the order given.
 
-        Of a task that encodes the texts of a pair apart there are 2B rows, first texts then second texts.
+        If the task encodes each text of a pair by itself, there are 2B rows, first texts then second texts.
 
         Args:
-            width: pads every row to this many word pieces all the same, as the released code does (ledger D14).
+            width: if given, pads every row to this many word pieces, as the released code does (ledger D14).
         """
         import torch
 
@@ -72,7 +72,7 @@ class TokenisedTask:
 
 
 def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
-    """At most so many rows, evenly spread over the split: some splits are sorted by source."""
+    """At most `most` rows, evenly spread over the split, because some splits are sorted by source."""
     if len(data) <= most:
         return data
     rows = np.linspace(0, len(data) - 1, most).round().astype(int)
@@ -88,21 +88,21 @@ def _digest(frame: pd.DataFrame):
 
 
 def content_of(frame: pd.DataFrame) -> str:
-    """A hash of a split's texts and labels, row by row, as `load_rows` gave it."""
+    """A hash of the texts and labels, row by row, of a split from `load_rows`."""
     return _digest(frame).hexdigest()[:24]
 
 
 def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
     digest = _digest(frame)
     rules = tokenizer.backend_tokenizer
-    rules.no_truncation()  # else the key would depend on what the latest call, whatever it was, left here
+    rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
     digest.update(rules.to_str().encode())
     digest.update(repr((task, max_length)).encode())
     return digest.hexdigest()[:24]
 
 
-_AT_ONCE = 10_000  # texts, between two states of the bar
+_AT_ONCE = 10_000  # texts between two updates of the progress bar
 
 
 def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool) -> pa.Table:
@@ -125,7 +125,7 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progr
         {
             "input_ids": pa.array(ids, pa.list_(pa.int32())),
             "token_type_ids": pa.array(types, pa.list_(pa.int8())),
-            "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # a pair's two texts have one
+            "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # both texts of a pair have its label
         }
     )
     return table.combine_chunks().replace_schema_metadata({"cut": str(cut)})
@@ -139,21 +139,21 @@ def tokenise_task(
     max_length: int = 128,
     progress: bool = False,
 ) -> TokenisedTask:
-    """Loads a split, tokenises it once and keeps the result under `runs/cache/`; later calls map the file.
+    """Loads a split, tokenises it once and caches the result under `runs/cache/`; later calls memory-map the file.
 
-    Pairs become [CLS] first [SEP] second [SEP], or each text by itself where the task encodes them apart; a row over
-    `max_length` word pieces is cut, longest text first, and counted. The file's name depends on texts, labels,
-    tokenizer and limit, so nothing stale is ever read; one that is no longer what was written is made anew. `progress`
-    shows a bar.
+    Pairs become [CLS] first [SEP] second [SEP], or one row for each text where the task encodes each by itself. A row
+    over `max_length` word pieces is truncated, longest text first, and counted. The file's name depends on texts,
+    labels, tokenizer and limit, so that no outdated file is ever read; a damaged one is made anew. `progress` shows a
+    progress bar.
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
-    part = re.sub(r"[^\w.-]", "_", split)  # which may have been a path
+    part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
     path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
     if (table := _read(path)) is None:
         made = _tokenise(frame, task, tokenizer, max_length, progress)
         _write(path, made)
-        if (table := _read(path)) is None:  # someone damages what is written there
+        if (table := _read(path)) is None:  # the file was damaged after it was written
             table = made
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(
@@ -169,7 +169,7 @@ def tokenise_task(
 
 
 _DIGEST = 32
-"""Bytes of SHA-256 behind the Arrow file: where they do not fit, Arrow is not asked, which may read other numbers."""
+"""Bytes of the SHA-256 after the Arrow file. A file that it does not match is not read: it might give wrong numbers."""
 
 
 def _write(path: Path, table: pa.Table) -> None:
@@ -183,7 +183,7 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 def _read(path: Path) -> pa.Table | None:
-    """The table that `_write` wrote, mapped; None where there is none, or it is damaged."""
+    """The table that `_write` wrote, memory-mapped; None if the file is missing or damaged."""
     if not path.is_file() or path.stat().st_size < _DIGEST:
         return None
     with pa.memory_map(str(path)) as file:

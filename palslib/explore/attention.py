@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
 from palslib.common.names import check_name
+from palslib.data.tasks import TASK_LABELS
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.heads import attention_map, darkest, head_grid
-from palslib.figures.style import TASK_LABELS
 
 MOST_TOKENS = 32  # more cannot be read along an axis
 _KINDS = {"BERT's": "bert", "the PAL's": "pal"}

@@ -11,12 +11,12 @@ import ipywidgets as widgets
 import pandas as pd
 
 from palslib.common.names import check_name
-from palslib.data.tasks import TASKS
+from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer
 from palslib.figures.parameters import budget_bar
 from palslib.figures.sampling import plan_panels
-from palslib.figures.style import TASK_LABELS, task_order
+from palslib.figures.style import task_order
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import ParameterCount, count_parameters, fit_budget, paper_budget

@@ -12,9 +12,8 @@ from dataclasses import replace
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.data.tasks import Task
+from palslib.data.tasks import TASK_LABELS, Task
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, table
-from palslib.figures.style import TASK_LABELS
 from palslib.figures.training import learning_curves, step_losses
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig

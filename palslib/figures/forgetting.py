@@ -6,7 +6,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.figures.style import TASK_LABELS
+from palslib.data.tasks import TASK_LABELS
 
 
 def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:

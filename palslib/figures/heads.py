@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import MaxNLocator
 
-from palslib.figures.style import PAGE_WIDTH, TASK_LABELS, task_order
+from palslib.data.tasks import TASK_LABELS
+from palslib.figures.style import PAGE_WIDTH, task_order
 
 COLOURS = "mako_r"  # light to dark in lightness too
 

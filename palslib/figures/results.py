@@ -8,7 +8,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.figures.style import TASK_COLOURS, TASK_LABELS
+from palslib.data.tasks import TASK_LABELS
+from palslib.figures.style import TASK_COLOURS
 
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 

@@ -7,7 +7,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from palslib.figures.style import TASK_LABELS, task_colours, task_order
+from palslib.data.tasks import TASK_LABELS
+from palslib.figures.style import task_colours, task_order
 
 
 def probability_areas(frame: pd.DataFrame, axes) -> list[Axes]:

@@ -12,8 +12,6 @@ from palslib.data.tasks import TASKS
 from palslib.methods.method import Method
 from palslib.methods.table import LABELS, get_method
 
-TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
-"""Task -> its name as printed in the papers."""
 TASK_COLOURS = dict(zip(TASKS, sns.color_palette("colorblind", len(TASKS)), strict=True))
 """Task -> colour, safe for colour-blind readers."""
 PAGE_WIDTH = 7.0  # inches

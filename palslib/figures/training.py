@@ -6,7 +6,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from palslib.figures.style import TASK_LABELS, task_colours
+from palslib.data.tasks import TASK_LABELS
+from palslib.figures.style import task_colours
 
 
 def learning_curves(frame: pd.DataFrame, ax: Axes | None = None, hue: str = "task") -> Axes:

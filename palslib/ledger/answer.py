@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from palslib.data.tasks import TASKS
+from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.ledger.claims import SEEDS, holm, mean_and_half, on_the_edge
 from palslib.ledger.pilot import acting
 from palslib.ledger.results import against, task_differences
@@ -45,14 +45,16 @@ def _of_all_methods(compared: pd.DataFrame) -> str:
 
 
 def _by_task(tasks: pd.DataFrame) -> str:
-    known = tasks[tasks["seeds"] >= SEEDS]
+    """Tasks with a significant difference, with and without Holm's correction for their number."""
+    known = tasks[tasks["seeds"] >= SEEDS].rename(index=TASK_LABELS)
     if known.empty:
         return "By task, PALs against the shared model: not answered yet."
-    alone, together = known["p"] < 0.05, pd.Series(holm(list(known["p"])), known.index) < 0.05
-    named = ", ".join(f"{task} {difference:+.1f}" for task, difference in known[alone]["difference"].items())
-    left = "" if alone.sum() == 0 else f" (after Holm's correction: {', '.join(known.index[together]) or 'none'})"
+    alone = known[known["p"] < 0.05]["difference"]
+    together = known.index[pd.Series(holm(list(known["p"])), known.index) < 0.05]
+    named = ", ".join(f"{task} {difference:+.1f}" for task, difference in alone.items()) or "none"
+    corrected = f" (after Holm's correction: {', '.join(together) or 'none'})" if len(alone) else ""
     differ = "PALs differ from the shared model, each by its own 95 % interval,"
-    return f"Of {len(known)} tasks, {differ} on {named or 'none'}{left}."
+    return f"Of {len(known)} tasks, {differ} on {named}{corrected}."
 
 
 def _without_them(differences: pd.DataFrame) -> str:

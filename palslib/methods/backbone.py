@@ -1,4 +1,4 @@
-"""The sizes of a BERT-shaped encoder, and how many parameters follow from them."""
+"""The sizes of a BERT-shaped encoder, and the numbers of parameters that follow from them."""
 
 from dataclasses import dataclass
 
@@ -22,13 +22,13 @@ class Backbone:
 
     @property
     def layer_parameters(self) -> int:
-        """4d^2 + 2 d d_ff + 9d + d_ff; 12d^2 + 13d where d_ff = 4d (ledger A2)."""
+        """Parameters of a layer: 4d^2 + 2 d d_ff + 9d + d_ff, which is 12d^2 + 13d if d_ff = 4d (ledger A2)."""
         d, d_ff = self.hidden_size, self.intermediate_size
         return 4 * d * d + 2 * d * d_ff + 9 * d + d_ff
 
     @property
     def parameters(self) -> int:
-        """Embeddings, layers and pooler; 109,482,240 for BERT-base (ledger A1)."""
+        """Parameters of embeddings, layers and pooler: 109,482,240 for BERT-base (ledger A1)."""
         d = self.hidden_size
         e = self.embedding_size or d
         embeddings = (self.vocab_size + self.max_positions + self.token_types) * e + 2 * e
@@ -37,11 +37,11 @@ class Backbone:
 
     @classmethod
     def of(cls, backbone) -> "Backbone":
-        """From a name, a `Backbone`, or anything with a Hugging Face encoder's configuration attributes."""
+        """The sizes for a name, a `Backbone`, or any object with the attributes of a Hugging Face configuration."""
         if isinstance(backbone, Backbone):
             return backbone
         if isinstance(backbone, str):
-            backbone = backbone.removeprefix("minbert:")  # our own BERT is of the same sizes
+            backbone = backbone.removeprefix("minbert:")  # minBERT has the same sizes
             if backbone in BACKBONES:
                 return BACKBONES[backbone]
             from palslib.bert.backbones import load_config  # a Hub id or a folder: its configuration has to be read

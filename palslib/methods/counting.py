@@ -1,4 +1,4 @@
-"""How many parameters a method adds, by closed form, term by term, in integers.
+"""The number of parameters that a method adds, in closed form, term by term, in integers.
 
 Stickland & Murray 2019, section 3: eight separate BERTs cost 8x, PALs 1.13x. With hidden size d and projected size s, a
 task's PALs cost 2ds for V^E and V^D plus 3s^2 in each of L layers (section 3.3); 1,811,520 for BERT-base and s = 204.
@@ -17,7 +17,7 @@ PAPER_BUDGET = 15_000_000  # parameters added for eight tasks on BERT-base: the 
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """What a method adds to a backbone for a number of tasks. Classifier heads never count, as in the paper."""
+    """The parameters that a method adds to a backbone for some tasks. As in the paper, classifiers never count."""
 
     method: Method
     backbone: Backbone
@@ -29,7 +29,7 @@ class ParameterCount:
 
     @property
     def per_task(self) -> int:
-        """Parameters that each task owns."""
+        """Added parameters of each task."""
         return self._sum("task")
 
     @property
@@ -44,12 +44,12 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """Backbone and added."""
+        """Parameters of the backbone and added ones."""
         return self.backbone.parameters + self.added
 
     @property
     def ratio(self) -> float:
-        """Total over one backbone: the paper's parameter column."""
+        """Total divided by one backbone's parameters: the paper's parameter column."""
         return self.total / self.backbone.parameters
 
 
@@ -61,7 +61,7 @@ def count_parameters(
     Args:
         method: a name of `METHODS` or a `Method`; `options` change it (`size=120`).
         backbone: a name, a Hugging Face configuration, or a `Backbone`.
-        exact: also biases, and gains and shifts of layer norms: everything that a built adaptation holds.
+        exact: also counts biases, and gains and shifts of layer norms: everything that a built adaptation holds.
 
     >>> count_parameters("pals-204", "bert-base-uncased", num_tasks=8).per_task
     1811520
@@ -88,9 +88,9 @@ def fit_budget(
             size and held for any number of tasks (ledger A27).
 
     s stays a multiple of the method's heads. Below the paper's proportion (s < 204 at d = 768) twelve heads would be
-    very narrow, so the number becomes the divisor of s nearest to 12 · s / (204 · d / 768); the returned method says
-    which. A paper's row that fits its own budget comes back as it is. Raises ValueError for a method without an s, and
-    where not even the smallest s fits.
+    very narrow, so their number becomes the divisor of s nearest to 12 · s / (204 · d / 768), and is in the returned
+    method. A method of the paper that fits its own budget is returned unchanged. Raises ValueError for a method without
+    an s, and if not even the smallest s fits.
     """
     method, backbone = get_method(method), Backbone.of(backbone)
     if not method.has_size:

@@ -1,4 +1,4 @@
-"""The task functions TS as modules: what one task adds to BERT, all of it in one module, for all layers.
+"""The task functions TS as modules: one module holds all that a task adds to BERT, for all layers.
 
 Stickland & Murray 2019, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). `bert/layer.py` names the
 places that an `Adaptation` can fill; a class here fills one or two of them, and the others stay the identity:
@@ -6,7 +6,7 @@ places that an `Adaptation` can fill; a class here fills one or two of them, and
     TS(h) = V^D g(V^E h)      g: multi-head attention (PAL), feed-forward network, or nothing (low rank)
 
 V^E (d -> s) is `encoder`, V^D (s -> d) `decoder`. Within layers V^D starts at zero, so that the model starts as BERT.
-What goes on top of BERT is in `functions_on_top.py`.
+Modules on top of BERT are in `functions_on_top.py`.
 """
 
 import copy
@@ -23,12 +23,12 @@ from palslib.bert.rows import Rows
 
 
 class Adaptation(nn.Module, Places):
-    """One task's own parameters under a method. As it stands it adds nothing (`shared`)."""
+    """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
 
     needs_all_layers = False
-    """Whether `on_top` reads all layers' outputs, not only the last one's."""
+    """Whether `on_top` reads the outputs of all layers, not only the last layer's."""
     starts_as_bert = True
-    """Whether V^D starts at zero (unless the method's `init` says otherwise); on top of BERT that would be silence."""
+    """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT all outputs would be zero."""
 
     def __init__(self, method, encoder: nn.Module, pooler: nn.Module):
         super().__init__()
@@ -43,27 +43,27 @@ class Adaptation(nn.Module, Places):
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
     def on_top(self, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
-        """After the last layer; `states`, each (N, d), ends with its output."""
+        """The output (N, d) after the last layer; `states`, each (N, d), ends with the last layer's output."""
         return states[-1]
 
     def pool(self, first: torch.Tensor, pooler: nn.Module) -> torch.Tensor:
-        """Of the states of each row's first word piece, [CLS], (B, d) to (B, d); by the task's own pooler, if any."""
-        return (self.pooler or pooler)(first[:, None])  # it expects (B, S, d) and reads the first
+        """The pooled states (B, d) of each row's first word piece, [CLS] (B, d), by the task's own pooler, if any."""
+        return (self.pooler or pooler)(first[:, None])  # a pooler expects (B, S, d) and reads the first piece
 
     def copied(self) -> list[nn.Module]:
-        """Parts that start as copies of the backbone's, and are not drawn."""
+        """The parts that start as copies of the backbone's and are not drawn at random."""
         return [self.pooler] if self.pooler is not None else []
 
     @torch.no_grad()
     def draw(self, std: float) -> "Adaptation":
-        """Draws what is added: matrices N(0, std), biases 0, norms 1 and 0; V^D zero within layers (ledger D8)."""
+        """Draws added parameters: matrices N(0, std), biases 0, norms 1 and 0; V^D zero within layers (ledger D8)."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
         return self
 
 
 @torch.no_grad()
 def initialise(module: nn.Module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
-    """Draws a module's matrices N(0, std), from torch's global random state, but for parts that are `copied`."""
+    """Draws a module's matrices N(0, std) from torch's global random state, except those of `copied` parts."""
     kept = {id(p) for part in copied for p in part.parameters()}
     for part in module.modules():
         if isinstance(part, nn.Linear) and id(part.weight) not in kept:
@@ -79,7 +79,7 @@ def initialise(module: nn.Module, std: float, init: str, starts_as_bert: bool, c
 
 
 class Projection(nn.Module):
-    """V^E and V^D; called, V^D V^E x, with an activation between them if one is given."""
+    """A pair V^E, V^D; its output is V^D V^E x, with an activation between the two if one is given."""
 
     def __init__(self, d: int, s: int, activation: str = "identity"):
         super().__init__()
@@ -92,14 +92,14 @@ class Projection(nn.Module):
 
 
 def make_projections(method, config) -> nn.ModuleList:
-    """The pairs V^E, V^D that a task, or all tasks together, own: one, or one for each adapted layer."""
+    """The pairs V^E, V^D that a task owns, or that all tasks share: one, or one for each adapted layer."""
     return nn.ModuleList(
         Projection(config.hidden_size, method.size) for _ in range(method.pairs(config.num_hidden_layers))
     )
 
 
 class ProjectedAttention(nn.Module):
-    """Multi-head attention in the small space, without an output matrix: V^D takes its part (paper 3.3)."""
+    """Multi-head attention in the small space, without an output matrix: V^D takes its place (paper 3.3)."""
 
     def __init__(self, s: int, heads: int, config):
         super().__init__()
@@ -116,7 +116,7 @@ class ProjectedAttention(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """s -> inner sizes -> s with the backbone's activation between."""
+    """A feed-forward network s -> inner sizes -> s, with the backbone's activation in between."""
 
     def __init__(self, s: int, inner: tuple[int, ...], config):
         linears = [nn.Linear(a, b) for a, b in itertools.pairwise((s, *inner, s))]
@@ -129,21 +129,21 @@ class FeedForward(nn.Sequential):
 
 
 class ProjectedWithin(Adaptation):
-    """V^D g(V^E h) beside the feed-forward, with V^E and V^D shared by layers, by tasks, by both or by nothing."""
+    """V^D g(V^E h) beside the feed-forward, with V^E and V^D shared by layers, by tasks, by both or by neither."""
 
     def __init__(self, method, encoder, pooler, shared: nn.ModuleList | None = None):
         super().__init__(method, encoder, pooler)
         config = encoder.config
         self.projections = None if shared is not None else make_projections(method, config)
-        object.__setattr__(self, "shared", shared)  # what tasks share, the model owns: no second registration here
+        object.__setattr__(self, "shared", shared)  # owned by the model, so not registered here again
         self.functions = nn.ModuleDict({str(i): self.make_function(config) for i in self.layers})
 
     def make_function(self, config) -> nn.Module:
-        """The g of one layer."""
+        """The function g of one layer."""
         return FeedForward(self.method.size, self.method.inner, config)
 
     def projection(self, layer: int) -> Projection:
-        """The V^E and V^D of a layer."""
+        """The pair V^E, V^D of a layer."""
         pairs = self.shared if self.projections is None else self.projections
         return pairs[layer - self.layers.start] if len(pairs) > 1 else pairs[0]
 
@@ -191,7 +191,7 @@ class SerialLayers(LowRankLayers):
 
 
 class Vectors(nn.ParameterDict):
-    """LHUC's w by layer: a type of its own, for the released code decays them (ledger D15)."""
+    """LHUC's w by layer; a type of its own, because the released code applies weight decay to them (ledger D15)."""
 
 
 class Scales(Adaptation):
@@ -203,7 +203,7 @@ class Scales(Adaptation):
 
     @staticmethod
     def make(layers, config) -> "Vectors":
-        """w = 0 for every layer, where the scale is one."""
+        """The vectors w = 0 of all layers, so that every scale is one."""
         return Vectors({str(i): nn.Parameter(torch.zeros(config.hidden_size)) for i in layers})
 
     def after_layer(self, layer, y):
@@ -234,7 +234,7 @@ class Adapters(Adaptation):
         return super().copied() + ([self.own_norms] if self.own_norms is not None else [])
 
     def adapter(self, layer: int, place: int) -> Projection:
-        """That of a layer's first (0) or second (1) place."""
+        """The adapter at a layer's first (0) or second (1) place."""
         each = self.method.adapters_per_layer
         return self.adapters[layer // self.method.span * each + min(place, each - 1)]
 
@@ -256,7 +256,7 @@ class Adapters(Adaptation):
 
 
 class OwnBackbone(Adaptation):
-    """A whole copy of the backbone for each task: the 8x that the paper saves."""
+    """A whole copy of the backbone for each task: the 8x parameters that the paper avoids."""
 
     def __init__(self, method, encoder, pooler):
         super().__init__(method, encoder, pooler)

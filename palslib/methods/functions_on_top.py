@@ -1,7 +1,7 @@
-"""What goes on top of BERT, as modules.
+"""Modules on top of BERT.
 
-Stickland & Murray 2019, section 3.2: h = V^D z after six small layers z on V^E h_L, or one whole BERT layer for each
-task. There is no residual around them, so these start at random, not as BERT.
+Stickland & Murray 2019, section 3.2: h = V^D z, with z the output of six small layers on V^E h_L; or one whole BERT
+layer for each task. There is no residual around them, so the model starts at random, not as BERT.
 """
 
 import torch
@@ -26,13 +26,13 @@ class SmallLayer(nn.Module):
         raise AttributeError(f"{type(self).__name__} names no function")
 
     def forward(self, z, rows, layer: int):
-        """(N, s) to (N, s); `layer` is its number after BERT's own."""
+        """(N, s) to (N, s); `layer` is its number, counted on from BERT's layers."""
         g = drop(self.function(z, rows, layer), self.dropout, self.training)
         return self.norm(g + z if self.residual else g)
 
 
 class SmallAttention(SmallLayer):
-    """g is attention, and this one keeps BERT's output matrix."""
+    """A small layer whose g is attention; it keeps BERT's output matrix."""
 
     def __init__(self, method, config):
         super().__init__(method, config)
@@ -44,7 +44,7 @@ class SmallAttention(SmallLayer):
 
 
 class SmallFeedForward(SmallLayer):
-    """g is a feed-forward network."""
+    """A small layer whose g is a feed-forward network."""
 
     def __init__(self, method, config):
         super().__init__(method, config)
@@ -55,7 +55,7 @@ class SmallFeedForward(SmallLayer):
 
 
 class AttentionLayers(Adaptation):
-    """h = V^D z after small attention layers z on V^E h_L (paper 3.2)."""
+    """h = V^D z, with z the output of small attention layers on V^E h_L (paper 3.2)."""
 
     starts_as_bert = False
     small_layer = SmallAttention
@@ -74,13 +74,13 @@ class AttentionLayers(Adaptation):
 
 
 class FeedForwardLayers(AttentionLayers):
-    """h = V^D z after small feed-forward layers z on V^E h_L (paper 3.2)."""
+    """h = V^D z, with z the output of small feed-forward layers on V^E h_L (paper 3.2)."""
 
     small_layer = SmallFeedForward
 
 
 class OneMoreLayer(Adaptation):
-    """One more ordinary layer for each task (paper 3.2)."""
+    """One more ordinary BERT layer for each task (paper 3.2)."""
 
     starts_as_bert = False
 

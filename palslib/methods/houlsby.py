@@ -14,7 +14,7 @@ from palslib.methods.projected import attention_operations, attention_text
 
 @dataclass(frozen=True, kw_only=True)
 class Houlsby(Method):
-    """Adapters of bottleneck m on a backbone that is frozen unless it is said otherwise."""
+    """Adapters of bottleneck m, on a backbone that is frozen by default."""
 
     kind: ClassVar[str] = "houlsby"
 
@@ -22,22 +22,22 @@ class Houlsby(Method):
     """m, the bottleneck."""
     freeze: Freeze = "backbone"
     activation: Activation = "gelu"
-    """Between the two matrices."""
+    """The activation between the two matrices."""
     init: Init = "identity"
     """`identity`: V^D and its bias start at zero; `normal`: as in the released code (ledger D8)."""
     adapters_per_layer: Literal[1, 2] = 1
-    """One adapter used at both places of a layer, or one for each."""
+    """`1`: one adapter, used at both places of a layer; `2`: one for each place."""
     span: Literal[1, 3] = 1
-    """Consecutive layers that share their adapters."""
+    """Number of consecutive layers that share their adapters."""
     second: Literal["serial", "parallel", "pal"] = "serial"
-    """In the second place: an adapter that reads the feed-forward's output (`serial`); one that reads the attention's
+    """At the second place: an adapter that reads the feed-forward's output (`serial`); one that reads the attention's
     output and is added (`parallel`, as released; ledger D9); or a `pal` that is added, "Houlsby plus PALs"."""
     pal_size: int = 156
-    """s of the PAL in the second place."""
+    """s of the PAL at the second place."""
     pal_heads: int = 12
-    """Its heads."""
+    """Number of the PAL's heads."""
     own_norms: bool = False
-    """Each task trains its own layer norms."""
+    """Whether each task trains its own layer norms."""
     classifier_layers: Literal[1, 2] = 1
     """2 puts a hidden layer of size d before the classifier (ledger A15)."""
 
@@ -50,10 +50,10 @@ class Houlsby(Method):
         return range(num_layers)
 
     def number(self, num_layers: int) -> int:
-        """Adapters of one task."""
+        """The number of adapters of one task."""
         return math.ceil(num_layers / self.span) * self.adapters_per_layer
 
-    def terms(self, backbone):  # the report counts biases and norms in
+    def terms(self, backbone):  # the report also counts biases and norms
         d, m, L, n = backbone.hidden_size, self.size, backbone.num_layers, self.number(backbone.num_layers)
         yield Term("adapters", f"{n} · (2md + d + m)", n * (2 * m * d + d + m))
         if self.second == "pal":
@@ -65,7 +65,7 @@ class Houlsby(Method):
         if self.classifier_layers == 2:
             yield Term("hidden layer of the classifier", "d² + d", d * d + d)
 
-    def operations(self, backbone, tokens):  # in each place of each layer, however many layers share an adapter
+    def operations(self, backbone, tokens):  # at each place of each layer, even where layers share an adapter
         d, L = backbone.hidden_size, backbone.num_layers
         second = tokens * 2 * d * self.size
         if self.second == "pal":

@@ -11,7 +11,7 @@ from palslib.methods.method import Box, Half, Method, Part, Term, half_of
 
 @dataclass(frozen=True, kw_only=True)
 class LHUC(Method):
-    """y · 2σ(w) after each layer; w starts at zero, where the scale is one."""
+    """y · 2σ(w) after each layer; w starts at zero, so that the scale is one."""
 
     kind: ClassVar[str] = "lhuc"
 

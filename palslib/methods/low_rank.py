@@ -1,6 +1,6 @@
-"""Within BERT, a pair of matrices for each layer: low-rank layers beside it, and the same in series.
+"""Methods within BERT with a pair of matrices for each layer: low-rank layers beside it, or in series.
 
-Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"): TS(h) = V^D V^E h, 2ds a layer.
+Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"): TS(h) = V^D V^E h, 2ds weights a layer.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class LowRank(Method):
     layers: Half = "all"
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     activation: Activation = "identity"
-    """Between the two matrices; `gelu` in the released code (ledger D7)."""
+    """The activation between the two matrices; `gelu` in the released code (ledger D7)."""
     init: Init = "identity"
     """`identity`: V^D and its bias start at zero; `normal`: as in the released code (ledger D8)."""
 
@@ -49,7 +49,7 @@ class LowRank(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Serial(LowRank):
-    """y + V^D V^E y after each layer: much worse than nothing, says the paper (ledger C8)."""
+    """y + V^D V^E y after each layer; according to the paper much worse than adding nothing (ledger C8)."""
 
     kind: ClassVar[str] = "serial"
 

@@ -1,12 +1,12 @@
-"""What a method is: what it adds to BERT for each task, where, how much of it, at which cost, and how it is built.
+"""The class `Method`: what a method adds to BERT for each task, where, at which cost, and how it is built.
 
 Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of
-methods is a class: its fields are what can be chosen, and it answers for itself. A method of your own is one more:
+methods is a class: its fields are the options, its functions describe the family. For a method of your own, add one:
 
     @dataclass(frozen=True)
     class LoRA(Method):
         size: int = field(default=8, kw_only=True)
-        layers: Half = field(default="all", kw_only=True)  # those of BERT that it adapts
+        layers: Half = field(default="all", kw_only=True)  # the layers of BERT that it adapts
         def terms(self, backbone): ...          # how many parameters, by closed form
         def operations(self, backbone, tokens): # how many multiply-adds
         def parts(self, backbone): ...          # how it is drawn
@@ -24,8 +24,8 @@ from palslib.common.names import check_name, shown, unknown
 from palslib.methods.backbone import Backbone
 
 MOST = 4096
-"""Of sizes, heads and layers: four times BERT-large's width. A size of 1e9 would not fail but count its divisors for
-minutes and then ask for terabytes."""
+"""Largest size and largest number of heads or layers: four times BERT-large's width. A size of 1e9 would not fail but
+list its divisors for minutes and then ask for terabytes."""
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
 Init = Literal["identity", "normal"]
@@ -34,14 +34,14 @@ Activation = Literal["identity", "gelu"]
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a count."""
+    """One summand of a count of parameters."""
 
     part: str
-    """What it is, in words: `V^E and V^D`."""
+    """The counted part in words: `V^E and V^D`."""
     formula: str
-    """In the package's letters: `2ds`."""
+    """Its formula in the package's letters: `2ds`."""
     value: int
-    """Its value for one owner; of the paper's terms the weights alone."""
+    """Its value for one owner; for the paper's terms, only the weights."""
     owner: str = "task"
     """`task`: each task has its own; `tasks`: all tasks share one; `replaced`: a part of the backbone that no task uses
     any longer, subtracted once."""
@@ -54,10 +54,10 @@ class Box:
     """One box of a diagram."""
 
     text: str
-    """One line, or two, of about 14 letters; longer ones are set smaller."""
+    """One line or two, of about 14 letters; longer lines are set smaller."""
     owner: Literal["layer", "task", "tasks"] = "layer"
-    """Whose it is: `layer`, each task has its own where it stands; `task`, one for all its layers; `tasks`, all tasks
-    share it."""
+    """Its owner: `layer`, each task has one for each layer; `task`, each task has one for all layers; `tasks`, all
+    tasks share one."""
 
     def __post_init__(self):
         check_name("owner of a box", self.owner, ("layer", "task", "tasks"))
@@ -82,30 +82,30 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Part:
-    """What a diagram shows at one place of BERT."""
+    """The boxes of a diagram at one place of BERT."""
 
     place: str
     """One of `PLACES`."""
     boxes: tuple[Box, ...]
     """In the order in which data flow through them."""
     repeated: tuple[Box, ...] = ()
-    """On top: a layer that stands between the first box and the others, in a frame."""
+    """On top: the boxes of a layer between the first box and the others, drawn in a frame."""
     times: int = 1
-    """How many of those layers there are."""
+    """Number of such layers."""
     residual: bool = False
-    """On top: whether there is a sum around the first box of that layer. On `attention` and `inner`: whether the boxes
-    read the block's input and are added to what it makes (LoRA); else they change what it makes ((IA)³)."""
+    """On top: whether a residual goes around the first box of that layer. On `attention` and `inner`: whether the boxes
+    read the block's input and are added to its output (LoRA); else they change its output ((IA)³)."""
 
     def __post_init__(self):
         check_name("place of a diagram", self.place, PLACES)
 
 
 class Unfit(ValueError):
-    """An option that a method does not take, or a value that it cannot have."""
+    """An option that a method does not take, or an invalid value of an option."""
 
 
 def divisors(size: int) -> list[int]:
-    """Numbers of heads that a width can be split into."""
+    """The numbers of heads into which a width can be split."""
     return [h for h in range(1, size + 1) if size % h == 0]
 
 
@@ -116,33 +116,33 @@ def nearest_divisor(size: int, heads: float) -> int:
 
 @dataclass(frozen=True)
 class Method:
-    """What is added to BERT for each task: nothing, as it stands here. One subclass a family."""
+    """A method: what is added to BERT for each task. This base class adds nothing; each family is a subclass."""
 
     kind: ClassVar[str] = ""
-    """The family's name in saved files; by default the class's own."""
+    """The family's name in saved files; by default the class's name."""
     copies_backbone: ClassVar[bool] = False
     """Whether each task has a whole backbone of its own."""
 
     name: str
-    """The row's name in `METHODS`."""
+    """The method's name, as in `METHODS`."""
     _: KW_ONLY
     pooler: Literal["shared", "per-task"] = "shared"
-    """One pooler for all tasks, or one `per-task` in its place (paper 3.1)."""
+    """`shared`: one pooler for all tasks; `per-task`: one for each task in its place (paper 3.1)."""
     freeze: Freeze = "nothing"
-    """What of BERT is not trained: `nothing`, the whole `backbone`, or the `backbone but norms`."""
+    """The part of BERT that is not trained: `nothing`, the whole `backbone`, or the `backbone but norms`."""
 
-    # ------------------------------------------------------------------------------------ what a family says of itself
+    # ----------------------------------------------------------------------------------------- what each family defines
 
     def terms(self, backbone: Backbone) -> Iterable[Term]:
-        """What it adds to a backbone, term by term."""
+        """The parameters that it adds to a backbone, term by term."""
         return ()
 
     def operations(self, backbone: Backbone, tokens: int) -> int:
-        """Multiply-adds of what one task adds, for one text of so many word pieces."""
+        """Multiply-adds that one task adds, for one text of `tokens` word pieces."""
         return 0
 
     def parts(self, backbone: Backbone) -> Iterable[Part]:
-        """What a diagram of it shows, place by place."""
+        """The parts of its diagram, place by place."""
         return ()
 
     def captions(self, backbone: Backbone) -> Iterable[tuple[str, str]]:
@@ -152,26 +152,26 @@ class Method:
         return [(owner, f"added: {words[owner]}") for owner in owners]
 
     def build(self, encoder, pooler, shared=None):
-        """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` what `build_shared` gave."""
+        """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` the result of `build_shared`."""
         from palslib.methods.functions import Adaptation
 
         return Adaptation(self, encoder, pooler)
 
     def build_shared(self, encoder):
-        """The module that all tasks share beside the backbone, or None."""
+        """The module that all tasks share besides the backbone, or None."""
         return None
 
     def adapted_layers(self, num_layers: int) -> range:
-        """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or says otherwise."""
+        """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or overrides this."""
         half = num_layers // 2
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
     def under(self, recipe) -> dict:
-        """The options that a recipe (`plan.recipes.Recipe`) gives it (ledger D6 to D9, D15)."""
+        """The options that a recipe (`plan.recipes.Recipe`) sets for it (ledger D6 to D9, D15)."""
         return {"init": recipe.init} if self.takes("init") else {}
 
-    # --------------------------------------------------------------------------------------------- the same for all
+    # ---------------------------------------------------------------------------------------- common to all families
 
     families: ClassVar[dict[str, type["Method"]]] = {}
 
@@ -187,7 +187,7 @@ class Method:
         if not (isinstance(self.name, str) and self.name):
             raise Unfit(f"the name of a method must be a string, not {shown(self.name)}")
         hints = get_type_hints(type(self))
-        for name in sorted(self.options(), key=lambda name: name == "size"):  # which may come from the heads: last
+        for name in sorted(self.options(), key=lambda name: name == "size"):  # size last: it may come from the heads
             value = getattr(self, name)
             if isinstance(value, list):  # as it comes from JSON
                 object.__setattr__(self, name, value := tuple(value))
@@ -200,22 +200,22 @@ class Method:
 
     @classmethod
     def options(cls) -> list[str]:
-        """Names of what can be chosen."""
+        """The names of the options."""
         return [field.name for field in fields(cls) if field.name != "name"]
 
     @classmethod
     def takes(cls, option: str) -> bool:
-        """Whether an option can be chosen for methods of this family."""
+        """Whether methods of this family take an option."""
         return option in cls.options()
 
     @property
     def has_size(self) -> bool:
-        """Whether there is an s (or m) to choose."""
+        """Whether it has an option `size`, s (or m)."""
         return self.takes("size")
 
     @property
     def label(self) -> str:
-        """The name, and the size where it is not the one in the name: `pals-204 (s=120)`."""
+        """The name, with the size where it is not the usual one of that name: `pals-204 (s=120)`."""
         from palslib.methods.table import METHODS
 
         size = getattr(self, "size", None)
@@ -223,12 +223,12 @@ class Method:
         return self.name if size == usual else f"{self.name} (s={size})"
 
     def shared_layers(self, num_layers: int) -> int:
-        """How many leading layers compute the same for every task: those before the first that a task adapts."""
+        """The number of leading layers that compute the same for every task: those before the first adapted layer."""
         adapted = self.adapted_layers(num_layers)
         return 0 if self.copies_backbone else adapted.start if adapted else num_layers
 
     def with_options(self, **options) -> "Method":
-        """The same method with other options. Raises ValueError for one that it does not take."""
+        """The same method with other options. Raises ValueError for an option that it does not take."""
         for option in options:
             if not self.takes(option):
                 known = sorted({name for family in Method.families.values() for name in family.options()})
@@ -238,20 +238,20 @@ class Method:
         return replace(self, **options)
 
     def to_dict(self) -> dict:
-        """As JSON has it: the name, the family's `kind`, and every option."""
+        """The method in the form of JSON: the name, the family's `kind`, and every option."""
         return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
     def from_dict(values: dict) -> "Method":
-        """From `to_dict`, or from what the first version wrote: options that the family does not have are left out.
+        """The method of `to_dict`'s values, or of the first version's: options that the family lacks are left out.
 
-        Raises ValueError for a family that is not known: one of your own must be defined before it is loaded.
+        Raises ValueError for an unknown family: a family of your own must be defined before its methods are loaded.
         """
         family = Method.families[check_name("family of methods", values["kind"], Method.families)]
         return family(**{k: v for k, v in values.items() if k == "name" or family.takes(k)})
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:
-        """Its own terms, and a pooler per task where there is one."""
+        """Its own terms, and those of a pooler per task if it has one."""
         yield from self.terms(backbone)
         if self.pooler == "per-task" and not self.copies_backbone:
             d = backbone.hidden_size
@@ -260,7 +260,7 @@ class Method:
 
 
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
-    """Raises `Unfit` where an option's value is not of its type; whole numbers are positive."""
+    """Raises `Unfit` for a value not of an option's type (integers are positive), ValueError for an unknown choice."""
     if isinstance(wanted, types.UnionType):
         if value is None and type(None) in get_args(wanted):
             return
@@ -285,5 +285,5 @@ def _counts(value: object) -> bool:
 
 
 def half_of(layers: str) -> str:
-    """How a caption says which layers."""
+    """The words of a caption for the adapted layers."""
     return "per task and layer" + (f", {layers} half" if layers != "all" else "")

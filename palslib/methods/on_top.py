@@ -1,7 +1,7 @@
-"""On top of BERT: small layers between V^E and V^D, or one whole BERT layer, for each task.
+"""Methods on top of BERT: small layers between V^E and V^D, or one whole BERT layer, for each task.
 
-Stickland & Murray 2019, section 3.2: h = V^D z after n layers z on V^E h_L. There is no residual around them, so these
-start at random, not as BERT; and BERT's own layers are computed once for all tasks.
+Stickland & Murray 2019, section 3.2: h = V^D z, with z the output of n small layers on V^E h_L. There is no residual
+around them, so the model starts at random, not as BERT; BERT's own layers are computed once for all tasks.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ def layer_operations(backbone: Backbone, tokens: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BertLayerOnTop(Method):
-    """One more ordinary layer for each task."""
+    """One more ordinary BERT layer for each task."""
 
     kind: ClassVar[str] = "bert-layer-on-top"
 
     init: Init = "identity"
-    """Of its layer norms: gain 1 and shift 0, or `normal` as in the released code (ledger D8)."""
+    """Start of its layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
 
     def terms(self, backbone):
         d = backbone.hidden_size
@@ -57,31 +57,31 @@ class BertLayerOnTop(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectedOnTop(Method):
-    """V^E, `on_top` small layers, V^D; what the layers are, a subclass says."""
+    """V^E, `on_top` small layers and V^D; a subclass defines the layers."""
 
     size: int = 204
     """s, the projected size."""
     on_top: int = 6
-    """Layers on top of BERT."""
+    """Number of layers on top of BERT."""
     residual: bool = True
-    """A residual sum around each of them (ledger C20)."""
+    """Whether there is a residual sum around each of them (ledger C20)."""
     layer_norm: bool = True
-    """A layer norm after each of them (ledger C20)."""
+    """Whether there is a layer norm after each of them (ledger C20)."""
     init: Init = "identity"
-    """Of the layer norms: gain 1 and shift 0, or `normal` as in the released code (ledger D8)."""
+    """Start of the layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
 
     @property
     def norm_parameters(self) -> int:
-        """Gain and shift of one small layer's norm."""
+        """Number of gains and shifts of one small layer's norm."""
         return 2 * self.size * self.layer_norm
 
     def projections(self, backbone: Backbone) -> Term:
-        """V^E and V^D."""
+        """The term of V^E and V^D."""
         d, s = backbone.hidden_size, self.size
         return Term("V^E and V^D", "2ds", 2 * d * s, extras=s + d)
 
     def small_layer(self) -> Box:
-        """What is computed in the small space."""
+        """The box of one small layer."""
         raise AttributeError(f"family {type(self).__name__} names no small layer")
 
     def parts(self, backbone):
@@ -96,12 +96,12 @@ class ProjectedOnTop(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOnTop(ProjectedOnTop):
-    """Small attention layers; these keep an output matrix, 4s² each."""
+    """Small attention layers, which keep an output matrix: 4s² weights each."""
 
     kind: ClassVar[str] = "attention-on-top"
 
     heads: int = 12
-    """Attention heads; s is a multiple of them."""
+    """Number of attention heads; s is a multiple of it."""
 
     def terms(self, backbone):
         n, s = self.on_top, self.size

@@ -1,7 +1,7 @@
-"""What answering for several tasks costs: layer passes, and multiply-adds of matrix products, by closed form.
+"""The cost of answering for several tasks: layer passes, and multiply-adds of matrix products, in closed form.
 
 Stickland & Murray 2019, introduction and discussion: task functions on top of BERT let all tasks share one pass through
-it, those within BERT do not. For T tasks, L layers of which the first k are no task's own (`Method.shared_layers`):
+it, those within BERT do not. For T tasks and L layers, the first k shared by all tasks (`Method.shared_layers`):
 
     layer passes = k + T (L - k)        k = L on top, L/2 for PALs in the top half, 0 for PALs in every layer
 
@@ -18,7 +18,7 @@ from palslib.methods.table import get_method
 
 
 def layer_passes(method: str | Method, num_layers: int, num_tasks: int) -> int:
-    """How often a layer of the backbone, or of a task's copy of it, runs for all tasks on one input.
+    """How many times layers of the backbone, or of a task's copy of it, run for all tasks on one input.
 
     >>> layer_passes("pals-276-top", 12, 8)  # 6 + 8 · 6, in place of 8 · 12 = 96
     54
@@ -37,12 +37,12 @@ class Operations:
     """Done for each task: its layers, what it adds to them or puts on top, the pooler; not the classifier."""
 
     def total(self, num_tasks: int) -> int:
-        """For so many tasks in one pass."""
+        """Multiply-adds for `num_tasks` tasks in one pass."""
         return self.shared + num_tasks * self.per_task
 
 
 def count_operations(method: str | Method, backbone="bert-base-uncased", tokens: int = 128, **options) -> Operations:
-    """Multiply-adds for one text of so many tokens; `options` change the method.
+    """Multiply-adds for one text of `tokens` word pieces; `options` change the method.
 
     >>> round(count_operations("shared").total(1) / 1e9, 1)  # BERT-base, 128 tokens
     11.2

@@ -1,4 +1,4 @@
-"""Within BERT, beside the feed-forward: projected attention layers (PALs), and feed-forward networks in their place.
+"""Methods within BERT, beside the feed-forward: projected attention layers (PALs), or feed-forward networks instead.
 
 Stickland & Murray 2019, section 3.3: TS(h) = V^D g(V^E h) with V^E (d -> s) and V^D (s -> d) shared by a task's layers,
 and g multi-head attention (PAL) or a feed-forward network in the small space.
@@ -12,7 +12,7 @@ from palslib.methods.backbone import Backbone
 from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of, nearest_divisor
 
 Sharing = Literal["layers", "none", "tasks", "layers and tasks"]
-_PAIRS = {  # by `sharing`: whose V^E and V^D are, and how many there are
+_PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the caption
     "layers": ("task", "one pair per task, for all its layers"),
     "none": ("layer", "a pair per task and layer"),
     "tasks": ("tasks", "a pair per layer, for all tasks"),
@@ -22,36 +22,36 @@ _PAIRS = {  # by `sharing`: whose V^E and V^D are, and how many there are
 
 @dataclass(frozen=True, kw_only=True)
 class Projected(Method):
-    """V^D g(V^E h) beside each layer; what g is, a subclass says."""
+    """V^D g(V^E h) beside each layer; a subclass defines g."""
 
     size: int = 204
     """s, the projected size."""
     layers: Half = "all"
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     sharing: Sharing = "layers"
-    """What shares one pair V^E, V^D: a task's `layers`, `none` (a pair a layer), `tasks` (a pair a layer for all
-    tasks), or `layers and tasks` (one pair in all)."""
+    """What shares a pair V^E, V^D: a task's `layers`, `none` (each task has a pair for each layer), `tasks` (a pair for
+    each layer, for all tasks), or `layers and tasks` (one pair in all)."""
     init: Init = "identity"
     """`identity`: V^D and its bias start at zero, so that the model starts as BERT; `normal`: all matrices are drawn
     N(0, 0.02) as in the released code (ledger D8)."""
 
     def pairs(self, num_layers: int) -> int:
-        """How many pairs V^E, V^D their owner has."""
+        """The number of pairs V^E, V^D of one owner."""
         return 1 if self.sharing.startswith("layers") else len(self.adapted_layers(num_layers))
 
     def projections(self, backbone: Backbone) -> Term:
-        """V^E and V^D, 2ds a pair."""
+        """The term of V^E and V^D, 2ds a pair."""
         d, s, n = backbone.hidden_size, self.size, self.pairs(backbone.num_layers)
         owner = "tasks" if self.sharing.endswith("tasks") else "task"
         return Term("V^E and V^D", f"{n} · 2ds" if n > 1 else "2ds", n * 2 * d * s, owner, n * (s + d))
 
     def beside(self, backbone: Backbone, function: str) -> Part:
-        """V^E, the function in the small space, V^D."""
+        """The part of a diagram with V^E, the function in the small space, and V^D."""
         d, s, owner = backbone.hidden_size, self.size, _PAIRS[self.sharing][0]
         return Part("beside", (Box(f"$V^E$  {d}→{s}", owner), Box(function), Box(f"$V^D$  {s}→{d}", owner)))
 
     def pair_caption(self) -> tuple[str, str]:
-        """The line about V^E and V^D."""
+        """The caption of V^E and V^D."""
         owner, words = _PAIRS[self.sharing]
         return owner, f"$V^E$, $V^D$: {words}"
 
@@ -62,7 +62,7 @@ class Projected(Method):
 
 
 def attention_text(size: int, heads: int) -> str:
-    """The words of a box of projected attention."""
+    """The text of a box of projected attention."""
     return f"attention\n{heads} heads of {size // heads}"
 
 
@@ -78,11 +78,11 @@ class PAL(Projected):
     kind: ClassVar[str] = "pal"
 
     heads: int = 12
-    """Attention heads; s is a multiple of them."""
+    """Number of attention heads; s is a multiple of it."""
     activation: Activation = "identity"
-    """After V^D: `gelu` in the released code (ledger D6) and in the minBERT report."""
+    """The activation after V^D; `gelu` in the released code (ledger D6) and in the minBERT report."""
     scaled: bool = False
-    """LHUC's 2σ(w) on each layer's TS(h), as the released code can have it."""
+    """Whether each layer's TS(h) is multiplied by LHUC's 2σ(w), an option of the released code."""
 
     def terms(self, backbone):
         n, s, d = len(self.adapted_layers(backbone.num_layers)), self.size, backbone.hidden_size
@@ -108,7 +108,7 @@ class PAL(Projected):
         return PALs(self, encoder, pooler, shared)
 
     def under(self, recipe):
-        own = recipe.pal_heads == 12  # the method's own number stands, fitted to a budget or not
+        own = recipe.pal_heads == 12  # keep the method's own number, fitted to a budget or not
         heads = self.heads if own else nearest_divisor(self.size, recipe.pal_heads)
         return super().under(recipe) | {"heads": heads, "activation": recipe.pal_activation}
 
@@ -147,24 +147,24 @@ class FeedForward(Projected):
 
 
 def scaled_inner(method, options: dict) -> dict:
-    """Options with inner sizes that follow a new `size`, unless they are given."""
+    """The options, with inner sizes that scale with a new `size` unless they are given."""
     if (size := options.get("size")) and "inner" not in options:
         options["inner"] = tuple(round(i * size / method.size) for i in method.inner)
     return options
 
 
 def feed_forward_sizes(method) -> tuple[int, ...]:
-    """s, the inner sizes, s."""
+    """The sizes of a network: s, the inner sizes, s."""
     return (method.size, *method.inner, method.size)
 
 
 def feed_forward_weights(method) -> int:
-    """Weights of one network, biases not counted."""
+    """The number of weights of one network, without biases."""
     return sum(a * b for a, b in pairwise(feed_forward_sizes(method)))
 
 
 def feed_forward_term(method, layers: int, norm: int = 0) -> Term:
-    """The networks of so many layers; `norm` parameters of a layer norm in each."""
+    """The term of the networks of `layers` layers, each with a layer norm of `norm` parameters."""
     sizes = feed_forward_sizes(method)
     formula = " + ".join(f"{a}·{b}" for a, b in pairwise(sizes))
     extras = layers * (sum(sizes[1:]) + norm)
@@ -172,5 +172,5 @@ def feed_forward_term(method, layers: int, norm: int = 0) -> Term:
 
 
 def feed_forward_text(method) -> str:
-    """The words of its box."""
+    """The text of a feed-forward network's box."""
     return "feed-forward\n" + "→".join(map(str, feed_forward_sizes(method)))

@@ -1,4 +1,4 @@
-"""Every method of the paper and of the reports by name."""
+"""The methods of the paper and of the reports, by name."""
 
 from palslib.common.names import check_name
 from palslib.methods.houlsby import Houlsby
@@ -55,11 +55,11 @@ LABELS = {
     "houlsby-64-3-shared": "Houlsby, 3-shared",
     "feature-extraction": "feature extraction",
 }
-"""Method -> its name on a page, without its size."""
+"""Method -> its name in tables and figures, without its size."""
 
 
 def get_method(method: "str | Method", **options) -> Method:
-    """The method of that name (or that method itself), with options changed.
+    """The method of that name (or the method itself), with changed options.
 
     >>> get_method("pals-204", size=120).label
     'pals-204 (s=120)'

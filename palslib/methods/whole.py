@@ -1,4 +1,4 @@
-"""What BERT is compared with: nothing added, a whole copy for each task, features of a BERT that is not trained."""
+"""Methods for comparison: BERT with nothing added, a whole copy of BERT for each task, features of a frozen BERT."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from palslib.methods.method import Box, Freeze, Method, Part, Term, Unfit
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Method):
-    """All tasks share all of BERT, and have no more than a head of their own."""
+    """All tasks share all of BERT; each has only a head of its own."""
 
     kind: ClassVar[str] = "shared"
 
@@ -23,7 +23,7 @@ class Shared(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuned(Method):
-    """A whole copy of the backbone for each task: the 8x that the paper saves."""
+    """A whole copy of the backbone for each task: the 8x parameters that the paper avoids."""
 
     kind: ClassVar[str] = "fine-tuned"
     copies_backbone: ClassVar[bool] = True
