@@ -76,7 +76,7 @@ def show_source(*objects) -> None:
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     """Displays a table without its index: numbers rounded, thousands separated, a dash for None and NaN."""
     styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
-    display(HTML(styled.set_uuid("table").to_html()))  # a Styler's own repr holds its address, new in every run
+    display(HTML(styled.to_html(exclude_styles=True)))  # no ids, which differ in every run and are half of the page
 
 
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
