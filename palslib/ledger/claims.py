@@ -133,8 +133,10 @@ class Outcome:
         """The two-sided p-value of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
         from scipy import stats
 
-        if len(self.seeds) < 2:
+        if len(self.seeds) < 2 or any(map(math.isnan, self.differences)):
             return math.nan
+        if not any(self.differences):
+            return 1.0
         error = stdev(self.differences) / math.sqrt(len(self.seeds))
         t = abs(fmean(self.differences)) / error if error else math.inf
         return 2 * float(stats.t.sf(t, len(self.seeds) - 1))
