@@ -38,8 +38,8 @@ def disturb(model: MultiTaskModel, task: str, std: float = 0.1, seed: int = 0) -
             parameter.add_(std * torch.randn(parameter.shape, generator=generator).to(parameter.device))
 
 
-def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> pd.DataFrame:
-    """A row for each method, built for one task on an encoder whose weights do not change.
+def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
+    """A row for each method, built for one task (RTE) on an encoder whose weights do not change.
 
     Args:
         methods: names or `Method`s.
@@ -54,11 +54,11 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
     rows, found = Rows.from_padded(**inputs), []
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
     for method in map(get_method, methods):
-        model = MultiTaskModel(encoder, method, [task])
+        model = MultiTaskModel(encoder, method, ["rte"])
         published = METHODS.get(method.name, method)  # at the paper's size, whatever its size here
         exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
-        plain, start = final_states(model, None, rows), final_states(model, task, rows)
-        disturb(model, task)
+        plain, start = final_states(model, None, rows), final_states(model, "rte", rows)
+        disturb(model, "rte")
         found.append(
             {
                 "method": method.label,
@@ -66,7 +66,7 @@ def compare_with_backbone(methods, encoder, inputs: dict, task: str = "rte") -> 
                 "built": sum(measured(model).values()),
                 "closed form": exact.per_task + exact.shared_by_tasks,
                 "starts as BERT": torch.equal(start, plain),
-                "after noise": "differs" if not torch.allclose(final_states(model, task, rows), plain) else "equal",
+                "after noise": "differs" if not torch.allclose(final_states(model, "rte", rows), plain) else "equal",
             }
         )
     for parameter, before in trained:  # a method may freeze the backbone

@@ -1,13 +1,12 @@
 """A figure of adapters: what those of each span of layers are worth."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
 
-def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | None = None) -> Axes:
+def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> Axes:
     """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
 
     On the diagonal one layer is without, in the upper right corner all are.
@@ -17,7 +16,6 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes | None = None, most: float | 
             `adapter_removal.ablation_frame` gives it for one task.
         most: the change of the strongest colours, by default the frame's largest. Give one to maps that are compared.
     """
-    ax = ax or plt.gca()
     table = frame.pivot(index="first", columns="last", values="change").astype(float)
     most = most or np.nanmax(np.abs(table.to_numpy()), initial=0) or 1.0  # of zeros alone, any scale
     size = {"size": float(np.clip(60 / len(table), 4.5, 9))}

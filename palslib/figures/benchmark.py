@@ -49,7 +49,8 @@ def lines(record: dict) -> list[str]:
         add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
     for letter, part in (("f", "peers"), ("g", "before")):
         rows = parts.get(part, [])  # in pairs: another, and palslib beside it
-        for row, other in zip(rows, (other for other in rows[::2] for _ in range(2)), strict=True):
+        for number, row in enumerate(rows):
+            other = rows[number - number % 2]
             more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
             add(letter, f"{row['what']} {row['method']}", row, more)
     for row in parts.get("profile", []):
@@ -62,25 +63,24 @@ def _label(row: dict) -> str:
     return f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}"
 
 
-def step_ratios(rows: list[dict], ax: Axes) -> Axes:
+def step_ratios(rows: list[dict], ax: Axes) -> None:
     """(a) Steps with PALs over steps without, quartiles as whiskers, the ratio of operations as a line."""
     rows = [row for row in rows if row["what"] != "shared"]
-    for x, row in enumerate(rows):
-        r = row["ratio"]
-        ends = [[max(0, r["median"] - r["low"])], [max(0, r["high"] - r["median"])]]
-        ax.errorbar(x, r["median"], ends, fmt="o", color="C0", capsize=3, label="measured" if x == 0 else None)
-        ax.hlines(row["ratio floor"], x - 0.3, x + 0.3, color="black", label="operations" if x == 0 else None)
+    places = np.arange(len(rows))
+    low, middle, high = (np.array([row["ratio"][key] for row in rows]) for key in ("low", "median", "high"))
+    ends = np.clip([middle - low, high - middle], 0, None)
+    ax.errorbar(places, middle, ends, fmt="o", color="C0", capsize=3, label="measured")
+    ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
     ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal: 1.1")
-    ax.set_xticks(range(len(rows)), map(_label, rows))
+    ax.set_xticks(places, map(_label, rows))
     ax.set(title="a  Step with PALs / step without", ylabel="ratio", xlim=(-0.6, len(rows) - 0.4))
     low, high = ax.get_ylim()
     ax.set_ylim(min(1.0, low), high + 0.4 * (high - low))  # room for the legend
     ax.grid(axis="x", visible=False)
     ax.legend(fontsize="small", loc="upper left", ncols=2)
-    return ax
 
 
-def speed_bars(rows: list[dict], ax: Axes) -> Axes:
+def speed_bars(rows: list[dict], ax: Axes) -> None:
     """(b) How many times more texts a second than in the released code's way."""
     rows = [row for row in rows if row["what"] != "released"]
     places = np.arange(len(rows))
@@ -93,15 +93,14 @@ def speed_bars(rows: list[dict], ax: Axes) -> Axes:
     ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
     ax.margins(y=0.45)  # room for the labels and the legend
     ax.grid(axis="x", visible=False)
-    return ax
 
 
-def bars_beside(rows: list[dict], ax: Axes, title: str) -> Axes:
+def bars_beside(rows: list[dict], ax: Axes, title: str) -> None:
     """(f), (g) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
-    ways = list(dict.fromkeys(f"{other['what']} ({ours['method']})" for other, ours in pairs))
-    groups = list(dict.fromkeys(_label(ours) for _, ours in pairs))
-    for way, (other, ours) in ((f"{pair[0]['what']} ({pair[1]['method']})", pair) for pair in pairs):
+    names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
+    ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))
+    for way, (other, ours) in zip(names, pairs, strict=True):
         place = groups.index(_label(ours)) + (ways.index(way) - (len(ways) - 1) / 2) * 0.8 / len(ways)
         bar = ax.bar(place, ours["speed-up"], 0.75 / len(ways), color=f"C{ways.index(way)}", label=way)
         rates = f"{other['texts a second']:.0f} → {ours['texts a second']:.0f}/s"
@@ -113,10 +112,9 @@ def bars_beside(rows: list[dict], ax: Axes, title: str) -> Axes:
     ax.grid(axis="x", visible=False)
     handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     ax.legend(handles.values(), handles, fontsize="small", loc="upper left", ncols=2)
-    return ax
 
 
-def task_lines(rows: list[dict], axes) -> list[Axes]:
+def task_lines(rows: list[dict], axes) -> None:
     """(e) Seconds of a step, and memory, over the number of tasks in the model."""
     tasks = [row["tasks"] for row in rows]
     for key in ("low", "high", "median"):
@@ -133,23 +131,19 @@ def task_lines(rows: list[dict], axes) -> list[Axes]:
         ax.set_xscale("log", base=2)
         ax.set_xticks(tasks, map(str, tasks))
         ax.set_xlabel("tasks")
-    return list(axes)
 
 
-def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> Axes:
+def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> None:
     """(c), (d) Seconds as bars with their quartiles, the floor of each as a line, which the legend calls `bound`."""
     places, middle = np.arange(len(rows)), [row["seconds"]["median"] for row in rows]
     low, high = (np.abs(np.subtract([row["seconds"][k] for row in rows], middle)) for k in ("low", "high"))
     ax.barh(places, middle, xerr=[low, high], height=0.6, color=sns.color_palette()[0], capsize=2)
-    for place, row in zip(places, rows, strict=True):
-        ends = (place - 0.35, place + 0.35)
-        ax.vlines(row["floor"], *ends, color="black", label=None if place else bound)
+    ax.vlines([row["floor"] for row in rows], places - 0.35, places + 0.35, color="black", label=bound)
     ax.set_yticks(places, labels)
     ax.invert_yaxis()
     ax.set(title=title, xlabel="seconds")
     if bound:
         ax.legend(fontsize="small")
-    return ax
 
 
 def benchmark_figure(record: dict) -> Figure:

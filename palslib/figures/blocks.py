@@ -18,12 +18,12 @@ POINTS = 14.0  # in a unit, at least, where a panel takes a third of a page
 
 
 def height(text: str) -> float:
-    """Of a box of one line or two."""
+    """The height of a box with one line of text, or two."""
     return 1.5 if "\n" in text else 0.95
 
 
 def width(text: str) -> float:
-    """Of the longest line, in units of a panel that takes a third of a page."""
+    """The width of the longest line, in units of a panel that takes a third of a page."""
     return max(TextPath((0, 0), line, size=FONT).get_extents().width for line in text.split("\n")) / POINTS
 
 

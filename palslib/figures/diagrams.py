@@ -28,8 +28,8 @@ _SECOND = ("attention", "inner", "beside", "beside feed-forward")
 _ON_TOP = ("on top", "over all layers")
 
 
-def _tall(boxes, step: float = STEP) -> float:
-    """Boxes above each other."""
+def _stacked(boxes, step: float = STEP) -> float:
+    """The height of boxes above each other, `step` apart."""
     return sum(height(box.text) + step for box in boxes) - step
 
 
@@ -73,13 +73,13 @@ class _Diagram:
     def half(self, y: float, words: str, inside: list[Part], after: list[Box], beside: list[tuple]) -> float:
         """Attention or feed-forward, what is in series after it, the sum with what is beside it, the norm."""
         pen, x, foot, start = self.pen, self.x, y + 0.85, y + 0.4
-        high = max(height(words), sum(_tall(part.boxes) + STEP for part in inside) - STEP)
+        high = max(height(words), sum(_stacked(part.boxes) + STEP for part in inside) - STEP)
         if inside:
             foot = max(foot, self.low + STEP)
         end = foot + high + sum(GAP + height(box.text) for box in after) + 0.75  # the middle of the sum
         if beside:
             low = foot + high if inside else max(self.low, beside[0][0])
-            more = max(0.0, low + STEP + sum(_tall(boxes) + STEP for _, boxes in beside) - end)
+            more = max(0.0, low + STEP + sum(_stacked(boxes) + STEP for _, boxes in beside) - end)
             foot, end = foot + (0 if inside else more / 2), end + more
         pen.arrow((x, y), (x, foot))
         top = made = pen.box(x, foot, words, self.bert, high=high)
@@ -125,7 +125,7 @@ class _Diagram:
     def beside(self, boxes, start: float, end: float, last: bool) -> None:
         """A task function: reads BERT's column at `start`, is added to it at `end`."""
         low = max(self.low, start)
-        step = (end - low - _tall(boxes, 0)) / (len(boxes) + 1) if last else STEP
+        step = (end - low - _stacked(boxes, 0)) / (len(boxes) + 1) if last else STEP
         self.read(start, low + step)
         self.low = y = self.second(boxes, low + step, step)
         leaves = [(BESIDE, y), (BESIDE, end)]

@@ -1,12 +1,11 @@
 """Figures of tasks that come one after another: the matrix R, and the projection of a gradient in the plane."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.data.tasks import TASK_LABELS
+from palslib.figures.style import task_name
 
 
 def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
@@ -14,27 +13,24 @@ def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
     return R.rename_axis(columns="task").stack().rename("score").reset_index()
 
 
-def accuracy_heatmap(frame: pd.DataFrame, ax: Axes | None = None, low: float = 0.0, high: float = 100.0) -> Axes:
+def accuracy_heatmap(frame: pd.DataFrame, ax: Axes) -> Axes:
     """R with its numbers; what lies above the stairs was measured before its task was trained.
 
     Args:
         frame: columns `after`, `task` and `score` in percent, as `accuracy_frame` gives it.
-        low, high: scores of the lightest and darkest colour, so that several matrices can be compared.
     """
-    ax = ax or plt.gca()
     tasks = list(frame["task"].unique())
     table = frame.pivot(index="after", columns="task", values="score").loc[tasks, tasks]
-    sns.heatmap(table, vmin=low, vmax=high, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
+    sns.heatmap(table, vmin=0, vmax=100, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
     edge = np.arange(len(tasks) + 1)
     ax.step(np.append(edge[1:], edge[-1]), edge, where="pre", color="black", linewidth=1.5, clip_on=False)
-    labels = [TASK_LABELS.get(task, task) for task in tasks]
-    ax.set_xticklabels(labels)
-    ax.set_yticklabels(labels, rotation=0)
+    ax.set_xticklabels(map(task_name, tasks))
+    ax.set_yticklabels(map(task_name, tasks), rotation=0)
     ax.set(xlabel="score on", ylabel="after training on")
     return ax
 
 
-def forgetting_lines(frame: pd.DataFrame, axes) -> list[Axes]:
+def forgetting_lines(frame: pd.DataFrame, axes) -> None:
     """A panel a task: its score after the training of each task, means over seeds with standard errors.
 
     Where the task itself was trained, a dotted line stands; what comes right of it is forgetting, or not.
@@ -44,7 +40,7 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> list[Axes]:
         axes: as many Axes as there are tasks, in one row.
     """
     tasks = list(frame["task"].unique())
-    labels = [TASK_LABELS.get(task, task) for task in tasks]
+    labels = list(map(task_name, tasks))
     bars = {"errorbar": "se", "err_style": "bars", "err_kws": {"capsize": 3}}
     for ax, task, label in zip(axes, tasks, labels, strict=True):
         part = frame[frame["task"] == task].assign(place=lambda rows: rows["after"].map(tasks.index))
@@ -55,10 +51,9 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> list[Axes]:
         ax.grid(axis="x", visible=False)
         ax.legend().remove()
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return list(axes)
 
 
-def projection_picture(g, G, projected, ax: Axes | None = None) -> Axes:
+def projection_picture(g, G, projected, ax: Axes) -> Axes:
     """A gradient, memories' gradients, and the projection, all in the plane.
 
     Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
@@ -66,7 +61,6 @@ def projection_picture(g, G, projected, ax: Axes | None = None) -> Axes:
     Args:
         g: (2,). G: (t, 2). projected: (2,), as `training.episodic_memory.project(g, G, margin)` gives it.
     """
-    ax = ax or plt.gca()
     g, G, projected = (np.asarray(x, dtype=np.float64) for x in (g, G, projected))
     reach = 1.25 * np.abs(np.stack([g, *G, projected])).max()
     for m in G:

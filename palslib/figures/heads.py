@@ -7,17 +7,18 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from palslib.data.tasks import TASK_LABELS
-from palslib.figures.style import PAGE_WIDTH, task_order
+from palslib.figures.style import PAGE_WIDTH, task_name, task_order
 
 COLOURS = "mako_r"  # light to dark in lightness too
 
 
-def printable(token: str, most: int = 14) -> str:
+def printable(token: str) -> str:
     """A token as the figure's font can write it: other characters by their number, long tokens cut.
 
     >>> printable("attention"), printable("\u4e2d")
@@ -26,16 +27,12 @@ def printable(token: str, most: int = 14) -> str:
     glyphs = get_font(findfont(FontProperties())).get_charmap()
     known = (c if ord(c) in glyphs and c.isprintable() else c.encode("unicode_escape").decode() for c in token)
     text = "".join(known) or "''"
-    text = text if len(text) <= most else text[: most - 1] + "…"
+    text = text if len(text) <= 14 else text[:13] + "…"
     return text.replace("$", r"\$")  # else a pair of them would be taken for a formula
 
 
 def attention_map(
-    weights: np.ndarray,
-    tokens: Sequence[str],
-    ax: Axes | None = None,
-    vmax: float | None = None,
-    bar: bool = True,
+    weights: np.ndarray, tokens: Sequence[str], ax: Axes, vmax: float | None = None, bar: bool = True
 ) -> Axes:
     """One head: row i says where token i looks.
 
@@ -43,8 +40,8 @@ def attention_map(
         weights: (S, S), rows sum to 1.
         tokens: the S tokens of both axes.
         vmax: attention of the darkest colour; by default the map's own largest. Give one to maps that are compared.
+        bar: whether to draw the colour scale.
     """
-    ax = ax or plt.gca()
     size, tokens = len(tokens), [printable(token) for token in tokens]
     image = ax.imshow(weights, cmap=COLOURS, vmin=0, vmax=vmax)
     font = float(np.clip(160 / size, 3, 8))  # points: legible up to some 40 tokens on half a page
@@ -53,10 +50,16 @@ def attention_map(
     ax.grid(visible=False)
     ax.set(xlabel="is looked at (key)", ylabel="looks (query)")
     if bar:
-        scale = ax.figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
-        scale.ax.tick_params(labelsize=7)
-        scale.outline.set_visible(False)
+        _colour_bar(image, ax, shrink=0.7, pad=0.02)
     return ax
+
+
+def _colour_bar(image: AxesImage, axes: Axes | list[Axes], **options) -> Colorbar:
+    """The colour scale of an image, beside the axes."""
+    bar = image.figure.colorbar(image, ax=axes, **options)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
+    return bar
 
 
 def darkest(*maps: np.ndarray) -> float:
@@ -71,35 +74,32 @@ def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) ->
     Args:
         maps: (heads, S, S).
     """
-    axes = figure.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel()
+    axes, most = figure.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel(), darkest(maps)
     for head, ax in enumerate(axes):
         if head >= len(maps):
             ax.set_visible(False)
             continue
-        image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=darkest(maps))
+        image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=most)
         ax.set(xticks=[], yticks=[])
         ax.set_title(f"head {head}", fontsize=7, pad=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
-    bar = figure.colorbar(image, ax=axes.tolist(), shrink=0.8, pad=0.02)
-    bar.ax.tick_params(labelsize=7)
-    bar.outline.set_visible(False)
+    _colour_bar(image, axes.tolist(), shrink=0.8, pad=0.02)
     return figure
 
 
-def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = False) -> Figure:
+def head_panels(frame: pd.DataFrame, values: dict[str, str]) -> Figure:
     """Statistics over task, layer and head: a row of panels for each statistic, in it a panel for each task.
 
     Args:
         frame: one row a head, with `task`, `layer`, `head` and the columns that `values` names.
         values: column -> its name beside the colour scale, which a row's panels share. A column with values below 0,
             or named `change`, is red below 0, white at 0 and blue above.
-        one_scale: one range of colours for all rows, so that they can be compared.
     """
-    tasks, columns = task_order(frame["task"]), list(values)
+    tasks = task_order(frame["task"])
     size = (PAGE_WIDTH, 1.35 * len(values) + 0.4)
     figure, axes = plt.subplots(len(values), len(tasks), figsize=size, sharex=True, sharey=True, squeeze=False)
     for row, (value, label) in zip(axes, values.items(), strict=True):
-        numbers = frame[columns if one_scale else [value]].to_numpy(float)
+        numbers = frame[value].to_numpy(float)
         most = np.abs(numbers[np.isfinite(numbers)]).max(initial=0) or 1.0  # of zeros alone, any scale
         signed = value == "change" or (numbers < 0).any()
         scale = {"cmap": "vlag_r", "vmin": -most} if signed else {"cmap": COLOURS, "vmin": 0}
@@ -111,13 +111,10 @@ def head_panels(frame: pd.DataFrame, values: dict[str, str], one_scale: bool = F
             ax.tick_params(labelsize=7)
             ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-        bar = figure.colorbar(image, ax=row.tolist(), pad=0.01, aspect=10)
-        bar.set_label(label, fontsize=8)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_visible(False)
+        _colour_bar(image, row.tolist(), pad=0.01, aspect=10).set_label(label, fontsize=8)
         row[0].set_ylabel("layer", fontsize=8)
     for top, bottom, task in zip(axes[0], axes[-1], tasks, strict=True):
-        top.set_title(TASK_LABELS.get(task, task))
+        top.set_title(task_name(task))
         bottom.set_xlabel("head", fontsize=8)
     return figure
 
@@ -126,13 +123,12 @@ KIND_LABELS = {"bert": "BERT's heads", "pal": "the PALs' heads"}
 KIND_COLOURS = dict(zip(KIND_LABELS, sns.color_palette("colorblind"), strict=False))
 
 
-def entropy_by_layer(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> Axes:
     """How spread out heads are, layer by layer: the mean over heads and tasks, and dashed the sharpest head of all.
 
     Args:
         frame: columns `task`, `kind`, `layer`, `mean` and `min` of entropy / log S, as records of heads hold them.
     """
-    ax = ax or plt.gca()
     for kind, label in KIND_LABELS.items():
         layers = frame[frame["kind"] == kind].groupby("layer")
         style = {"color": KIND_COLOURS[kind], "marker": "o", "markersize": 4}
@@ -143,14 +139,13 @@ def entropy_by_layer(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axes:
+def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> Axes:
     """What a score loses or gains without one head: a dot a head, a line a task and kind of head.
 
     Args:
         frame: columns `task`, `kind`, `head` and `change`, in points.
         row: what one example of the dev set is worth, in points: a grey band.
     """
-    ax = ax or plt.gca()
     tasks = task_order(frame["task"])
     for place, task in enumerate(tasks):
         for side, kind in zip((-0.19, 0.19), KIND_LABELS, strict=True):
@@ -159,7 +154,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes | None = None) -> Axe
             label = KIND_LABELS[kind] if not place else None
             ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
     ax.axvspan(-row, row, color="0.9", zorder=0, label="one dev example")
-    ax.set_yticks(range(len(tasks)), [TASK_LABELS.get(task, task) for task in tasks])
+    ax.set_yticks(range(len(tasks)), list(map(task_name, tasks)))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))
     return ax

@@ -1,6 +1,5 @@
 """Where parameters go: by part, by number of tasks, beside the budget."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -10,13 +9,12 @@ from matplotlib.ticker import LogLocator, NullLocator
 from palslib.figures.style import method_name, symbols
 
 
-def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def parameter_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Where a task's parameters go: one bar a method, stacked by part, its total (in millions) at the end.
 
     Args:
         frame: columns `method`, `part`, `parameters`, in the order in which they are drawn.
     """
-    ax = ax or plt.gca()
     methods, parts = list(frame["method"].unique()), list(frame["part"].unique())
     table = frame.pivot_table("parameters", "method", "part", "sum", 0).loc[methods, parts] / 1e6
     left = np.zeros(len(methods))
@@ -32,13 +30,12 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def cost_lines(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def cost_lines(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Parameters over one backbone as tasks are added, both axes logarithmic, each line named at its end.
 
     Args:
         frame: columns `method`, `tasks` and `ratio`; `fine-tuned`, the line to beat, is dashed black.
     """
-    ax = ax or plt.gca()
     colours = sns.color_palette("colorblind")
     for number, (method, line) in enumerate(frame.groupby("method", sort=False)):
         style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
@@ -55,14 +52,13 @@ def cost_lines(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes | None = None) -> Axes:
+def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> Axes:
     """What a method adds for all tasks, stacked by part in one bar, and the budget as a line (both in millions).
 
     Args:
         frame: columns `part` and `parameters`, as `explore.methods.parts_frame` gives it; no rows draw no bar.
         budget: in parameters.
     """
-    ax = ax or plt.gca()
     colours, left = sns.color_palette("colorblind"), 0.0
     for number, (part, value) in enumerate(zip(frame["part"], frame["parameters"] / 1e6, strict=True)):
         ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=symbols(part))

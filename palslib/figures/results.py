@@ -2,21 +2,17 @@
 
 from collections.abc import Mapping
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.data.tasks import TASK_LABELS
-from palslib.figures.style import TASK_COLOURS
+from palslib.figures.style import TASK_COLOURS, task_name
 
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
 
-def forest(
-    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes | None = None, ours: str = "here"
-) -> Axes:
+def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here") -> Axes:
     """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
 
     Args:
@@ -25,7 +21,6 @@ def forest(
         labels: method -> its name.
         ours: how the legend calls our runs.
     """
-    ax = ax or plt.gca()
     places = np.arange(len(frame))[::-1]
     printed, run = frame["paper"].notna(), frame["seeds"] > 1
     style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
@@ -48,7 +43,7 @@ def forest(
     return ax
 
 
-def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> list[Axes]:
+def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> None:
     """Dev averages by schedule, a colour each method, the paper's left and ours right: one scale, at different levels.
 
     Args:
@@ -57,20 +52,16 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
         axes: two, side by side.
     """
     order = list(frame["schedule"].unique())
-    colours = dict(zip(methods, sns.color_palette("colorblind"), strict=False))
-    for ax, value, error, title in zip(
-        axes, ("paper", "mean"), ("paper error", "error"), ("paper", "here"), strict=True
-    ):
-        for method in methods:
+    colours = sns.color_palette("colorblind")
+    columns = (("paper", "paper", "paper error"), ("here", "mean", "error"))
+    for ax, (title, value, error) in zip(axes, columns, strict=True):
+        for number, method in enumerate(methods):
             part = frame[(frame["method"] == method) & frame[value].notna()]
             if title == "here":
                 part = part[part["seeds"] > 1]
-            x = [
-                order.index(s) + 0.1 * (list(methods).index(method) - (len(methods) - 1) / 2) for s in part["schedule"]
-            ]
-            ax.errorbar(
-                x, part[value], part[error].fillna(0), fmt="o", capsize=2, color=colours[method], label=labels[method]
-            )
+            x = [order.index(schedule) + 0.1 * (number - (len(methods) - 1) / 2) for schedule in part["schedule"]]
+            style = {"fmt": "o", "capsize": 2, "color": colours[number], "label": labels[method]}
+            ax.errorbar(x, part[value], part[error].fillna(0), **style)
         if not any(len(line.get_xdata()) for line in ax.lines):
             ax.text(0.5, 0.5, "no two seeds of any", transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
@@ -80,30 +71,28 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
     for ax in axes:
         ax.set_ylim(np.mean(ax.get_ylim()) + widest * np.array([-0.5, 0.5]))
     axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean ± standard error")
-    return list(axes)
 
 
-def task_forest(frame: pd.DataFrame, ax: Axes | None = None, what: str = "difference") -> Axes:
+def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes:
     """One method minus another by task, with 95 % intervals.
 
     Args:
         frame: columns `task`, `difference`, `half`, `seeds`, as `ledger.results.task_differences` gives it.
         what: the difference in words, such as "PALs − shared".
     """
-    ax = ax or plt.gca()
     frame = frame[frame["seeds"] > 1]
     places = np.arange(len(frame))[::-1]
     ax.axvline(0, color="black", linewidth=1)
     for place, row in zip(places, frame.itertuples(), strict=True):
         colour = TASK_COLOURS.get(row.task, "black")
         ax.errorbar([row.difference], [place], xerr=[row.half], fmt="o", color=colour, capsize=2)
-    ax.set_yticks(places, [TASK_LABELS.get(task, task) for task in frame["task"]])
+    ax.set_yticks(places, list(map(task_name, frame["task"])))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel=f"{what} (points; mean and 95 % interval)", ylim=(-0.6, max(len(frame), 1) - 0.4))
     return ax
 
 
-def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> list[Axes]:
+def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
     """Left ‖TS(h)‖ / ‖h‖ by layer, right what switching the adaptations off costs, a colour each setting; lines and
     points are means over seeds, with standard errors.
 
@@ -126,4 +115,3 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> list[Axes]:
     sns.pointplot(off, x="difference", y="setting", ax=axes[1], **points, **shared)
     axes[1].axvline(0, color="black", linewidth=1)
     axes[1].set(xlabel="change of the dev average (points)", ylabel="", yticks=[], title="PALs switched off")
-    return list(axes)

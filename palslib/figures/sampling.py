@@ -1,6 +1,5 @@
 """Schedules: the chance of every task, the order in which they come, how often data are gone through."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -8,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from palslib.data.tasks import TASK_LABELS
-from palslib.figures.style import task_colours, task_order
+from palslib.figures.style import task_colours, task_name, task_order
 
 
-def probability_areas(frame: pd.DataFrame, axes) -> list[Axes]:
+def probability_areas(frame: pd.DataFrame, axes) -> None:
     """The chance of each task over the epochs, stacked to 1: one panel for each schedule, the legend beside the last.
 
     Args:
@@ -21,28 +20,21 @@ def probability_areas(frame: pd.DataFrame, axes) -> list[Axes]:
     tasks = task_order(frame["task"])
     for ax, (schedule, part) in zip(axes, frame.groupby("schedule", sort=False), strict=True):
         table = part.pivot(index="epoch", columns="task", values="probability")[tasks]
-        ax.stackplot(
-            table.index,
-            table.to_numpy().T,
-            colors=list(task_colours(tasks).values()),
-            labels=[TASK_LABELS.get(task, task) for task in tasks],
-        )
+        colours = list(task_colours(tasks).values())
+        ax.stackplot(table.index, table.to_numpy().T, colors=colours, labels=list(map(task_name, tasks)))
         ax.set(title=schedule, xlabel="epoch", xlim=(table.index.min(), table.index.max()), ylim=(0, 1))
     axes[0].set(ylabel="probability")
     handles, labels = axes[-1].get_legend_handles_labels()
     axes[-1].legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5))
-    return list(axes)
 
 
-def draw_strips(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def draw_strips(frame: pd.DataFrame, ax: Axes) -> Axes:
     """The task of every step as a coloured cell, one row for each schedule; `frame` has `row`, `step` and `task`."""
-    ax = ax or plt.gca()
     rows, colours = list(frame["row"].unique()), task_colours(frame["task"])
     for task in colours:
         mine = frame[frame["task"] == task]
         y = [rows.index(row) for row in mine["row"]]
-        label = TASK_LABELS.get(task, task)
-        ax.barh(y, 1, left=mine["step"], height=0.7, color=colours[task], label=label, linewidth=0)
+        ax.barh(y, 1, left=mine["step"], height=0.7, color=colours[task], label=task_name(task), linewidth=0)
     ax.set_yticks(range(len(rows)), rows)
     ax.invert_yaxis()
     ax.grid(visible=False)
@@ -51,7 +43,7 @@ def draw_strips(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
+def plan_panels(frame: pd.DataFrame, axes) -> None:
     """The chance of each task at one step, and how often training goes through each task's examples.
 
     Args:
@@ -75,15 +67,13 @@ def plan_panels(frame: pd.DataFrame, axes) -> list[Axes]:
         names = [TASK_LABELS.get(task, task if len(task) < 9 else f"{task[:6]}…") for task in tasks]
         ax.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
         ax.grid(axis="x", visible=False)
-    return list(axes)
 
 
-def task_bars(frame: pd.DataFrame, y: str, hue: str, ax: Axes | None = None) -> Axes:
+def task_bars(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> Axes:
     """A group of bars for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
-    ax = ax or plt.gca()
     order = task_order(frame["task"])
     sns.barplot(frame, x="task", y=y, hue=hue, order=order, errorbar=None, ax=ax)
-    ax.set_xticks(range(len(order)), [TASK_LABELS.get(task, task) for task in order])
+    ax.set_xticks(range(len(order)), list(map(task_name, order)))
     ax.set(xlabel="", ylabel=y)
     ax.legend(title="")
     return ax

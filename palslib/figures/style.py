@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from palslib.common.places import runs_folder
-from palslib.data.tasks import TASKS
+from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.method import Method
 from palslib.methods.table import LABELS, get_method
 
@@ -29,6 +29,11 @@ def method_name(method: str | Method) -> str:
     letter = "m" if method.name.startswith("houlsby") else "s"
     size = f", {letter} = {method.size}" if method.has_size else ""
     return LABELS[method.name] + size
+
+
+def task_name(task: str) -> str:
+    """A task as a figure names it: the paper's as the paper prints it, one's own by its own name."""
+    return TASK_LABELS.get(task, task)
 
 
 def task_order(tasks) -> list[str]:

@@ -43,11 +43,6 @@ def places(printed) -> int:
     return len(repr(printed).partition(".")[2])
 
 
-def last_place(printed: float) -> float:
-    """The unit of a number's last place: 1 for an integer, 0.01 for 1.13."""
-    return 10.0 ** -places(printed)
-
-
 def numbers(values) -> list:
     """The numbers of a ledger entry (a number, a list, or a table of them), in order; gaps in a list stay None."""
     values = list(values.values()) if isinstance(values, dict) else values
@@ -85,14 +80,6 @@ def _mean(row: dict, *without: str) -> float:
     return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
 
 
-def _total(method: str) -> float:
-    return _mean(ADAPTERS_TABLE_2[method])
-
-
-def _minbert(*model: str) -> float:
-    return _mean(MINBERT_TABLE_1[model])
-
-
 def _crowdflower() -> list:
     """The number of the adapters report's tasks, the number of those in table 3 on which “not shared” wins, and the
     averages of both rows without `political_message`."""
@@ -102,7 +89,8 @@ def _crowdflower() -> list:
     return [len(GLUE_TRAIN_SIZES) + len(tasks), wins, *(_mean(row, "political_message") for row in (adapters, tuned))]
 
 
-def _gem(method: str, shifted: bool = False) -> float:
+def _gem(method: str, shifted: bool) -> float:
+    """The mean of a row of gem's table; `shifted` maps the correlation of STS from [-1, 1] to [0, 1]."""
     row = GEM_TABLE_1[method]
     return fmean((row["sst"], row["qqp"], (row["sts"] + 1) / 2 if shifted else row["sts"]))
 
@@ -114,11 +102,12 @@ def _alpha(schedule: str) -> int:
 
 
 def _small(method: str, **options) -> int:
+    """The largest size within the budget of 1.5 million."""
     return fit_budget(get_method(method, **options), BASE, added=SMALL_BUDGET).size
 
 
 def _batch_of_minbert() -> int:
-    """The one of minbert's two batch sizes with which half a pass over the data is nearest to its number of steps."""
+    """The batch size, of the two that minbert gives, with which half a pass over the data best fits its steps."""
     printed = load_ledger()["B6"].published
     half = sum(MINBERT_TRAIN_SIZES.values()) / 2
     sizes = (printed["batch_in_text"], printed["batch_in_captions"])
@@ -126,16 +115,9 @@ def _batch_of_minbert() -> int:
 
 
 def _sizes_of_minbert() -> list[int]:
+    """The sizes s, of the two that minbert gives, that its heads divide."""
     printed = load_ledger()["B6"].published
     return [s for s in (printed["s_in_text"], printed["s_in_table"]) if s % METHODS["pals-204"].heads == 0]
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
-
-
-def _difference(task: str) -> float:
-    return ADAPTERS_TABLE_2["fine-tuned"][task] - TABLE_2["fine-tuned"][task]
 
 
 _DERIVE: dict[str, Callable[[], object]] = {
@@ -171,8 +153,8 @@ _DERIVE: dict[str, Callable[[], object]] = {
         round(RunConfig().warmup * PRESETS["paper"]["steps"]),
     ],
     "A21": lambda: [_nine(row) for row in TABLE_2.values()],
-    "A22": lambda: [_minbert(*model) for model in MINBERT_TABLE_1],
-    "A23": lambda: [_total("fine-tuned"), _total("houlsby-64")],
+    "A22": lambda: list(map(_mean, MINBERT_TABLE_1.values())),
+    "A23": lambda: [_mean(ADAPTERS_TABLE_2[m]) for m in ("fine-tuned", "houlsby-64")],
     "A24": lambda: _mean(ADAPTERS_TABLE_3["fine-tuned"]),
     "A25": lambda: _ratio("fine-tuned") / round(_ratio("pals-204"), 3),
     "A26": lambda: [LARGE.parameters, LARGE.parameters / BASE.parameters],
@@ -194,19 +176,22 @@ _DERIVE: dict[str, Callable[[], object]] = {
     "B5": lambda: [_alpha("round-robin"), _alpha("proportional")],
     "B6": lambda: [*_sizes_of_minbert(), _batch_of_minbert()],
     "B7": lambda: [_gem(m, shifted) for shifted in (False, True) for m in ("fine-tuned", "pals")],
-    "B8": lambda: [_total("houlsby-64-not-shared"), _total("houlsby-64-3-shared")],
+    "B8": lambda: [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{sharing}"]) for sharing in ("not-shared", "3-shared")],
     "B9": lambda: _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"]),
     "B10": lambda: METHODS["ffn-on-top-408"].size,
     "B11": lambda: [METHODS["pals-204"].size // RECIPES[r].pal_heads for r in ("paper", "released")],
-    "B12": lambda: _minbert("pals-204", "annealed"),
+    "B12": lambda: _mean(MINBERT_TABLE_1["pals-204", "annealed"]),
     "B13": lambda: 1 + PAPER_BUDGET / BASE.parameters,
     "B14": lambda: BASE.parameters,
     "B15": lambda: [2 * BASE.hidden_size, 1],
-    "B16": lambda: [5 * _sigmoid(-1), 5 * _sigmoid(1)],
-    "B17": lambda: [MINBERT_TABLE_1["shared", "proportional"]["sst"], _minbert("pals-204", "proportional")],
+    "B16": lambda: [5 / (1 + math.exp(-cosine)) for cosine in (-1, 1)],
+    "B17": lambda: [
+        MINBERT_TABLE_1["shared", "proportional"]["sst"],
+        _mean(MINBERT_TABLE_1["pals-204", "proportional"]),
+    ],
     "B18": _crowdflower,
     "B19": lambda: ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"] - ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"],
-    "B20": lambda: [_difference("qnli"), _difference("stsb")],
+    "B20": lambda: [ADAPTERS_TABLE_2["fine-tuned"][t] - TABLE_2["fine-tuned"][t] for t in ("qnli", "stsb")],
     "B21": lambda: annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS),
 }
 
@@ -226,5 +211,5 @@ def agrees_with_ledger(row_id: str) -> bool:
     """Whether the derived values equal those that the ledger states, to the decimals that it states."""
     found, stated = numbers(derive(row_id)), numbers(load_ledger()[row_id].derived)
     return len(found) == len(stated) and all(
-        near(value, n, last_place(n)) for value, n in zip(found, stated, strict=True)
+        near(value, n, 10.0 ** -places(n)) for value, n in zip(found, stated, strict=True)
     )

@@ -20,13 +20,13 @@ from palslib.records import summarise
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
 LABELS = {"sst5": "SST-5", "quora": "Quora", "sts": "STS", "mean": "mean"}
-_METHODS = {"fine-tuned": "one BERT a task", "shared": "shared"}
 
 
 def model_label(model: str) -> str:
     """The label of a row of the report's table: `pals-204 annealed` is `PALs, s = 204, annealed`."""
     method, schedule = model.split()
-    label = _METHODS.get(method) or f"PALs, s = {method.removeprefix('pals-')}"
+    labels = {"fine-tuned": "one BERT a task", "shared": "shared"}
+    label = labels.get(method) or f"PALs, s = {method.removeprefix('pals-')}"
     return label if schedule == "single-task" else f"{label}, {schedule.replace('-', ' ')}"
 
 
@@ -132,9 +132,8 @@ def results_dots(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def similarity_range(labels: Sequence[float], ax: Axes | None = None) -> Axes:
+def similarity_range(labels: Sequence[float], ax: Axes) -> Axes:
     """A histogram of the scores from 0 to 5, with the range of 5·σ(cos) marked (ledger B16)."""
-    ax = ax or plt.gca()
     labels, (low, high) = np.asarray(labels), derive("B16")
     inside = (low <= labels) & (labels <= high)
     bins, blue = np.arange(-0.1, 5.2, 0.2), sns.color_palette("colorblind")[0]

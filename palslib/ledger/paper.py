@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from string import ascii_lowercase
 from typing import NamedTuple
 
 from palslib.data import glue
@@ -173,33 +172,20 @@ class Row:
     @property
     def fields(self) -> list[str]:
         """D: the names in `field`."""
-        return [name.strip() for name in self.field.split(",") if name.strip()]
+        return [name for name in self.field.split(", ") if name]
 
 
 _TEXTS = ("source", "statement", "derivation")
-_REQUIRED = {
-    "A": (*_TEXTS, "derived"),
-    "B": (*_TEXTS, "published", "derived"),
-    "C": _TEXTS,
-    "D": (*_TEXTS, "field"),
+_KEYS = {
+    "A": (("derived",), ("published",)),
+    "B": (("published", "derived"), ()),
+    "C": ((), ("published", "needs", "compare", "scale")),
+    "D": (("field",), ("published", "derived")),
 }
-_OPTIONAL = {
-    "A": ("published",),
-    "B": (),
-    "C": ("published", "needs", "compare", "scale"),
-    "D": ("published", "derived"),
-}
-
-
-def _are_numbers(value: object) -> bool:
-    """Whether `value` is a number, or a non-empty list or table of numbers, to any depth; booleans do not count."""
-    if isinstance(value, (list, dict)):
-        return bool(value) and all(map(_are_numbers, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) and text.strip() for text in value)
+"""Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
+_NUMBERS, _RUNS = ("a number, a list or a table", (int, float, list, dict)), ("a list", list)
+_FORMS = {"published": _NUMBERS, "derived": _NUMBERS, "needs": _RUNS, "compare": _RUNS}
+"""Key -> what its value must be, in words and as types; the values of all others are texts."""
 
 
 def _row(row_id: str, table: object) -> Row:
@@ -207,36 +193,28 @@ def _row(row_id: str, table: object) -> Row:
     if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
         raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
     kind = row_id[0]
-    allowed = (*_REQUIRED[kind], *_OPTIONAL[kind])
-    for key in _REQUIRED[kind]:
+    required, allowed = (*_TEXTS, *_KEYS[kind][0]), (*_TEXTS, *_KEYS[kind][0], *_KEYS[kind][1])
+    for key in required:
         if key not in table:
-            raise ValueError(f"ledger row {row_id}: key {key!r} is missing; kind {kind} needs {_REQUIRED[kind]}")
+            raise ValueError(f"ledger row {row_id}: key {key!r} is missing; kind {kind} needs {required}")
     for key, value in table.items():
         if key not in allowed:
             raise ValueError(f"ledger row {row_id}: key {key!r} is not among {allowed}")
-        if key in (*_TEXTS, "scale") and not (isinstance(value, str) and value.strip()):
-            raise ValueError(f"ledger row {row_id}: {key!r} must be a text, not {value!r}")
-        if key == "field" and not isinstance(value, str):
-            raise ValueError(f"ledger row {row_id}: 'field' must be the name of a field, not {value!r}")
-        if key in ("needs", "compare") and not _are_texts(value):
-            raise ValueError(f"ledger row {row_id}: {key!r} must be a list of texts, not {value!r}")
-        if key in ("published", "derived") and not _are_numbers(value):
-            raise ValueError(f"ledger row {row_id}: {key!r} must hold numbers only, not {value!r}")
-    lists = {key: tuple(table.get(key, ())) for key in ("needs", "compare")}
-    compared = [run for text in lists["compare"] for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
-    lists["needs"] = tuple(dict.fromkeys([*lists["needs"], *compared]))
-    return Row(id=row_id, kind=kind, **(table | lists))
+        words, types = _FORMS.get(key, ("a text", str))
+        if not isinstance(value, types):
+            raise ValueError(f"ledger row {row_id}: {key!r} must be {words}, not {value!r}")
+    compare = tuple(table.get("compare", ()))
+    compared = [run for text in compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
+    needs = tuple(dict.fromkeys([*table.get("needs", ()), *compared]))
+    return Row(id=row_id, kind=kind, **(table | {"needs": needs, "compare": compare}))
 
 
 def parse_ledger(text: str) -> dict[str, Row]:
-    """The rows of a ledger in TOML by id, sorted by letter and number.
+    """The rows of a ledger in TOML by id.
 
     Raises `ValueError` for a row that is malformed (naming row and key) or defined twice (naming the line).
     """
-    rows = {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
-    return dict(
-        sorted(rows.items(), key=lambda item: (item[1].kind, int(item[0][1:].rstrip(ascii_lowercase)), item[0]))
-    )
+    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
 
 
 @cache

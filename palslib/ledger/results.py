@@ -57,18 +57,17 @@ COLUMNS = {
 }
 """Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
 _PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE")
-_NAMES = dict(zip(COLUMNS, _PRINTED, strict=True))
+"""The names of these columns in our tables."""
 
 
-def one_setting(records: Iterable[dict], **wanted) -> list[dict]:
-    """The finished runs on GLUE's eight tasks, with the fields `wanted`, in the setting that most of them share."""
+def one_setting(records: Iterable[dict]) -> list[dict]:
+    """The finished runs on GLUE's eight tasks in the setting that most of them share."""
     mixed = [
         r
         for r in records
         if r["status"] == "finished"
         and set(r["config"]["tasks"]) == set(TASKS)
         and r["config"]["schedule"] in SCHEDULES
-        and all(r["config"].get(k) == v for k, v in wanted.items())
     ]
     found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
     if not found:
@@ -111,13 +110,11 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
     rows = []
     for method in METHODS:
         for schedule in SCHEDULES:
-            printed = TABLE_3.get(method, {}).get(schedule)
-            runs = runs_of(f"{method} {schedule}", records)
-            row = {"method": method, "schedule": schedule, **_mean([average(r, without) for r in runs])}
-            known = printed is not None and not without
-            row |= {"paper": printed.mean if known else math.nan}
-            row |= {"paper error": (printed.error or math.nan) if known else math.nan}
-            rows.append(row)
+            scores = [average(r, without) for r in runs_of(f"{method} {schedule}", records)]
+            printed = None if without else TABLE_3.get(method, {}).get(schedule)
+            paper, error = printed or (math.nan, None)
+            row = {"method": method, "schedule": schedule, **_mean(scores)}
+            rows.append(row | {"paper": paper, "paper error": error or math.nan})
     return pd.DataFrame(rows)
 
 
@@ -163,22 +160,23 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
     Columns `run`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared, paired
     by seed, and `from it` and `from it half` of run minus the same method without these options.
     """
-    found = {}
+    found = {}  # selection -> name, selection without options
     for record in records:
         config = record["config"]
         plain, options = f"{config['method']} annealed", _options(record)
         text = plain if Selection.parse(plain).matches(record) else f"{plain} {options}"
         if text.removesuffix(" annealed") not in METHODS and Selection.parse(text).matches(record):
             name = LABELS.get(config["method"], config["method"]) + (f", {options}" if text != plain else "")
-            found[text] = {"run": name, "plain": plain}
+            found[text] = name, plain
     rows = []
-    for text, row in found.items():
-        row |= _mean([average(r) for r in runs_of(text, records)])
-        shared, plain = (Comparison.parse(f"{text} > {of}").decide(records) for of in ("shared annealed", row["plain"]))
-        row |= {"difference": shared.cells["difference"], "half": shared.cells["half"]}
-        known = row.pop("plain") != text
-        row |= {"from it": plain.cells["difference"] if known else math.nan}
-        rows.append(row | {"from it half": plain.cells["half"] if known else math.nan})
+    for text, (name, plain) in found.items():
+        row = {"run": name, **_mean([average(r) for r in runs_of(text, records)])}
+        shared = Comparison.parse(f"{text} > shared annealed").decide(records).cells
+        row |= {"difference": shared["difference"], "half": shared["half"]}
+        if text != plain:
+            same = Comparison.parse(f"{text} > {plain}").decide(records).cells
+            row |= {"from it": same["difference"], "from it half": same["half"]}
+        rows.append(row)
     names = ["run", "mean", "error", "seeds", "difference", "half", "from it", "from it half"]
     return pd.DataFrame(rows, columns=names)
 
@@ -267,7 +265,7 @@ def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
             {"method": f"{LABELS[method]}, paper (test)"} | paper,
             {"method": f"{LABELS[method]}, here (dev)"} | here,
         ]
-    return pd.DataFrame(rows).rename(columns=_NAMES)
+    return pd.DataFrame(rows).rename(columns=dict(zip(COLUMNS, _PRINTED, strict=True)))
 
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
@@ -332,10 +330,10 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     )
 
 
-def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds: int = SEEDS) -> pd.DataFrame:
+def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
     """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
-    of the differences between pairs; with fewer than three pairs the argument), and the smallest difference that
-    `seeds` pairs can then show with a power of 80 %."""
+    of the differences between pairs; with fewer than three pairs the argument), and the smallest difference that three
+    pairs can then show with a power of 80 %."""
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):
         for text in row.compare or row.needs or ("–",):
@@ -345,7 +343,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None, seeds:
             if row.scale and about["verdict"] not in ("", "not run"):
                 about["verdict"] = "not testable at this scale"
             own = stdev(outcome.differences) if outcome and len(outcome.seeds) >= SEEDS else spread
-            about |= {"spread": own, "smallest": math.nan if own is None else smallest_difference(own, seeds)}
+            about |= {"spread": own, "smallest": math.nan if own is None else smallest_difference(own, SEEDS)}
             rows.append(about | {"beyond this scale": row.scale})
     return pd.DataFrame(rows)
 

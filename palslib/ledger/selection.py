@@ -27,11 +27,6 @@ def _value(text: str):
         return text
 
 
-def _parameters(count: dict) -> float:
-    """The backbone's number of parameters, from a record's count of what a method adds to it."""
-    return count["added"] / (count["ratio"] - 1)
-
-
 def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
@@ -93,7 +88,7 @@ class Selection:
             return False
         usual = asdict(METHODS[self.method]) if self.method in METHODS else {}
         heads = config["method_options"].get("heads", usual.get("heads"))
-        if heads != wanted.pop("heads", usual.get("heads")):  # as asked for: fitting s may change heads
+        if heads != wanted.get("heads", usual.get("heads")):  # as asked for: fitting s may change heads
             return False
         expected = usual | wanted
         built = usual | built  # older records lack some options
@@ -108,8 +103,11 @@ class Selection:
         if self.method not in METHODS:
             return asked == (size or "paper") and bool(size or "size" not in config["own_method"])
         paper = count_parameters(self.method, num_tasks=len(config["tasks"]))
-        if size or not count or not isclose(_parameters(count), paper.backbone.parameters, rel_tol=0.05):
+        if size or not count:
             return asked == (size or "budget")
+        parameters = count["added"] / (count["ratio"] - 1)  # of the run's backbone
+        if not isclose(parameters, paper.backbone.parameters, rel_tol=0.05):
+            return asked == "budget"
         same = bool(self.options) or isclose(count["ratio"], paper.ratio, abs_tol=0.01)
         return asked == "paper" or (asked == "budget" and same)
 

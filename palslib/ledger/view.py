@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import cache
 from html import escape
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from IPython.display import HTML, display
@@ -89,9 +88,6 @@ PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
 """Row -> the notebook that derives, shows or tests its statement."""
 
 
-_RECORDS = "../figures/records"  # relative to a notebook in a clone
-
-
 def show_part(frame: pd.DataFrame, kind: str) -> None:
     """Displays the table of `part_page`."""
     display(HTML(part_page(frame, kind)))
@@ -105,7 +101,7 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
         about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
         about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
         more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
-        links = [f"<a href='{_RECORDS}/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
+        links = [f"<a href='../figures/records/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
         more = "<br>".join(more + ([f"<b>records</b> {' '.join(links)}"] if links else []))
         cells = (
             f"<a href='{PAGES[row['id']]}.ipynb'>{row['id']}</a>",
@@ -150,22 +146,19 @@ def ratios_of_table_3() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-VERDICT_COLOURS = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICTS)), strict=True))
-
-
-def verdict_tiles(frame: pd.DataFrame, ax: Axes | None = None, columns: int = 14) -> Axes:
+def verdict_tiles(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Draws every row of the ledger as a tile in its verdict's block, with the number of rows of each.
 
     Args:
         frame: columns `id` and `verdict`.
-        columns: tiles per line.
     """
-    ax = ax or plt.gca()
+    columns = 14  # tiles per line
+    colours = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICTS)), strict=True))
     others = [v for v in frame["verdict"].unique() if v not in VERDICTS]
     top = 0.0
     for name in (*VERDICTS, *others):
         ids = list(frame.loc[frame["verdict"] == name, "id"])
-        colour = VERDICT_COLOURS.get(name, (0, 0, 0))
+        colour = colours.get(name, (0, 0, 0))
         for number, row_id in enumerate(ids):
             x, y = number % columns, top + number // columns
             look = {"facecolor": (*colour, 0.35), "edgecolor": colour}
