@@ -19,6 +19,7 @@ from palslib.ledger.verdicts import evidence, verdict_frame
 from palslib.records import load_records, read_records, summarise
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
+BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
 COLUMNS = [(backbone, p) for backbone in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
 
 
@@ -72,7 +73,7 @@ def verdicts() -> str:
 
 def speed() -> str:
     """The ratios of the benchmark; in its record each other program comes before ours on the same batches."""
-    parts = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]
+    parts = json.loads(BENCHMARK.read_text())["parts"]
     steps = {(r["backbone"], r["precision"]): r for r in parts["step"] if r["what"] == "pals-204"}
     shown = [f"{steps[c]['ratio']['median']:.2f} ({steps[c]['ratio floor']:.2f})" for c in COLUMNS]
     rows = [["a step with PALs, over one without (by operations)", *shown]]
@@ -92,7 +93,7 @@ def speed() -> str:
 
 def profile() -> str:
     """The share of each kind of operation in a step with PALs, sorted by the last column, largest first."""
-    rows = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())["parts"]["profile"]
+    rows = json.loads(BENCHMARK.read_text())["parts"]["profile"]
     shares = {(r["backbone"], r["precision"]): r["shares"] for r in rows}
     kinds = sorted(shares[COLUMNS[-1]], key=lambda kind: -shares[COLUMNS[-1]][kind])
     cells = [[kind, *(f"{shares[c][kind]:.0%}" for c in COLUMNS)] for kind in kinds]
@@ -148,21 +149,8 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-_ALL = (
-    answer,
-    methods,
-    pilot,
-    verdicts,
-    speed,
-    profile,
-    precision,
-    attacks,
-    bad_input,
-    attacked_runs,
-    method_names,
-    task_names,
-)
-BLOCKS = {f.__name__: f for f in _ALL}
+BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, profile, precision)}
+BLOCKS |= {f.__name__: f for f in (attacks, bad_input, attacked_runs, method_names, task_names)}
 
 
 def written(text: str) -> str:

@@ -10,7 +10,9 @@ import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field, replace
 from inspect import getdoc
 from pathlib import Path
@@ -31,14 +33,23 @@ from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
 from palslib.plan.settings import Names, Number, settings
 
 
-class CommandLineError(ValueError):
-    """An error in a command line, found by tyro or here."""
+class WrongCall(Exception):
+    """A call that cannot run; its argument is the error that says why."""
+
+
+@contextmanager
+def wrong_call() -> Iterator[None]:
+    """Within the block, which checks a call before anything runs, an error means that the call is wrong."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        raise WrongCall(error) from error
 
 
 # ------------------------------------------------------------------------------------------------------- the commands
 
 
-def train(words: list[str]) -> Callable[[], int]:
+def train(given: RunConfig) -> None:
     """Trains and evaluates a model, and prints the run's key and dev average. CONFIG.json holds settings by name
     ("preset" too); it overrides --preset, and flags override both. If the run is killed, the same call
     resumes from the last checkpoint.
@@ -46,31 +57,19 @@ def train(words: list[str]) -> Callable[[], int]:
     Several processes, each with its own GPU or all on CPUs, train the same model as one process:
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
     torchrun --standalone --nproc_per_node 2 -m palslib train ..."""
-    config = _run_config("train", words)
+    from palslib.training.loop import train
 
-    def run() -> int:
-        from palslib.training.loop import train
-
-        record = train(config)
-        _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
-        return 0
-
-    return run
+    record = train(given)
+    _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
 
 
-def pretrain(words: list[str]) -> Callable[[], int]:
+def pretrain(given: RunConfig) -> None:
     """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder is a backbone again
     (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect."""
-    config = _run_config("pretrain", words)
+    from palslib.training.pretraining import pretrain
 
-    def run() -> int:
-        from palslib.training.pretraining import pretrain
-
-        record = pretrain(config)
-        _say({k: record[k] for k in ("key", "before", "after")})
-        return 0
-
-    return run
+    record = pretrain(given)
+    _say({k: record[k] for k in ("key", "before", "after")})
 
 
 _Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
@@ -78,7 +77,7 @@ _Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 @settings
 class Adapters:
-    """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
+    """The settings of `adapters`."""
 
     record: Positional[Path]
     """The JSON file to write."""
@@ -99,31 +98,26 @@ class Adapters:
     options: dict = field(default_factory=dict)
     """Other settings of `train`, which replace those of the adapters report: learning_rate=1e-3 seed=1."""
 
+    def __post_init__(self):
+        if twice := set(vars(self)) & set(self.options):
+            raise ValueError(f"{min(twice)} is a flag of its own, not one of the options")
 
-def adapters(words: list[str]) -> Callable[[], int]:
-    """A function that runs the command with the settings `words` (of `Adapters`) and returns the exit status."""
-    given = dict(vars(_parse(Adapters, "adapters", words)))
-    path, options = given.pop("record"), given.pop("options")
-    if twice := set(given) & set(options):
-        raise CommandLineError(f"{min(twice)} is a flag of its own, not one of the options")
 
-    def run() -> int:
-        from palslib.analysis.adapter_removal import ablate
-        from palslib.records import write_record
+def adapters(given: Adapters) -> None:
+    """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
+    from palslib.analysis.adapter_removal import ablate
+    from palslib.records import write_record
 
-        record = ablate(**given, **options)
-        write_record(path, record)
-        best = {run["config"]["tasks"][0]: run["results"]["best"]["dev_average"] for run in record["runs"]}
-        _say({"record": str(path), "dev_average": best})
-        return 0
-
-    return run
+    flags = {name: value for name, value in vars(given).items() if name not in ("record", "options")}
+    record = ablate(**flags, **given.options)
+    write_record(given.record, record)
+    best = {run["config"]["tasks"][0]: run["results"]["best"]["dev_average"] for run in record["runs"]}
+    _say({"record": str(given.record), "dev_average": best})
 
 
 @settings
 class Sweep:
-    """Trains a grid of runs, each in its own process. Called again, or twice at the same time, it does only the missing
-    runs. The exit status is 0 if every run finished, else 1."""
+    """The settings of `sweep`."""
 
     grid: Positional[Path]
     """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
@@ -146,34 +140,32 @@ class Sweep:
     """Run as Slurm jobs, with these options of sbatch: partition=gpu gpus_per_node=1 cpus_per_task=8."""
 
 
-def sweep(words: list[str]) -> Callable[[], int]:
-    """A function that runs the command with the settings `words` (of `Sweep`) and returns the exit status."""
-    given = _parse(Sweep, "sweep", words)
-    from palslib.grid.engines import LocalSlots, Slurm, Terms
-    from palslib.grid.expect import attained, expected_hours
-    from palslib.grid.sweep import Grid, summary, sweep
+def sweep(given: Sweep) -> int:
+    """Trains a grid of runs, each in its own process. Called again, or twice at the same time, it does only the missing
+    runs. The exit status is 0 if every run finished, else 1."""
+    with wrong_call():
+        from palslib.grid.engines import LocalSlots, Slurm, Terms
+        from palslib.grid.expect import attained, expected_hours
+        from palslib.grid.sweep import Grid, summary, sweep
 
-    folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
-    grid = Grid.named(given.grid)
-    configs = replace(grid, base=grid.base | given.base).configs(folder)
-    terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
-    engine = LocalSlots(given.slots, terms) if given.slurm is None else Slurm(given.slots, terms, folder, given.slurm)
-
-    def run() -> int:
-        if given.expect:
-            hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
-            print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
-            return 0
-        rows = sweep(configs, engine)
-        print(f"{summary(configs, rows)}, in {folder}")
-        return int(any(row["status"] != "finished" for row in rows))
-
-    return run
+        folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
+        grid = Grid.named(given.grid)
+        configs = replace(grid, base=grid.base | given.base).configs(folder)
+        terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
+        local = given.slurm is None
+        engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
+    if given.expect:
+        hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
+        print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
+        return 0
+    rows = sweep(configs, engine)
+    print(f"{summary(configs, rows)}, in {folder}")
+    return int(any(row["status"] != "finished" for row in rows))
 
 
 @settings
 class Benchmark:
-    """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
+    """The settings of `benchmark`."""
 
     record: Path | None = None
     """The file of the record; None: runs/benchmark/MACHINE.json."""
@@ -187,22 +179,16 @@ class Benchmark:
     """A folder with an earlier palslib (`git worktree add FOLDER COMMIT`), to compare its training steps with ours."""
 
 
-def benchmark(words: list[str]) -> Callable[[], int]:
-    """A function that runs the command with the settings `words` (of `Benchmark`) and returns the exit status."""
-    given = _parse(Benchmark, "benchmark", words)
+def benchmark(given: Benchmark) -> None:
+    """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
+    from palslib.benchmark.measure import benchmark
 
-    def run() -> int:
-        from palslib.benchmark.measure import benchmark
-
-        benchmark(**vars(given))
-        return 0
-
-    return run
+    benchmark(**vars(given))
 
 
 @settings
 class Reproduce:
-    """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
+    """The settings of `reproduce`."""
 
     notebooks: str | None = None
     """Only these notebooks, by number or name: 01,04."""
@@ -212,19 +198,19 @@ class Reproduce:
     """Folder of the executed copies; None: runs/notebooks."""
 
 
-def reproduce(words: list[str]) -> Callable[[], int]:
-    """A function that runs the command with the settings `words` (of `Reproduce`) and returns the exit status."""
-    given = _parse(Reproduce, "reproduce", words)
-    from palslib.reproduce import check, reproduce
+def reproduce(given: Reproduce) -> int:
+    """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
+    with wrong_call():
+        from palslib.reproduce import check, reproduce
 
-    out = given.out or runs_folder() / "notebooks"
-    paths = check(given.notebooks, given.parameters, out)
-    return lambda: reproduce(paths, given.parameters, out)
+        out = given.out or runs_folder() / "notebooks"
+        paths = check(given.notebooks, given.parameters, out)
+    return reproduce(paths, given.parameters, out)
 
 
 @settings
 class Heads:
-    """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
+    """The settings of `heads`."""
 
     folder: Positional[Path]
     """A folder with a saved model."""
@@ -244,24 +230,20 @@ class Heads:
     """Precision of the evaluations."""
 
 
-def heads(words: list[str]) -> Callable[[], int]:
-    """A function that runs the command with the settings `words` (of `Heads`) and returns the exit status."""
-    given = dict(vars(_parse(Heads, "heads", words)))
-    out = given.pop("out")
+def heads(given: Heads) -> None:
+    """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
+    from palslib.analysis.head_table import inspect
+    from palslib.records import write_record
 
-    def run() -> int:
-        from palslib.analysis.head_table import inspect
-        from palslib.records import write_record
-
-        write_record(out, inspect(**given))
-        _say({"record": str(out)})
-        return 0
-
-    return run
+    options = dict(vars(given))
+    out = options.pop("out")
+    write_record(out, inspect(**options))
+    _say({"record": str(out)})
 
 
 COMMANDS = {command.__name__: command for command in (train, pretrain, adapters, sweep, benchmark, reproduce, heads)}
-_DECLARED = {command: globals()[command.capitalize()] for command in list(COMMANDS)[2:]}
+"""Name -> a function of a command's settings that returns the exit status, where None is 0; its docstring is the help.
+It imports what is heavy itself, so that a wrong call ends before that."""
 
 
 # ------------------------------------------------------------------------------------------- from words to settings
@@ -272,15 +254,16 @@ _RULES = ConstructorRegistry()
 @_RULES.primitive_rule
 def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
     """Parses words by their form alone; the settings check whether a value is allowed, with their own messages."""
-    union = get_origin(info.type) in (Union, UnionType)
-    kinds = get_args(info.type) if union else (info.type,)
-    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
-    kinds = [one for kind in kinds for one in (get_args(kind) if get_origin(kind) is UnionType else (kind,))]
-    names = [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
+    kinds = _members(info.type)
     if dict in kinds:
-        shown = {"nargs": "*", "metavar": "NAME=VALUE ...", "instance_from_str": _pairs}
-        words = lambda given: [f"{name}={_word(value)}" for name, value in given.items()] if given else []  # noqa: E731
-        return PrimitiveConstructorSpec(is_instance=lambda _: True, str_from_instance=words, **shown)
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar="NAME=VALUE ...",
+            instance_from_str=_pairs,
+            is_instance=lambda _: True,
+            str_from_instance=lambda given: [f"{name}={_word(value)}" for name, value in (given or {}).items()],
+        )
+    names = [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
     if not (names or {int, float} & set(kinds)):
         return None
     wanted = ["{" + ",".join(names) + "}"] * bool(names) + ["NUMBER"] * (float in kinds)
@@ -292,6 +275,15 @@ def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         is_instance=lambda _: True,
         str_from_instance=lambda value: [_word(value)],
     )
+
+
+def _members(kind) -> list:
+    """The types of which a type is the union, without their bounds."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [member for one in get_args(kind) for member in _members(one)]
+    return [kind]
 
 
 def _value(word: str) -> object:
@@ -307,39 +299,39 @@ def _word(value: object) -> str:
 
 
 def _pairs(words: list[str]) -> dict[str, object]:
-    parts = [word.partition("=") for word in words]
-    for word, (name, equals, _) in zip(words, parts, strict=True):
+    pairs = {}
+    for word in words:
+        name, equals, value = word.partition("=")
         if not (name and equals):
             raise ValueError(f"{word!r} is not of the form NAME=VALUE")
-    return {name: _value(value) for name, _, value in parts}
+        pairs[name] = _value(value)
+    return pairs
 
 
-def _run_config(command: str, words: list[str]) -> RunConfig:
-    """The settings of a run: flags override the config file, and the file overrides the preset, if they are given."""
-    path = words[0] if words and not words[0].startswith("-") else None
-    flags, preset = words[path is not None :], {}
-    for i, word in enumerate(flags):
-        if word == "--preset" or word.startswith("--preset="):
-            value = word.partition("=")[2] or "".join(flags[i + 1 : i + 2])
-            flags, preset = flags[:i] + flags[i + 1 + (word == "--preset") :], {"preset": value}
-            break
-    default = RunConfig.from_dict(preset | (read_object(path) if path else {}))
-    usage = f"Usage: palslib {command} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
-    return _parse(RunConfig, command, flags, default, f"{usage}\n\n{getdoc(COMMANDS[command])}")
-
-
-def _parse(kind: type, command: str, words: list[str], default=None, description: str | None = None):
-    """The settings of class `kind` in these words. Raises CommandLineError; ends the process after `--help`."""
+def _parse(command: Callable, words: list[str]):
+    """The settings of a command in these words. Raises ValueError or OSError; ends the process after `--help`."""
+    kind, about = command.__annotations__["given"], {"description": getdoc(command)}
+    if kind is RunConfig:
+        about["default"], words = _file_and_preset(words)
+        usage = f"Usage: palslib {command.__name__} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
+        about["description"] = f"{usage}\n\n{getdoc(command)}"
 
     def refuse(event: _errors.ParseErrorEvent) -> None:
-        raise CommandLineError(_one_line(event, kind))
+        raise ValueError(_one_line(event, kind))
 
-    about = {"description": description or getdoc(kind), "registry": _RULES, "console_outputs": FIRST}
-    if default is not None:
-        about["default"] = default
+    about |= {"prog": f"palslib {command.__name__}", "registry": _RULES, "console_outputs": FIRST}
     with _errors.on_parse_error(refuse), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tyro's, for int defaults of type `int | float`, and for None
-        return tyro.cli(kind, prog=f"palslib {command}", args=words, **about)
+        return tyro.cli(kind, args=words, **about)
+
+
+def _file_and_preset(words: list[str]) -> tuple[RunConfig, list[str]]:
+    """The settings of a run in its config file, which override those of its preset, and the words of its flags."""
+    path = words[0] if words and not words[0].startswith("-") else None
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    parser.add_argument("--preset", nargs="?", const="")
+    preset, flags = parser.parse_known_args(words[path is not None :])
+    return RunConfig.from_dict(vars(preset) | (read_object(path) if path else {})), flags
 
 
 def _one_line(event: _errors.ParseErrorEvent, kind: type) -> str:
@@ -370,19 +362,17 @@ def main(words: list[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = sys.argv[1:] if words is None else words
     if not words or words[0] in ("-h", "--help"):
-        about = {name: (_DECLARED.get(name) or command).__doc__ for name, command in COMMANDS.items()}
-        lines = [
-            f"  {name:<10} {' '.join(text.split()).partition('. ')[0].rstrip('.')}" for name, text in about.items()
-        ]
+        about = {name: " ".join(command.__doc__.split()) for name, command in COMMANDS.items()}
+        lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in about.items()]
         print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n")
         return 0 if words else 2
     try:
-        check_name("command", words[0], COMMANDS)
-        run = COMMANDS[words[0]](list(words[1:]))
-    except (ValueError, OSError, ImportError) as error:
-        return _complain(words[0], error, 2)
-    try:
-        return run()
+        with wrong_call():
+            command = COMMANDS[check_name("command", words[0], COMMANDS)]
+            given = _parse(command, words[1:])
+        return command(given) or 0
+    except WrongCall as error:
+        return _complain(words[0], error.args[0], 2)
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         return _complain(words[0], error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal

@@ -25,7 +25,6 @@ from palslib.common.names import check_name
 from palslib.common.places import PROJECT
 
 NOTEBOOKS = PROJECT / "notebooks"
-INLINE = "module://matplotlib_inline.backend_inline"
 
 
 class ThisInterpreter(AsyncKernelManager):
@@ -33,7 +32,8 @@ class ThisInterpreter(AsyncKernelManager):
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        return KernelSpec(**get_kernel_dict(), env={"MPLBACKEND": INLINE})
+        inline = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+        return KernelSpec(**get_kernel_dict(), env=inline)
 
     @default("transport_encryption")
     def _encrypt_where_possible(self) -> str:
@@ -122,16 +122,6 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
     return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
 
 
-def _select(folder: Path, chosen: str | None) -> list[Path]:
-    paths = sorted(folder.glob("*.ipynb"))
-    if not paths:
-        raise ValueError(f"no notebooks in {folder}: run this from a checkout of the project")
-    if chosen is None:
-        return paths
-    numbers = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
-    return [numbers[check_name("notebook", name.strip(), numbers)] for name in chosen.split(",")]
-
-
 def _table(results: Sequence[Result]) -> str:
     width = max(len(result.name) for result in results)
     lines = [f"{'notebook':{width}}  seconds  cells  headline"]
@@ -147,7 +137,12 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
     cannot be written to.
     """
-    paths = _select(NOTEBOOKS, notebooks)
+    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    if not paths:
+        raise ValueError(f"no notebooks in {NOTEBOOKS}: run this from a checkout of the project")
+    if notebooks is not None:
+        named = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
+        paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]
     for path in paths:
         _check_parameters(path, parameters)
     try:

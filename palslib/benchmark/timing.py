@@ -99,7 +99,7 @@ def _kind(event) -> str:
     return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts for name in names)), REST)
 
 
-def matrix_rate(device: torch.device, precision: str, rounds: int = 30) -> dict:
+def matrix_rate(device: torch.device, precision: str, rounds: int) -> dict:
     """Operations per second, two for each multiply-add, of a product as in BERT-base; on a GPU, of a larger one."""
     n, k, m = (8192, 8192, 8192) if device.type == "cuda" else (1280, 768, 3072)
     kind = torch.bfloat16 if precision == "bf16" else torch.float32

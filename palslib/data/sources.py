@@ -142,11 +142,12 @@ def _doubt(columns: Sequence[str], separator: str) -> str:
 
 
 def read_table(path: Path, separator: str) -> pd.DataFrame:
-    """Every cell of a delimited or Parquet file as text; a missing cell is an empty text."""
-    if path.suffix != ".parquet":
-        return read_delimited(path, separator)
+    """Every cell of a delimited or Parquet file as text; a missing cell is an empty text. The index is the row's number
+    from 0 in a Parquet file, else the line on which a row begins, as an editor counts."""
     if not path.is_file():
         raise missing(path)
+    if path.suffix != ".parquet":
+        return _read_delimited(path, separator)
     try:
         frame = pd.read_parquet(path)
     except (pa.ArrowException, ValueError, OSError) as error:
@@ -159,10 +160,7 @@ def _text(cell: object) -> str:
     return "" if missing else str(cell)
 
 
-def read_delimited(path: Path, separator: str) -> pd.DataFrame:
-    """Every cell of a delimited file as text; the index is the line on which a row begins, as an editor counts."""
-    if not path.is_file():
-        raise missing(path)
+def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
         try:
             content.decode("utf-8")

@@ -15,7 +15,7 @@ import pandas as pd
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import check_name
 from palslib.data.glue import SIZES
-from palslib.data.sources import check_column, check_texts, find_file, locate, read_delimited, read_repository
+from palslib.data.sources import check_column, check_texts, find_file, locate, read_repository, read_table
 from palslib.data.synthetic import synthetic_split
 from palslib.data.tasks import TASKS, Task
 
@@ -174,7 +174,7 @@ def write_course_csvs(
                 pattern = task.files.replace("{split}", split)
                 if (path := find_file(data, pattern)) is None:
                     raise FileNotFoundError(f"{locate(data)} has no file {pattern!r} for {short}-{split}-output.csv")
-                where, frame = path.name, read_delimited(path, task.separator)
+                where, frame = path.name, read_table(path, task.separator)
             values = _predictions(model, task, frame, "id", where)
             values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
             lines = (f"{identity} , {value} \n" for identity, value in values.items())

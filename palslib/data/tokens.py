@@ -151,10 +151,8 @@ def tokenise_task(
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
     path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
     if (table := _read(path)) is None:
-        made = _tokenise(frame, task, tokenizer, max_length, progress)
-        _write(path, made)
-        if (table := _read(path)) is None:  # the file was damaged after it was written
-            table = made
+        table = _tokenise(frame, task, tokenizer, max_length, progress)
+        _write(path, table)
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(
         task,

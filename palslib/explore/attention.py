@@ -1,5 +1,6 @@
 """An explorer of attention maps on a typed sentence or pair: BERT's heads and the PALs', of two tasks side by side."""
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -8,9 +9,9 @@ from matplotlib.figure import Figure
 
 from palslib.analysis.attention import STATISTICS, AttentionMaps, attention_maps, head_statistics, js_divergence
 from palslib.common.names import check_name
-from palslib.data.tasks import TASK_LABELS
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.heads import attention_map, darkest, head_grid
+from palslib.figures.style import task_name
 
 MOST_TOKENS = 32  # more cannot be read along an axis
 _KINDS = {"BERT's": "bert", "the PAL's": "pal"}
@@ -19,15 +20,13 @@ _KINDS = {"BERT's": "bert", "the PAL's": "pal"}
 def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> list[list[str]]:
     """The rows of a table: one head's statistics under each of two tasks, and the divergence of the two maps."""
     weights = [maps.layer(kind, layer)[head] for maps in sides]  # (S, S) each
-    alone = [
-        replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})
-        for maps, one in zip(sides, weights, strict=True)
-    ]
-    frames = [head_statistics(maps).iloc[0] for maps in alone]
-    rows = [
-        [words, *(f"{f[name]:.3f}" if f[name] == f[name] else "–" for f in frames)]
-        for name, words in STATISTICS.items()
-    ]
+    both = []
+    for maps, one in zip(sides, weights, strict=True):
+        alone = replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})  # without the other heads
+        both.append(head_statistics(alone).iloc[0])
+    rows = []
+    for name, words in STATISTICS.items():
+        rows.append([words, *("–" if math.isnan(values[name]) else f"{values[name]:.3f}" for values in both)])
     apart = js_divergence(*weights).mean()
     return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
 
@@ -61,7 +60,7 @@ def explore_attention(
     """
     tasks = list(model.tasks)
     task = check_name("task of this model", task or tasks[0], tasks)
-    words = {TASK_LABELS.get(name, name): name for name in tasks}
+    words = {task_name(name): name for name in tasks}
     limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
     line = {"continuous_update": False, "layout": WIDE}
     c = {
@@ -96,7 +95,7 @@ def explore_attention(
         sides = [maps_of(c[side].value, *texts) for side in ("task", "other")]
         fit(sides[0], c["kind"].value)
         kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
-        names = [TASK_LABELS.get(maps.name, maps.name) for maps in sides]
+        names = [task_name(maps.name) for maps in sides]
         titles = [f"{name}: layer {layer}, head {head}" for name in names]
         maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
         numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")

@@ -11,12 +11,12 @@ import ipywidgets as widgets
 import pandas as pd
 
 from palslib.common.names import check_name
-from palslib.data.tasks import TASK_LABELS, TASKS
+from palslib.data.tasks import TASKS
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
 from palslib.figures.diagrams import draw_layer
 from palslib.figures.parameters import budget_bar
 from palslib.figures.sampling import plan_panels
-from palslib.figures.style import task_order
+from palslib.figures.style import task_name, task_order
 from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import ParameterCount, count_parameters, fit_budget, paper_budget
@@ -215,10 +215,8 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
         lines = []
         for row in frame.itertuples():
-            steps_and_passes = [f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"]
-            lines.append(
-                [TASK_LABELS.get(row.task, row.task), f"{row.examples:,}", f"{row.probability:.4f}", *steps_and_passes]
-            )
+            data = [task_name(row.task), f"{row.examples:,}", f"{row.probability:.4f}"]
+            lines.append([*data, f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"])
         lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
         headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""

@@ -12,8 +12,9 @@ from dataclasses import replace
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.data.tasks import TASK_LABELS, Task
+from palslib.data.tasks import Task
 from palslib.explore.widgets import WIDE, Explorer, Picture, dropdown, table
+from palslib.figures.style import task_name
 from palslib.figures.training import learning_curves, step_losses
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
@@ -22,12 +23,6 @@ from palslib.records import history_frame
 
 _ONE_AT_A_TIME = threading.Lock()
 _SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
-
-
-def losses_frame(tasks: list[str], losses: list[float]) -> pd.DataFrame:
-    """A row for each step: step (from 1), task and loss."""
-    steps = range(1, len(losses) + 1)
-    return pd.DataFrame({"step": steps, "task": tasks[: len(losses)], "loss": losses})
 
 
 def main_curves(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
@@ -123,8 +118,9 @@ class _Session:
         last = stop or run.step == run.config.steps
         if last or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
             run.read_losses()
-            losses, drawn = losses_frame(run.plan.tasks, run.losses), run.plan.drawn_steps(run.step)
-            self._show(losses, run.history, drawn, run.config.batch_size)
+            done = len(run.losses)
+            losses = pd.DataFrame({"step": range(1, done + 1), "task": run.plan.tasks[:done], "loss": run.losses})
+            self._show(losses, run.history, run.plan.drawn_steps(run.step), run.config.batch_size)
             self.bar.value, self.shown_at = run.step, time.monotonic()
             if not stop:
                 self.explorer.say(f"training: step {run.step:,} of {run.config.steps:,}")
@@ -148,7 +144,7 @@ class _Session:
             metric = self.tasks[task].metrics[0]
             score = f"{scores[task][metric]:.1f} ({metric})" if scores else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
-            rows.append([TASK_LABELS.get(task, task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
+            rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
         scored = main_curves(history, self.tasks)
         self.numbers.value = table(headers, rows, "run")

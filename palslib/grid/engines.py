@@ -27,7 +27,6 @@ from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
 
-TRAIN = (sys.executable, "-m", "palslib", "train")
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
 
@@ -36,7 +35,7 @@ GRACE = 20.0
 class Terms:
     """The conditions under which a sweep executes its runs."""
 
-    command: tuple[str, ...] = TRAIN
+    command: tuple[str, ...] = (sys.executable, "-m", "palslib", "train")
     """The command that trains; the path of the config is appended."""
     limit: float | None = None
     """Time limit of one try in seconds."""

@@ -24,16 +24,16 @@ def operations(config: RunConfig) -> float:
     return 3 * trained + evaluations * sum(SIZES[task].dev * text[task] for task in config.tasks)
 
 
-def attained(benchmark: Mapping, backbone: str = "bert-base-uncased", precision: str = "bf16") -> float:
-    """The multiply-adds per second of a training step with PALs, from a record of `make benchmark`.
+def attained(benchmark: Mapping, backbone: str = "bert-base-uncased") -> float:
+    """The multiply-adds per second of a training step with PALs in bf16, from a record of `make benchmark`.
 
     Raises ValueError where the record has no such step.
     """
     for row in benchmark["parts"]["step"]:
-        if (row["backbone"], row["precision"], row["method"]) == (backbone, precision, "pals-204"):
-            product = benchmark["rates"][precision]["median"] / 2  # of a matrix product, in multiply-adds
+        if (row["backbone"], row["precision"], row["method"]) == (backbone, "bf16", "pals-204"):
+            product = benchmark["rates"]["bf16"]["median"] / 2  # of a matrix product, in multiply-adds
             return product * row["floor"] / row["seconds"]["median"]
-    raise ValueError(f"this record has no step of {backbone} with PALs in {precision}")
+    raise ValueError(f"this record has no step of {backbone} with PALs in bf16")
 
 
 def expected_hours(configs: Sequence[RunConfig], rate: float) -> float:
