@@ -128,7 +128,9 @@ def write_record(path: Path, record: dict) -> None:
 _KINDS = {
     "a string": (str,),
     "a whole number": (int,),
+    "a whole number or null": (int, type(None)),
     "a number": (int, float),
+    "a number or null": (int, float, type(None)),
     "an object": (dict,),
     "a list": (list,),
 }
@@ -153,7 +155,7 @@ def _field(path: Path, record: dict, words: str, *names: str):
         if not isinstance(value, dict) or name not in value:
             raise ValueError(f"{path}: {'.'.join(names[:number])} is missing")
         value = value[name]
-    if type(value) not in _KINDS[words.removesuffix(" or null")] and not (value is None and words.endswith(" or null")):
+    if type(value) not in _KINDS[words]:
         raise ValueError(f"{path}: {field} must be {words}, not {shown(value)}")
     return value
 

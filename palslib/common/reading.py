@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -15,14 +14,13 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     path = Path(path)
     try:
         hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
-        level = [values := json.loads(path.read_text(encoding="utf-8"), **hooks)]
-        for _ in range(_DEPTH):
-            level = [inner for value in level for inner in _inside(value)]
+        values = json.loads(path.read_text(encoding="utf-8"), **hooks)
+        too_deep = _depth(values) > _DEPTH
     except ValueError as error:
         raise ValueError(f"{path}: not {what}: {error}") from error
     except RecursionError:
-        level = [path]
-    if level:
+        too_deep = True
+    if too_deep:
         raise ValueError(f"{path}: not {what} of ours: nested more than {_DEPTH} deep")
     return values
 
@@ -31,8 +29,9 @@ _DEPTH = 64
 """The most levels of nesting allowed; of our files, a record has 7."""
 
 
-def _inside(value: object) -> Iterable:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def _number(text: str) -> float:

@@ -21,10 +21,14 @@ class Backbone:
     """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then leads to d."""
 
     @property
+    def layer_weights(self) -> int:
+        """Weights of a layer's matrices: 4d² + 2d·d_ff."""
+        return 4 * self.hidden_size**2 + 2 * self.hidden_size * self.intermediate_size
+
+    @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer: 4d^2 + 2 d d_ff + 9d + d_ff, which is 12d^2 + 13d if d_ff = 4d (ledger A2)."""
-        d, d_ff = self.hidden_size, self.intermediate_size
-        return 4 * d * d + 2 * d * d_ff + 9 * d + d_ff
+        """Weights, biases and norms of a layer: 4d² + 2d·d_ff + 9d + d_ff, or 12d² + 13d if d_ff = 4d (ledger A2)."""
+        return self.layer_weights + 9 * self.hidden_size + self.intermediate_size
 
     @property
     def parameters(self) -> int:
@@ -50,17 +54,16 @@ class Backbone:
                 backbone = load_config(backbone)
             except OSError as error:
                 raise unknown("backbone (nor is it a folder or a reachable Hub id)", backbone, BACKBONES) from error
-        c = backbone
         return cls(
-            getattr(c, "name_or_path", "") or c.model_type,
-            c.vocab_size,
-            c.hidden_size,
-            c.num_hidden_layers,
-            c.num_attention_heads,
-            c.intermediate_size,
-            c.max_position_embeddings,
-            c.type_vocab_size,
-            getattr(c, "embedding_size", None),
+            getattr(backbone, "name_or_path", "") or backbone.model_type,
+            backbone.vocab_size,
+            backbone.hidden_size,
+            backbone.num_hidden_layers,
+            backbone.num_attention_heads,
+            backbone.intermediate_size,
+            backbone.max_position_embeddings,
+            backbone.type_vocab_size,
+            getattr(backbone, "embedding_size", None),
         )
 
 

@@ -33,8 +33,7 @@ class Adaptation(nn.Module, Places):
     def __init__(self, method, encoder: nn.Module, pooler: nn.Module):
         super().__init__()
         self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
-        acts = {name: plain for name, plain in vars(Places).items() if callable(plain)}
-        acts = [name for name, plain in acts.items() if getattr(type(self), name) != plain]
+        acts = [n for n, plain in vars(Places).items() if callable(plain) and getattr(type(self), n) != plain]
         if acts and not method.adapted_layers(2):
             raise ValueError(
                 f"{type(self).__name__} of method {method.name!r} has {', '.join(acts)} within layers, but its family "
@@ -54,7 +53,6 @@ class Adaptation(nn.Module, Places):
         """The parts that start as copies of the backbone's and are not drawn at random."""
         return [self.pooler] if self.pooler is not None else []
 
-    @torch.no_grad()
     def draw(self, std: float) -> "Adaptation":
         """Draws added parameters: matrices N(0, std), biases 0, norms 1 and 0; V^D zero within layers (ledger D8)."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())

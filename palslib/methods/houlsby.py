@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term, Unfit
-from palslib.methods.projected import attention_operations, attention_text
+from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term
+from palslib.methods.projected import attention_operations, attention_text, pair_term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class Houlsby(Method):
     def __post_init__(self):
         super().__post_init__()
         if self.second == "pal" and self.pal_size % self.pal_heads:
-            raise Unfit(f"pal_size {self.pal_size} of {self.name!r} is not divisible by its {self.pal_heads} heads")
+            raise ValueError(
+                f"pal_size {self.pal_size} of {self.name!r} is not divisible by its {self.pal_heads} heads"
+            )
 
     def adapted_layers(self, num_layers):
         return range(num_layers)
@@ -58,7 +60,7 @@ class Houlsby(Method):
         yield Term("adapters", f"{n} · (2md + d + m)", n * (2 * m * d + d + m))
         if self.second == "pal":
             s = self.pal_size
-            yield Term("V^E and V^D", "2ds", 2 * d * s, extras=s + d)
+            yield pair_term(d, s)
             yield Term("query, key, value", f"{L} · 3s²", L * 3 * s * s, extras=L * 3 * s)
         if self.own_norms:
             yield Term("layer norms", f"{2 * L} · 2d", L * 4 * d)
@@ -88,7 +90,7 @@ class Houlsby(Method):
             yield Part("norms", (Box("own layer norm"),))
 
     def captions(self, backbone):
-        each = ("one adapter", "two adapters")[self.adapters_per_layer - 1]
+        each = "one adapter" if self.adapters_per_layer == 1 else "two adapters"
         places = "layer" if self.span == 1 else f"{self.span} layers"
         yield "task" if self.span > 1 else "layer", f"{each} per task and {places}"
         if self.second == "pal":

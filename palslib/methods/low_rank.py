@@ -6,7 +6,8 @@ Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"): 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of
+from palslib.methods.method import Activation, Box, Half, Init, Method, Part, half_of
+from palslib.methods.projected import pair_term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,7 @@ class LowRank(Method):
     """`identity`: V^D and its bias start at zero; `normal`: as in the released code (ledger D8)."""
 
     def terms(self, backbone):
-        d, s, n = backbone.hidden_size, self.size, len(self.adapted_layers(backbone.num_layers))
-        yield Term("V^E and V^D", f"{n} · 2ds", n * 2 * d * s, extras=n * (s + d))
+        yield pair_term(backbone.hidden_size, self.size, len(self.adapted_layers(backbone.num_layers)))
 
     def operations(self, backbone, tokens):
         return len(self.adapted_layers(backbone.num_layers)) * tokens * 2 * backbone.hidden_size * self.size

@@ -100,10 +100,6 @@ class Part:
         check_name("place of a diagram", self.place, PLACES)
 
 
-class Unfit(ValueError):
-    """An option that a method does not take, or an invalid value of an option."""
-
-
 def divisors(size: int) -> list[int]:
     """The numbers of heads into which a width can be split."""
     return [h for h in range(1, size + 1) if size % h == 0]
@@ -185,7 +181,7 @@ class Method:
 
     def __post_init__(self):
         if not (isinstance(self.name, str) and self.name):
-            raise Unfit(f"the name of a method must be a string, not {shown(self.name)}")
+            raise ValueError(f"the name of a method must be a string, not {shown(self.name)}")
         hints = get_type_hints(type(self))
         for name in sorted(self.options(), key=lambda name: name == "size"):  # size last: it may come from the heads
             value = getattr(self, name)
@@ -194,7 +190,7 @@ class Method:
             _check(name, value, hints[name], self.name)
         size, heads = getattr(self, "size", None), getattr(self, "heads", None)
         if size and heads and size % heads:
-            raise Unfit(
+            raise ValueError(
                 f"size {size} of {self.name!r} is not divisible by its {heads} heads (divisors: {divisors(size)})"
             )
 
@@ -234,7 +230,7 @@ class Method:
                 known = sorted({name for family in Method.families.values() for name in family.options()})
                 check_name("option", option, known)
                 taken = ", ".join(self.options()) or "none"
-                raise Unfit(f"method {self.name!r} takes no option {option!r} (its options: {taken})")
+                raise ValueError(f"method {self.name!r} takes no option {option!r} (its options: {taken})")
         return replace(self, **options)
 
     def to_dict(self) -> dict:
@@ -260,24 +256,22 @@ class Method:
 
 
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
-    """Raises `Unfit` for a value not of an option's type (integers are positive), ValueError for an unknown choice."""
+    """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`."""
     if isinstance(wanted, types.UnionType):
         if value is None and type(None) in get_args(wanted):
             return
         wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
     if get_origin(wanted) is Literal:
-        if value not in get_args(wanted) or isinstance(value, bool) != any(
-            isinstance(v, bool) for v in get_args(wanted)
-        ):
+        if not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in get_args(wanted)):
             raise unknown(f"{name} of {method!r}", value, map(str, get_args(wanted)))
     elif wanted is bool:
         if not isinstance(value, bool):
-            raise Unfit(f"{name} of {method!r} must be true or false, not {value!r}")
+            raise ValueError(f"{name} of {method!r} must be true or false, not {value!r}")
     elif wanted is int:
         if not _counts(value):
-            raise Unfit(f"{name} of {method!r} must be a positive integer of at most {MOST:,}, not {shown(value)}")
+            raise ValueError(f"{name} of {method!r} must be a positive integer of at most {MOST:,}, not {shown(value)}")
     elif get_origin(wanted) is tuple and not (isinstance(value, tuple) and value and all(map(_counts, value))):
-        raise Unfit(f"{name} of {method!r} must be positive integers of at most {MOST:,}, not {shown(value)}")
+        raise ValueError(f"{name} of {method!r} must be positive integers of at most {MOST:,}, not {shown(value)}")
 
 
 def _counts(value: object) -> bool:

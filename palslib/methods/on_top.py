@@ -15,14 +15,14 @@ from palslib.methods.projected import (
     feed_forward_term,
     feed_forward_text,
     feed_forward_weights,
+    pair_term,
     scaled_inner,
 )
 
 
 def layer_operations(backbone: Backbone, tokens: int) -> int:
     """Multiply-adds of a BERT layer: S (4d² + 2d·d_ff) in its matrices and 2S² d in its attention."""
-    d = backbone.hidden_size
-    return tokens * (4 * d * d + 2 * d * backbone.intermediate_size) + 2 * tokens * tokens * d
+    return tokens * backbone.layer_weights + 2 * tokens * tokens * backbone.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,7 @@ class BertLayerOnTop(Method):
     """Start of its layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
 
     def terms(self, backbone):
-        d = backbone.hidden_size
-        weights = 4 * d * d + 2 * d * backbone.intermediate_size
+        weights = backbone.layer_weights
         yield Term("a BERT layer", "4d² + 2d·d_ff", weights, extras=backbone.layer_parameters - weights)
 
     def operations(self, backbone, tokens):
@@ -75,11 +74,6 @@ class ProjectedOnTop(Method):
         """Number of gains and shifts of one small layer's norm."""
         return 2 * self.size * self.layer_norm
 
-    def projections(self, backbone: Backbone) -> Term:
-        """The term of V^E and V^D."""
-        d, s = backbone.hidden_size, self.size
-        return Term("V^E and V^D", "2ds", 2 * d * s, extras=s + d)
-
     def small_layer(self) -> Box:
         """The box of one small layer."""
         raise AttributeError(f"family {type(self).__name__} names no small layer")
@@ -105,7 +99,7 @@ class AttentionOnTop(ProjectedOnTop):
 
     def terms(self, backbone):
         n, s = self.on_top, self.size
-        yield self.projections(backbone)
+        yield pair_term(backbone.hidden_size, s)
         extras = n * (4 * s + self.norm_parameters)
         yield Term("query, key, value, output", f"{n} · 4s²", n * 4 * s * s, extras=extras)
 
@@ -135,7 +129,7 @@ class FeedForwardOnTop(ProjectedOnTop):
         return super().with_options(**scaled_inner(self, options))
 
     def terms(self, backbone):
-        yield self.projections(backbone)
+        yield pair_term(backbone.hidden_size, self.size)
         yield feed_forward_term(self, self.on_top, self.norm_parameters)
 
     def operations(self, backbone, tokens):

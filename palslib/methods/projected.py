@@ -20,6 +20,11 @@ _PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the capti
 }
 
 
+def pair_term(d: int, s: int, pairs: int = 1, owner: str = "task") -> Term:
+    """The term of pairs V^E (d -> s), V^D (s -> d): 2ds weights a pair."""
+    return Term("V^E and V^D", f"{pairs} · 2ds" if pairs > 1 else "2ds", pairs * 2 * d * s, owner, pairs * (s + d))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Projected(Method):
     """V^D g(V^E h) beside each layer; a subclass defines g."""
@@ -40,10 +45,9 @@ class Projected(Method):
         return 1 if self.sharing.startswith("layers") else len(self.adapted_layers(num_layers))
 
     def projections(self, backbone: Backbone) -> Term:
-        """The term of V^E and V^D, 2ds a pair."""
-        d, s, n = backbone.hidden_size, self.size, self.pairs(backbone.num_layers)
+        """The term of V^E and V^D."""
         owner = "tasks" if self.sharing.endswith("tasks") else "task"
-        return Term("V^E and V^D", f"{n} · 2ds" if n > 1 else "2ds", n * 2 * d * s, owner, n * (s + d))
+        return pair_term(backbone.hidden_size, self.size, self.pairs(backbone.num_layers), owner)
 
     def beside(self, backbone: Backbone, function: str) -> Part:
         """The part of a diagram with V^E, the function in the small space, and V^D."""

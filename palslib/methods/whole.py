@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from palslib.methods.method import Box, Freeze, Method, Part, Term, Unfit
+from palslib.methods.method import Box, Freeze, Method, Part, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class Shared(Method):
     def __post_init__(self):
         super().__post_init__()
         if self.freeze != "nothing":
-            raise Unfit(
+            raise ValueError(
                 f"nothing to train: {self.name!r} adds no parameters and its backbone is frozen "
                 f"(freeze={self.freeze!r}); 'feature-extraction' is the method that trains heads on a frozen backbone"
             )
@@ -59,7 +59,7 @@ class FeatureExtraction(Method):
     def __post_init__(self):
         super().__post_init__()
         if self.freeze == "nothing":
-            raise Unfit(f"{self.name!r} reads a frozen backbone; freeze='nothing' contradicts it")
+            raise ValueError(f"{self.name!r} reads a frozen backbone; freeze='nothing' contradicts it")
 
     def terms(self, backbone):
         yield Term("scalar mix of all layers", "L + 2", backbone.num_layers + 2)

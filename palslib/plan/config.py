@@ -127,7 +127,7 @@ class RunConfig:
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
         named = dict(given.kwargs or {})
         if isinstance(named.get("method"), Method):
-            named |= _said(named["method"], named)
+            named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
@@ -183,8 +183,8 @@ class RunConfig:
     def resolved_method(self) -> Method:
         """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
         method, given = self._unfitted(), set(self.method_options)
-        if method.has_size and isinstance(self.size, int):
-            given |= {"size"}
+        if isinstance(self.size, int):
+            given.add("size")
         elif method.has_size and self.resolved_size == "budget":
             method = fit_budget(method, self.backbone, len(self.tasks))
         return self.resolved_recipe().apply(method, given)
@@ -217,9 +217,9 @@ class RunConfig:
     @property
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
-        unsaid = {name for name, default in _LATER.items() if getattr(self, name) == default}
-        unsaid |= {"folder", "progress", "log_with", "keep", "checkpoint_every"}  # they change no result
-        about = {k: v for k, v in asdict(self).items() if k not in unsaid} | {"size": self.resolved_size}
+        omitted = {name for name, default in _LATER.items() if getattr(self, name) == default}
+        omitted |= {"folder", "progress", "log_with", "keep", "checkpoint_every"}  # they change no result
+        about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
     def has_kept(self, kept: str) -> bool:
@@ -251,7 +251,7 @@ class RunConfig:
             raise ValueError(f"{path}: {error}") from error
 
 
-def _said(method: Method, given: dict) -> dict:
+def _method_fields(method: Method, given: dict) -> dict:
     """The fields of a config that describe a method, combined with the fields `given`."""
     row = METHODS.get(method.name)
     listed = type(row) is type(method)
@@ -261,8 +261,8 @@ def _said(method: Method, given: dict) -> dict:
     if not listed:
         return {"method": method.name, "own_method": {"kind": method.kind, **options}}
     options.pop("size", None)
-    said = {"method": method.name, "size": given.get("size") or getattr(method, "size", None)}
-    return said | {"method_options": options | given.get("method_options", {})}
+    size = given.get("size") or getattr(method, "size", None)
+    return {"method": method.name, "size": size, "method_options": options | given.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

@@ -104,11 +104,9 @@ RECIPES = {
 }
 
 
-def get_recipe(recipe: str | Recipe, **options) -> Recipe:
+def get_recipe(name: str, **options) -> Recipe:
     """The recipe of this name, with the fields in `options` changed."""
-    if not isinstance(recipe, Recipe):
-        recipe = RECIPES[check_name("recipe", recipe, RECIPES)]
-    return replace(recipe, **options)
+    return replace(RECIPES[check_name("recipe", name, RECIPES)], **options)
 
 
 def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:

@@ -70,7 +70,7 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
     if name not in given:
         return ValueError(f"{label} is missing")
     value, (choices, others) = given[name], _valid(get_type_hints(cls, include_extras=True)[name])
-    if choices and isinstance(value, str) and error["type"] != "string_unicode":
+    if choices and isinstance(value, str):
         return unknown(f"value of {label}", value, [*choices, *others])
     *first, last = [*map(repr, choices), *others]
     return ValueError(f"{label} must be {', '.join(first)}{' or ' * bool(first)}{last}, not {shown(value)}")
