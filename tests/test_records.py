@@ -47,14 +47,8 @@ def test_round_trip(tmp_path):
 def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
     """A run that goes on has checkpoints, with JSON of their own, and no record."""
     write_record(tmp_path / "one" / "record.json", record(0))
-    about = {
-        "backbone": "tiny",
-        "tasks": ("rte",),
-        "steps": 4,
-        "batch_size": 4,
-        "checkpoint_every": 1,
-        "progress": False,
-    }
+    about = {"backbone": "tiny", "tasks": ("rte",), "steps": 4, "batch_size": 4, "checkpoint_every": 1}
+    about |= {"progress": False}
     train(RunConfig(**about, folder=str(tmp_path / "two")), on_step=lambda run: run.step != 2)
     assert len(list((tmp_path / "two").glob("checkpoint*/*.json"))) > 1
     assert [run["config"]["seed"] for run in read_records(tmp_path)] == [0]
@@ -66,16 +60,6 @@ def test_a_record_of_several_runs_is_each_of_them(tmp_path):
     runs = read_records(tmp_path)
     assert [(run["config"]["seed"], run["spans"]) for run in runs] == [(0, ["a,b"]), (1, ["a,b"])]
     assert load_records(tmp_path)["seed"].tolist() == [0, 1]
-
-
-def test_malformed_json_is_named(tmp_path):
-    write_record(tmp_path / "a.json", record())
-    (tmp_path / "broken.json").write_text('{"config": ')
-    with pytest.raises(ValueError, match=r"broken\.json: not a JSON record: Expecting value: line 1"):
-        load_records(tmp_path)
-    (tmp_path / "broken.json").write_bytes(b'{"config": "\xff"}')
-    with pytest.raises(ValueError, match=r"broken\.json: not a JSON record"):
-        read_records(tmp_path)
 
 
 REFUSED = [
@@ -130,9 +114,12 @@ def test_a_field_of_another_kind_is_named(field, value, message, tmp_path):
         (b'{"config": {}, "status": "finished"}', "precision is missing"),
         (b"[" * 100_000, "not a JSON record of ours: nested more than 64 deep"),
         (b'{"config": {}, "seed": NaN}', "not a JSON record: NaN is not a finite number"),
+        (b'{"config": ', "not a JSON record: Expecting value: line 1"),
+        (b'{"config": "\xff"}', "not a JSON record: 'utf-8' codec"),
     ],
 )
 def test_a_file_that_is_no_record_is_named(content, message, tmp_path):
+    write_record(tmp_path / "a.json", record())
     (tmp_path / "one.json").write_bytes(content)
     with pytest.raises(ValueError, match=rf"one\.json: {message}"):
         read_records(tmp_path / "one.json")
@@ -147,20 +134,15 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "one.json"
-    write_record(path, record(0))
-    before = path.read_bytes()
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        write_record(path, record(1) | {"thing": object()})
-
     def crash(*args):
         raise OSError("disk gone")
 
+    write_record(tmp_path / "one.json", record(0))
+    before = (tmp_path / "one.json").read_bytes()
     monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(OSError, match="disk gone"):
-        write_record(path, record(1))
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["one.json"]
+        write_record(tmp_path / "one.json", record(1))
+    assert (tmp_path / "one.json").read_bytes() == before and os.listdir(tmp_path) == ["one.json"]
 
 
 def test_nan_is_null(tmp_path):

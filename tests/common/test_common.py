@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -34,20 +35,32 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert path.read_bytes() == b"\x00" and os.listdir(path.parent) == ["a.txt"]
 
 
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
-    def write(text, fail=False):
-        with atomic_write(tmp_path / "a") as temporary:
-            (temporary / "b").mkdir(parents=True)
-            (temporary / "b" / text).touch()
-            if fail:
-                raise KeyError
+def write_folder(path, name, keep=False, fail=False):
+    """Writes a folder with an empty file of this name."""
+    with atomic_write(path, keep) as temporary:
+        temporary.mkdir()
+        (temporary / name).touch()
+        if fail:
+            raise KeyError
 
-    write("one")
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What was flushed, renamed and removed, in order."""
+    found = []
+    for name, word in (("fsync", "flush"), ("replace", "rename"), ("rmdir", "remove")):
+        plain = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, plain=plain, word=word, **k: (found.append(word), plain(*a, **k)))
+    return found
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
+    write_folder(tmp_path / "a", "one")
     with pytest.raises(KeyError):
-        write("two", fail=True)
-    assert os.listdir(tmp_path / "a" / "b") == ["one"]
-    write("three")
-    assert os.listdir(tmp_path / "a" / "b") == ["three"] and os.listdir(tmp_path) == ["a"]
+        write_folder(tmp_path / "a", "two", fail=True)
+    assert os.listdir(tmp_path / "a") == ["one"]
+    write_folder(tmp_path / "a", "three")
+    assert os.listdir(tmp_path / "a") == ["three"] and os.listdir(tmp_path) == ["a"]
 
 
 def test_a_killed_process_leaves_one_whole_folder(tmp_path, monkeypatch):
@@ -60,45 +73,28 @@ def test_a_killed_process_leaves_one_whole_folder(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         rename(*names)
 
-    def write(name):
-        with atomic_write(target) as temporary:
-            temporary.mkdir()
-            (temporary / name).touch()
-
-    write("one")
+    write_folder(target, "one")
     monkeypatch.setattr(os, "replace", killed_at_the_second)
     with pytest.raises(KeyboardInterrupt):
-        write("two")
+        write_folder(target, "two")
     assert os.listdir(tmp_path) == ["a.old"] and os.listdir(tmp_path / "a.old") == ["one"]
-    write("three")
+    write_folder(target, "three")
     assert os.listdir(tmp_path) == ["a"] and os.listdir(target) == ["three"]
 
 
-def test_what_is_written_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
+def test_what_is_written_is_flushed_before_it_is_renamed(tmp_path, calls):
     """Else a machine that stops may have the new name and nothing in it."""
-    calls, flush, rename = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (calls.append("flush"), flush(number)))
-    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
     write_text(tmp_path / "a", "b")
     assert calls == ["flush", "rename", "flush"]
 
 
-def test_the_folder_before_goes_when_the_next_is_on_the_disk(tmp_path, monkeypatch):
+def test_the_folder_before_goes_when_the_next_is_on_the_disk(tmp_path, calls):
     """Flushed are what is written, and then the new name; only after that the one before is removed, or kept."""
-
-    def write(name, keep=False):
-        with atomic_write(tmp_path / "a", keep) as temporary:
-            temporary.mkdir()
-            (temporary / name).touch()
-
-    write("one")
-    calls, flush, rename, remove = [], os.fsync, os.replace, os.rmdir
-    monkeypatch.setattr(os, "fsync", lambda number: (calls.append("flush"), flush(number)))
-    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
-    monkeypatch.setattr(os, "rmdir", lambda *given, **about: (calls.append("remove"), remove(*given, **about)))
-    write("two")
+    write_folder(tmp_path / "a", "one")
+    calls.clear()
+    write_folder(tmp_path / "a", "two")
     assert calls == ["flush", "flush", "rename", "rename", "flush", "remove"]
-    write("three", keep=True)
+    write_folder(tmp_path / "a", "three", keep=True)
     assert os.listdir(tmp_path / "a") == ["three"] and os.listdir(tmp_path / "a.old") == ["two"]
 
 
@@ -181,10 +177,8 @@ def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
     with run_lock(folder) as lock:
         lock.check()
         assert in_use(folder) and os.listdir(folder) == ["lock"]
-        with pytest.raises(
-            InUse, match=rf"{folder} is in use by {lock.holder}".replace("(", r"\(").replace(")", r"\)")
-        ):
-            run_lock(folder).__enter__()
+        with pytest.raises(InUse, match=re.escape(f"{folder} is in use by {lock.holder}")), run_lock(folder):
+            pass
     assert not in_use(folder) and not folder.exists()
     folder.mkdir()
     (folder / "lock").write_text("process 1 on a machine that is gone")  # left by one that was killed
@@ -249,7 +243,6 @@ def test_a_full_disk_names_the_file(tmp_path):
     [
         (b"", "not JSON: Expecting value"),
         (b'{"a": "\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff"),
-        ("{}".encode("utf-16"), "not JSON: 'utf-8' codec"),
         (b'{"a": NaN}', "not JSON: NaN is not a finite number"),
         (b'{"a": 1e999}', "not JSON: 1e999 is not a finite number"),
         (b'{"a": ' + b"9" * 400 + b"}", "not JSON: 99999999999999999999 is not a finite number"),

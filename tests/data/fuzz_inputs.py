@@ -91,6 +91,10 @@ def never(_: object) -> bool:
 # ------------------------------------------------------------------------------------------------------- ways to damage
 
 
+OTHERS = [b"PK\x03\x04", b"\x80\x02}q\x00.", b"<html>", b"\xff\xfe{\x00}\x00"]
+"""How an archive, a pickle, a web page and UTF-16 begin."""
+
+
 def hurt(rng: random.Random, content: bytes) -> tuple[str, bytes]:
     """Bytes as a disk, a transfer or an editor may leave them."""
     at, one = rng.randrange(len(content)), rng.randrange(8)
@@ -104,9 +108,7 @@ def hurt(rng: random.Random, content: bytes) -> tuple[str, bytes]:
         "zeros in it": lambda: content[:at] + bytes(len(content[at : at + length])) + content[at + length :],
         "more behind it": lambda: content + rng.randbytes(length),
         "a part twice": lambda: content[: at + 1] + content[at:],
-        "another kind of file": lambda: rng.choice(
-            [b"PK\x03\x04", b"\x80\x02}q\x00.", b"<html>", b"\xff\xfe{\x00}\x00"]
-        ),
+        "another kind of file": lambda: rng.choice(OTHERS),
         "a pickle": lambda: pickle.dumps({"a": 1}),
     }
     name = rng.choice(list(ways))
@@ -205,6 +207,7 @@ def _columns(rng: random.Random) -> tuple[str, pa.Table, bool]:
         "huge": pa.array([2**63 - 1] * rows),
         "names that are none": pa.array(["yes"] * rows),
     }
+    names = pa.array([("entailment", "not_entailment")[x] for x in label])
     fine = {
         "sentence1": {
             "large strings": pa.array(first, pa.large_string()),
@@ -213,8 +216,8 @@ def _columns(rng: random.Random) -> tuple[str, pa.Table, bool]:
         "label": {
             "small integers": pa.array(label, pa.int8()),
             "floats": pa.array(label, pa.float64()),
-            "names": pa.array([("entailment", "not_entailment")[x] for x in label]),
-            "names by dictionary": pa.array([("entailment", "not_entailment")[x] for x in label]).dictionary_encode(),
+            "names": names,
+            "names by dictionary": names.dictionary_encode(),
         },
     }  # fmt: skip
     way = rng.choice(["texts", "texts", "labels", "labels", "labels", "fine", "columns"])
@@ -225,8 +228,8 @@ def _columns(rng: random.Random) -> tuple[str, pa.Table, bool]:
             return what, table.append_column("label", good["label"]), False
         if what == "no columns":
             return what, table.select([]), False
-        names = {"renamed": ["a", "b", "c"], "in capitals": ["Sentence1", "Sentence2", "Label"]}.get(what)
-        table = table.rename_columns(names) if names else table
+        others = {"renamed": ["a", "b", "c"], "in capitals": ["Sentence1", "Sentence2", "Label"]}.get(what)
+        table = table.rename_columns(others) if others else table
         table = table[:0] if what == "no rows" else table.drop(["sentence2"]) if what == "missing" else table
         return what, table, False
     column = rng.choice(["sentence1", "sentence2"]) if way == "texts" else "label"
@@ -342,14 +345,8 @@ def delimited(rng: random.Random, folder: Path) -> Case:
 @cache
 def running() -> MultiTaskModel:
     """A small model in which nothing is as it was drawn."""
-    config = BertConfig(
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=37,
-        vocab_size=99,
-        max_position_embeddings=40,
-    )
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+    config = BertConfig(**sizes, vocab_size=99, max_position_embeddings=40)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         model = MultiTaskModel.from_backbone(BertModel(config), "pals-204", ["rte", "stsb"], size=12, heads=3)
@@ -385,7 +382,7 @@ def hurt_tensors(rng: random.Random, path: Path) -> str:
         "NaN": lambda: value.flatten().index_fill(0, torch.tensor([0]), math.nan).view_as(value),
         "infinite": lambda: value.flatten().index_fill(0, torch.tensor([0]), math.inf).view_as(value),
         "another shape": lambda: torch.zeros(*value.shape, 2),
-        "another order of sizes": lambda: value.reshape(-1),
+        "another order of sizes": lambda: value.reshape(-1) if value.ndim > 1 else value[None],
         "one row too many": lambda: torch.cat([value, value[:1]]),
         "whole numbers": lambda: value.long(),
         "float64": lambda: value.double(),
@@ -393,16 +390,22 @@ def hurt_tensors(rng: random.Random, path: Path) -> str:
         "missing": lambda: None,
     }
     way = rng.choice([*ways, "unexpected", "renamed"])
-    if way in ways:
+    if way == "missing":
+        del tensors[name]
+    elif way in ways:
         tensors[name] = ways[way]()
-        if tensors[name] is None:
-            del tensors[name]
-        if way == "another order of sizes" and value.ndim == 1:
-            tensors[name] = value[None]
     else:
         tensors[name + "x"] = value.clone() if way == "unexpected" else tensors.pop(name)
     save_file(tensors, path, metadata=about or None)
     return f"{way}, without checksum"
+
+
+def exchanged(damage: str, path: Path) -> str:
+    """Removes a file, and may put a folder in its place."""
+    path.unlink()
+    if damage != "missing":
+        path.mkdir()
+    return damage
 
 
 def model_folder(rng: random.Random, folder: Path) -> Case:
@@ -422,10 +425,7 @@ def model_folder(rng: random.Random, folder: Path) -> Case:
         about.write_bytes(content)
     elif way == "file":
         path = rng.choice([weights, about])
-        damage = rng.choice(["missing", "a folder in its place"])
-        path.unlink()
-        if damage != "missing":
-            path.mkdir()
+        damage = exchanged(rng.choice(["missing", "a folder in its place"]), path)
     else:
         tree = json.loads(about.read_text())
         damage, _ = hurt_tree(rng, tree)
@@ -467,9 +467,7 @@ def task_file(rng: random.Random, folder: Path) -> Case:
             shutil.copy(path, folder / "stsb.safetensors")
             path = folder
         else:
-            path.unlink()
-            if damage != "missing":
-                path.mkdir()
+            exchanged(damage, path)
     else:
         about, tensors = tensors_in(path)
         key = rng.choice(list(about))
@@ -497,33 +495,25 @@ def task_file(rng: random.Random, folder: Path) -> Case:
         plausible = model.tasks[name].texts == task.texts and model.tasks[name].num_outputs == task.num_outputs
         return name == "rte" and plausible and same(snapshot(model), saved) and isinstance(model.tasks[name], Task)
 
-    names = (path.name, str(folder))
-    return Case(
-        damage,
-        lambda: model.load_task(path),
-        right,
-        names,
-        lambda: same(snapshot(model), before) and model.tasks == tasks,
-    )
+    def unchanged() -> bool:
+        return same(snapshot(model), before) and model.tasks == tasks
+
+    return Case(damage, lambda: model.load_task(path), right, (path.name, str(folder)), unchanged)
 
 
 # ---------------------------------------------------------------------------------------------------------- records
 
 
 def records(rng: random.Random, folder: Path) -> Case:
-    path = folder / "record.json"
-    text = (RECORDS / "main" / "pals-204-annealed-seed0-7f8c30a020.json").read_text()
-    whole, expected = json.loads(text), load_records(RECORDS / "main" / "pals-204-annealed-seed0-7f8c30a020.json")
-    tree = json.loads(text)
+    path, source = folder / "record.json", RECORDS / "main" / "pals-204-annealed-seed0-7f8c30a020.json"
+    text, expected = source.read_text(), load_records(source)
+    whole, tree = json.loads(text), json.loads(text)
     if rng.random() < 0.4:
         damage, content = hurt_json(rng, text)
         path.write_bytes(content)
         right = never
     else:
-        if rng.random() < 0.6:  # of what is read
-            damage, place = hurt_read(rng, tree)
-        else:
-            damage, place = hurt_tree(rng, tree)
+        damage, place = (hurt_read if rng.random() < 0.6 else hurt_tree)(rng, tree)
         path.write_text(json.dumps(tree))
 
         def right(frame) -> bool:
@@ -535,15 +525,11 @@ def records(rng: random.Random, folder: Path) -> Case:
                 return True  # another number, another name: it says so
             if new is None and place[-1] in ("dev_average", "glue_average"):
                 return True  # no number, as an average of the released code can be
-            if (
-                place[0] == "results" and "scores" in place and damage.startswith("missing")
-            ):  # a run without that task, or that metric
-                return set(frame) < set(expected)
-            free = {"scores", "loss"} & set(place[:-1]) or place[:1] == ["config"] or place[0] == "method"
-            types_hold = all(
-                type(a) is type(b) or a is None or b is None
-                for a, b in zip(frame.iloc[0], expected.iloc[0], strict=True)
-            )
+            if place[0] == "results" and "scores" in place and damage.startswith("missing"):
+                return set(frame) < set(expected)  # a run without that task, or that metric
+            free = {"scores", "loss"} & set(place[:-1]) or place[0] in ("config", "method")
+            cells = zip(frame.iloc[0], expected.iloc[0], strict=True)
+            types_hold = all(type(a) is type(b) or a is None or b is None for a, b in cells)
             return frame.equals(expected) or bool(free and types_hold and list(frame) == list(expected))
 
     return Case(damage, lambda: load_records(rng.choice([path, [path]])), right, ("record.json",))
@@ -557,15 +543,11 @@ def _at(tree, path: list):
 
 def hurt_read(rng: random.Random, tree: dict) -> tuple[str, list]:
     """Like `hurt_tree`, where `load_records` looks."""
-    read = [["key"], ["precision"], ["config"], ["method"], ["counts"], ["seconds"], ["results"], ["counts", "ratio"]]
-    read += [["seconds", "total"], ["results", "last"], ["results", "best", "scores"], ["results", "last", "step"]]
-    read += [
-        ["results", "best", "dev_average"],
-        ["results", "last", "glue_average"],
-        ["results", "last", "scores", "rte"],
-    ]
-    read += [["config", name] for name in ("method", "schedule", "seed", "backbone", "data", "steps", "batch_size")]
-    *above, last = path = rng.choice(read)
+    read = ["key", "precision", "config", "method", "counts", "seconds", "results", "counts.ratio", "seconds.total"]
+    read += ["results.last", "results.best.scores", "results.last.step", "results.best.dev_average"]
+    read += ["results.last.glue_average", "results.last.scores.rte", "config.method", "config.schedule", "config.seed"]
+    read += ["config.backbone", "config.data", "config.steps", "config.batch_size"]
+    *above, last = path = rng.choice(read).split(".")
     place = tree
     for name in above:
         place = place[name]
@@ -579,21 +561,17 @@ def hurt_read(rng: random.Random, tree: dict) -> tuple[str, list]:
 # --------------------------------------------------------------------------------------------------- configs and grids
 
 SMALL = {"backbone": "minilm", "tasks": ["rte", "cola"], "steps": 20, "evaluate_every": 0, "size": 24}
-_ANY_NUMBER = {"seed", "evaluate_every", "checkpoint_every"}
 
 
 def _asked(rng: random.Random) -> tuple[str, dict]:
     """A config with a field or two of nonsense."""
     values, damage = dict(SMALL), []
     for _ in range(rng.choice([1, 1, 2])):
-        name = rng.choice(
-            [f.name for f in fields(RunConfig)] + ["alpha", "size", "steps", "data", "tasks", "preset", "x"]
-        )
-        value = rng.choice(NASTY)
+        names = [f.name for f in fields(RunConfig)] + ["alpha", "size", "steps", "data", "tasks", "preset", "x"]
+        name, value = rng.choice(names), rng.choice(NASTY)
         if name == "tasks":
-            value = rng.choice(
-                [["rte", "rte"], ["/tmp/x"], ["../rte"], [""], ["*"], ["**"], ["\0"], ["a/b"], "rte", value]
-            )
+            bad = [["rte", "rte"], ["/tmp/x"], ["../rte"], [""], ["*"], ["**"], ["\0"], ["a/b"], "rte", value]
+            value = rng.choice(bad)
         if name in ("method_options", "recipe_options"):
             option = rng.choice(["heads", "sharing", "size", "pal_heads", "epsilon", "clip", "x", "houlsby_size"])
             value = {option: rng.choice(NASTY)}
@@ -636,10 +614,8 @@ def configs(rng: random.Random, folder: Path) -> Case:
         return config
 
     def right(config: RunConfig) -> bool:
-        kept = all(
-            type(getattr(config, k)) is type(v) or k == "tasks" for k, v in values.items() if k not in ("preset",)
-        )
-        return kept and _makes_sense(config)
+        kept = [type(getattr(config, k)) is type(v) for k, v in values.items() if k not in ("preset", "tasks")]
+        return all(kept) and _makes_sense(config)
 
     # The field may be said by its name in words (`unknown task`), or as that of what it belongs to.
     names = tuple(n for k in values if k not in SMALL or values[k] != SMALL[k] for n in (k, k.removesuffix("s")))
@@ -677,11 +653,8 @@ def grids(rng: random.Random, folder: Path) -> Case:
 
     def right(found: list) -> bool:
         number = math.prod(len(v) for v in grid.get("product", {}).values()) * len(grid.get("runs", [{}]))
-        return (
-            0 < len(found) == number <= 100_000
-            and len({c.name for c in found}) == number
-            and all(map(_makes_sense, found))
-        )
+        each = 0 < len(found) == number <= 100_000 and len({c.name for c in found}) == number
+        return each and all(map(_makes_sense, found))
 
     names = ("grid.json", "product", "runs", "base", "part of a grid", "preset", *(f.name for f in fields(RunConfig)))
     return Case(damage, lambda: Grid.from_file(path).configs(folder / "sweep"), right, names)
@@ -759,9 +732,8 @@ def token_cache(rng: random.Random, folder: Path) -> Case:
 def writing(rng: random.Random, folder: Path) -> Case:
     model, record = running(), {"key": "k", "config": {}, "long": list(range(3000))}
     target = folder / "out"
-    where = rng.choice(
-        ["a full disk", "a full disk", "a full disk at the flush", "a read-only folder", "a file for a folder"]
-    )
+    places = ["a full disk", "a full disk", "a full disk at the flush", "a read-only folder", "a file for a folder"]
+    where = rng.choice(places)
     place = target
     if where == "a read-only folder":
         place = Path("/proc/palslib/out")
@@ -885,9 +857,8 @@ def named(error: BaseException, names: tuple[str, ...]) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     ours = type(error).__module__ == "builtins" or type(error).__module__.startswith("palslib")
     plain = isinstance(error, (ValueError, OSError, TypeError, ImportError)) and not isinstance(error, UnicodeError)
-    here = str(PROJECT / "palslib") in frames[-1].filename or (
-        isinstance(error, OSError) and error.filename is not None
-    )
+    of_a_file = isinstance(error, OSError) and error.filename is not None
+    here = str(PROJECT / "palslib") in frames[-1].filename or of_a_file
     return ours and plain and here and any(name in str(error) for name in names)
 
 
@@ -900,10 +871,8 @@ def _answer(case: Case) -> tuple[str, str]:
                 return "accepted and right", ""
             return "silent", f"{type(value).__name__} {value!r:.100}".splitlines()[0]
     except Exception as error:  # whatever it is, it is what this tool counts
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        about = (
-            f"{type(error).__module__}.{type(error).__name__}: {str(error)[:300]!r} ({where.filename}:{where.lineno})"
-        )
+        kind, where = type(error), traceback.extract_tb(error.__traceback__)[-1]
+        about = f"{kind.__module__}.{kind.__name__}: {str(error)[:300]!r} ({where.filename}:{where.lineno})"
         if not named(error, case.names):
             return "raw traceback", about
         return ("named error", about) if case.unchanged() else ("silent", f"changed, then {about}")

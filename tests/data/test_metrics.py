@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
-from palslib.data.tasks import OF_CLASSES, OF_SCORES, TASKS, Task, load_rows
+from palslib.data.tasks import OF_SCORES, TASKS, Task, load_rows
 from palslib.ledger.paper import TABLE_2
 
 
@@ -18,11 +18,12 @@ def test_hand_numbers():
     """labels 1 1 1 0 0, predictions 1 1 0 0 1: TP 2, FN 1, TN 1, FP 1.
 
     Accuracy 3/5; F1 of class 1 2·2 / (2·2 + 1 + 1) = 2/3, of class 0 it would be 1/2;
-    Matthews (2·1 - 1·1) / √(3·3·2·2) = 1/6.
+    Matthews (2·1 - 1·1) / √(3·3·2·2) = 1/6. Of three classes, three labels of four are right.
     """
     labels, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 0, 1]
     assert score(TASKS["mrpc"], labels, logits(predictions)) == pytest.approx({"accuracy": 60, "f1": 200 / 3})
     assert score(TASKS["cola"], labels, logits(predictions)) == pytest.approx({"matthews": 100 / 6, "accuracy": 60})
+    assert score(TASKS["mnli"], [0, 1, 2, 2], logits([0, 1, 1, 2], 3)) == {"accuracy": 75}
 
 
 def test_hand_numbers_of_correlations():
@@ -30,10 +31,6 @@ def test_hand_numbers_of_correlations():
     Pearson 5 / √(14·5); ranks 1 2 3 4 and 1 2 4 3: Spearman 1 - 6·2 / (4·15) = 0.8."""
     values = score(TASKS["stsb"], [0, 1, 2, 5], np.array([[1], [2], [4], [3]]))
     assert values == pytest.approx({"pearson": 100 * 5 / math.sqrt(70), "spearman": 80})
-
-
-def test_three_classes():
-    assert score(TASKS["mnli"], [0, 1, 2, 2], logits([0, 1, 1, 2], 3)) == {"accuracy": 75}
 
 
 @pytest.mark.parametrize("task", ["cola", "mrpc", "stsb"])
@@ -46,11 +43,10 @@ def test_constant_predictions(task):
     assert math.isfinite(score(TASKS["stsb"], [0, 1, 2, 3], nearly)["pearson"])
 
 
-def test_nothing_to_compare():
-    with pytest.raises(ValueError, match="task 'rte': 0 labels and 0 predictions"):
-        score(TASKS["rte"], [], np.zeros((0, 2)))
-    with pytest.raises(ValueError, match="task 'rte': 3 labels and 2 predictions"):
-        score(TASKS["rte"], [0, 1, 1], np.zeros((2, 2)))
+@pytest.mark.parametrize(("labels", "rows"), [([], 0), ([0, 1, 1], 2)])
+def test_nothing_to_compare(labels, rows):
+    with pytest.raises(ValueError, match=f"task 'rte': {len(labels)} labels and {rows} predictions"):
+        score(TASKS["rte"], labels, np.zeros((rows, 2)))
 
 
 @pytest.mark.parametrize("by_batches", [False, True])
@@ -71,10 +67,8 @@ def test_outputs_that_are_no_numbers_are_never_scored(task, value, by_batches):
 def test_perfect_predictions_by_batches():
     """Ledger D3: three batches of eight, the second with one label only: (1 + 0 + 1) / 3, though all is right."""
     labels = np.array([0, 1] * 4 + [1] * 8 + [1, 0] * 4)
-    assert batchwise("matthews", labels, labels) == pytest.approx(2 / 3)
-    assert score(TASKS["cola"], labels, logits(labels), by_batches=True) == pytest.approx(
-        {"matthews": 200 / 3, "accuracy": 100}
-    )
+    values = score(TASKS["cola"], labels, logits(labels), by_batches=True)
+    assert values == pytest.approx({"matthews": 200 / 3, "accuracy": 100})
     assert score(TASKS["cola"], labels, logits(labels))["matthews"] == 100
 
 
@@ -109,7 +103,6 @@ def test_constant_batch_makes_pearson_nan():
 def test_unknown_metric():
     with pytest.raises(ValueError, match=r"unknown metric 'mathews': did you mean 'matthews'\?"):
         batchwise("mathews", np.zeros(8), np.zeros(8))
-    assert set(METRICS) == {*OF_CLASSES, *OF_SCORES}
 
 
 @pytest.mark.parametrize("labels", [(), ("no", "yes"), ("a", "b", "c")])

@@ -1,10 +1,8 @@
 """Tokenised splits: made once, kept whole or not at all, and batched as the tokenizer itself would."""
 
-import multiprocessing
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -12,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palslib.bert.backbones import load_tokenizer
-from palslib.data import tokens
 from palslib.data.tasks import TASKS, Task, load_rows
 from palslib.data.tokens import tokenise_task
 
@@ -23,35 +20,39 @@ def tokenizer():
 
 
 @pytest.fixture(autouse=True)
-def own_runs(tmp_path, monkeypatch):
+def cached(tmp_path, monkeypatch):
+    """The files of a cache of its own."""
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    return tmp_path
+    return lambda: list((tmp_path / "cache").iterdir())
+
+
+ARRAYS = ("input_ids", "token_type_ids", "offsets", "labels")
 
 
 @pytest.fixture
-def calls(monkeypatch):
-    """How often something was really tokenised."""
-    made = []
-    tokenise = tokens._tokenise
+def tokenised(tokenizer, tmp_path):
+    """Tokenises a file of one text, or of the texts `one` and `two`, and a label."""
 
-    def counted(*args):
-        made.append(args)
-        return tokenise(*args)
+    def tokenise(content, **options):
+        (tmp_path / "x.csv").write_text(content)
+        texts = tuple(content.splitlines()[0].split(",")[:-1])
+        given = {"tokenizer": tokenizer, "data": str(tmp_path / "{split}.csv"), "split": "x"} | options
+        return tokenise_task(given.pop("task", Task("own", texts, ("no", "yes"))), **given)
 
-    monkeypatch.setattr(tokens, "_tokenise", counted)
-    return made
+    return tokenise
 
 
-def test_tokenised_once(tokenizer, calls, own_runs):
-    first, second = (tokenise_task("rte", tokenizer) for _ in range(2))
-    assert len(calls) == 1
-    assert len(list((own_runs / "cache").iterdir())) == 1
-    for name in ("input_ids", "token_type_ids", "offsets", "labels"):
+def test_tokenised_once(tokenizer, cached):
+    first = tokenise_task("rte", tokenizer)
+    written = [path.stat().st_mtime_ns for path in cached()]
+    second = tokenise_task("rte", tokenizer)
+    assert [path.stat().st_mtime_ns for path in cached()] == written and len(written) == 1
+    for name in ARRAYS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     assert not second.input_ids.flags.owndata  # a view of the mapped file
 
 
-def test_tokenised_once_whatever_the_tokenizer_did_before(calls):
+def test_tokenised_once_whatever_the_tokenizer_did_before(cached):
     """A tokenizer remembers how its latest call cut and padded; that is no part of what the tokens depend on."""
     one = load_tokenizer("tiny")  # as it comes from its file, it cuts at 128 and pads to 128
     tokenise_task("rte", one)
@@ -60,25 +61,21 @@ def test_tokenised_once_whatever_the_tokenizer_did_before(calls):
     tokenise_task("rte", load_tokenizer("tiny"))
     tokenise_task("rte", one, max_length=20)  # the rows are longer: cuts
     tokenise_task("rte", one)
-    assert [args[3] for args in calls] == [128, 20]
+    assert len(cached()) == 2
 
 
-def test_key_depends_on_texts_labels_limit_task_and_tokenizer(tokenizer, tmp_path):
-    frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [0, 1]})
-    keys = [
-        tokens._key(frame, TASKS["rte"], tokenizer, 128),
-        tokens._key(frame.assign(sentence1=["a", "x"]), TASKS["rte"], tokenizer, 128),
-        tokens._key(frame[::-1], TASKS["rte"], tokenizer, 128),
-        tokens._key(frame.assign(sentence1=frame.sentence2, sentence2=frame.sentence1), TASKS["rte"], tokenizer, 128),
-        tokens._key(frame.assign(label=[1, 1]), TASKS["rte"], tokenizer, 128),
-        tokens._key(frame, TASKS["mrpc"], tokenizer, 128),
-        tokens._key(frame, TASKS["rte"], tokenizer, 127),
-    ]
+def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, cached):
+    first = "one,two,label\na,b,0\nc,d,1\n"
+    tokenised(first)
+    tokenised(first.replace("label\n", "label\n\n"))  # other lines of the file, the same rows
+    assert len(cached()) == 1
+    for cells in ("a,b,0\nx,d,1", "c,d,1\na,b,0", "b,a,0\nd,c,1", "a,b,1\nc,d,1"):
+        tokenised(f"one,two,label\n{cells}\n")
     other = load_tokenizer("tiny")
     other.add_tokens(["photosynthetically"])
-    keys.append(tokens._key(frame, TASKS["rte"], other, 128))
-    assert len(set(keys)) == len(keys)
-    assert tokens._key(frame.set_index(pd.Index([7, 8])), TASKS["rte"], tokenizer, 128) == keys[0]
+    for options in ({"task": Task("own", ("one", "two"), ("a", "b"))}, {"max_length": 127}, {"tokenizer": other}):
+        tokenised(first, **options)
+    assert len(cached()) == 8
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
@@ -144,29 +141,22 @@ def _validation():
     return tokenise_task("rte", load_tokenizer("tiny"), split="validation")
 
 
-def test_cut_rows_are_counted(tokenizer, tmp_path):
+def test_cut_rows_are_counted(tokenizer, tokenised):
     """[CLS], 5 words, [SEP] are 7 pieces: whole at 7, cut at 6; of a pair the longer text is cut first."""
-    (tmp_path / "x.csv").write_text("text,label\none two three four five,0\none two three four,1\n")
-    task = Task("own", ("text",), ("no", "yes"))
-    whole, cut = (tokenise_task(task, tokenizer, str(tmp_path / "{split}.csv"), "x", length) for length in (7, 6))
+    texts = "text,label\none two three four five,0\none two three four,1\n"
+    whole, cut = (tokenised(texts, max_length=length) for length in (7, 6))
     assert (whole.cut, cut.cut) == (0, 1)
-    assert whole.lengths.tolist() == [7, 6]
-    assert cut.lengths.tolist() == [6, 6]
-    (tmp_path / "y.csv").write_text("text,other,label\none two three four five,six,0\n")
-    pair = tokenise_task(
-        Task("own", ("text", "other"), ("no", "yes")), tokenizer, str(tmp_path / "{split}.csv"), "y", 6
-    )
+    assert whole.lengths.tolist() == [7, 6] and cut.lengths.tolist() == [6, 6]
+    pair = tokenised("one,two,label\none two three four five,six,0\n", max_length=6)
     assert tokenizer.decode(pair.input_ids) == "[CLS] one two [SEP] six [SEP]"
     assert pair.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
 
 
-def test_empty_text(tokenizer, tmp_path):
-    (tmp_path / "x.csv").write_text('text,label\n"",0\n')
-    data = tokenise_task(Task("own", ("text",), ("no", "yes")), tokenizer, str(tmp_path / "{split}.csv"), "x")
-    assert tokenizer.decode(data.input_ids) == "[CLS] [SEP]"
+def test_empty_text(tokenizer, tokenised):
+    assert tokenizer.decode(tokenised('text,label\n"",0\n').input_ids) == "[CLS] [SEP]"
 
 
-def test_nothing_half_written(tokenizer, own_runs, monkeypatch):
+def test_nothing_half_written(tokenizer, cached, monkeypatch):
     """A disk that fills while the file is written leaves nothing behind, and the next call starts anew."""
     real = pa.ipc.new_file
 
@@ -177,55 +167,29 @@ def test_nothing_half_written(tokenizer, own_runs, monkeypatch):
     monkeypatch.setattr(pa.ipc, "new_file", broken)
     with pytest.raises(OSError, match="No space left"):
         tokenise_task("rte", tokenizer)
-    assert list((own_runs / "cache").iterdir()) == []
+    assert cached() == []
     monkeypatch.setattr(pa.ipc, "new_file", real)
     assert len(tokenise_task("rte", tokenizer)) == 64
 
 
-@pytest.mark.parametrize("damage", ["flipped bits", "cut", "emptied", "noise", "no checksum"])
-def test_what_is_damaged_is_made_anew(tokenizer, calls, own_runs, damage):
+def test_what_is_damaged_is_made_anew(tokenizer, cached):
     """Wherever a bit flips: in the word pieces Arrow would not see it."""
     whole = tokenise_task("rte", tokenizer, split="validation")
-    expected = [getattr(whole, name).copy() for name in ("input_ids", "token_type_ids", "offsets", "labels")]
-    (path,) = (own_runs / "cache").iterdir()
+    expected = [getattr(whole, name).copy() for name in ARRAYS]
+    (path,) = cached()
     content = path.read_bytes()
-    flipped = (
-        content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(0, len(content), len(content) // 20)
-    )
-    others = {"cut": content[:-1], "emptied": b"", "noise": b"noise" * 99, "no checksum": content[:-32]}
-    for damaged in [others[damage]] if damage in others else flipped:
+    places = range(0, len(content), len(content) // 20)
+    flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in places]
+    for damaged in [*flipped, content[:-1], b"", b"noise" * 99, content[:-32]]:
         path.unlink()
         path.write_bytes(damaged)
-        calls.clear()
         again = tokenise_task("rte", tokenizer, split="validation")
-        assert len(calls) == 1 and path.read_bytes() == content
-        for name, array in zip(("input_ids", "token_type_ids", "offsets", "labels"), expected, strict=True):
+        assert path.read_bytes() == content
+        for name, array in zip(ARRAYS, expected, strict=True):
             np.testing.assert_array_equal(getattr(again, name), array)
 
 
-def test_a_split_is_no_way_out_of_the_cache(tokenizer, own_runs, tmp_path):
+def test_a_split_is_no_way_out_of_the_cache(tokenised, cached, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "x.csv").write_text("text,label\na,0\nb,1\n")
-    task = Task("own", ("text",), ("no", "yes"))
-    tokenise_task(task, tokenizer, str(tmp_path / "data" / "{split}.csv"), "../data/x")
-    assert [path.name.startswith("own-.._data_x-") for path in (own_runs / "cache").iterdir()] == [True]
-
-
-def _write_often(path, barrier):
-    table = pa.table({"input_ids": pa.array(range(50_000))})
-    barrier.wait(timeout=60)
-    for _ in range(20):
-        tokens._write(path, table)
-
-
-def test_two_processes_write_the_same_file(tmp_path):
-    """Whoever is last wins; a reader never meets a part of a file."""
-    context = multiprocessing.get_context("fork")
-    path, barrier = tmp_path / "cache" / "rte.tokens", context.Barrier(2)
-    writers = [context.Process(target=_write_often, args=(path, barrier)) for _ in range(2)]
-    for writer in writers:
-        writer.start()
-    while any(writer.is_alive() for writer in writers):
-        assert not path.exists() or tokens._read(path).num_rows == 50_000
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    assert [p.name for p in path.parent.iterdir()] == ["rte.tokens"]
+    tokenised("text,label\na,0\nb,1\n", data=str(tmp_path / "data" / "{split}.csv"), split="../x")
+    assert [path.name.startswith("own-.._x-") for path in cached()] == [True]

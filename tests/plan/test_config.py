@@ -4,8 +4,6 @@ import json
 from dataclasses import asdict, fields, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from palslib.common.places import RECORDS
@@ -16,8 +14,6 @@ from palslib.records import read_records
 REFUSED = [
     ({"method": "pal-204"}, r"unknown method 'pal-204': did you mean 'pals-204'\? Valid: shared, "),
     ({"method": 3}, "method must be a string that is not empty and has no control character, not 3"),
-    ({"backbone": None}, "backbone must be a string that is not empty and has no control character, not None"),
-    ({"data": 1}, "data must be a string that is not empty and has no control character, not 1"),
     ({"folder": 1}, "folder must be a string that is not empty and has no control character or None, not 1"),
     ({"tasks": ("rte", "colla")}, r"unknown task 'colla': did you mean 'cola'\?"),
     ({"tasks": "rte"}, "tasks must be a list of strings, not 'rte'"),
@@ -31,14 +27,8 @@ REFUSED = [
     ({"keep": "all"}, "unknown value of keep 'all'"),
     ({"recipe": "released "}, r"unknown recipe 'released ': did you mean 'released'\?"),
     ({"recipe_options": {"dropuot": "throughout"}}, r"unknown recipe field 'dropuot': did you mean 'dropout'\?"),
-    (
-        {"recipe_options": {"dropout": "never"}},
-        r"unknown value of recipe field 'dropout' 'never'.*Valid: throughout, until",
-    ),
-    (
-        {"recipe_options": {"pal_heads": 0}},
-        "recipe field 'pal_heads' must be an integer of at least 1 and of at most 4,096, not 0",
-    ),
+    ({"recipe_options": {"dropout": "never"}}, "unknown value of recipe field 'dropout' 'never'.*Valid: throughout"),
+    ({"recipe_options": {"pal_heads": 0}}, "recipe field 'pal_heads' must be an integer of at least 1 .* 4,096, not 0"),
     ({"recipe_options": {"bias_correction": "no"}}, "recipe field 'bias_correction' must be true or false, not 'no'"),
     ({"recipe_options": {"epsilon": -1}}, "recipe field 'epsilon' must be a number above 0 and of at most 1, not -1"),
     ({"recipe_options": None}, "recipe_options must be a dict"),
@@ -47,10 +37,7 @@ REFUSED = [
     ({"method_options": {"haeds": 6}}, r"unknown option 'haeds': did you mean 'heads'\?"),
     ({"method": "lhuc", "method_options": {"heads": 6}}, "method 'lhuc' takes no option 'heads'"),
     ({"size": "bugdet"}, r"unknown value of size 'bugdet': did you mean 'budget'\? Valid: budget, paper, an int"),
-    (
-        {"size": 120.0},
-        r"size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not 120\.0",
-    ),
+    ({"size": 120.0}, "size must be 'budget', 'paper', an integer of at least 1 and .* 4,096 or None, not 120.0"),
     ({"size": True}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not True"),
     ({"size": 0}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not 0"),
     ({"method": "shared", "size": 12}, "size=12 contradicts method 'shared', which has no size"),
@@ -65,7 +52,6 @@ REFUSED = [
     ({"size": 10**9}, "size must be .* of at most 4,096 or None, not 1000000000"),
     ({"method_options": {"heads": 10**9}}, "heads of 'pals-204' must be a positive integer of at most 4,096"),
     ({"steps": 10**9}, "steps must be an integer .* of at most 10,000,000, not 1000000000"),
-    ({"steps": 10**12}, "steps must be an integer .* of at most 10,000,000, not 1000000000000"),
     ({"epochs": 10**6}, "epochs must be an integer .* of at most 10,000, not"),
     ({"batch_size": 10**6}, "batch_size must be an integer .* of at most 65,536, not"),
     ({"max_length": 10**6}, "max_length must be an integer .* of at most 8,192, not"),
@@ -73,7 +59,6 @@ REFUSED = [
     ({"seed": 10**400}, r"seed must be an integer .*, not 10+\.\.\. \(401 characters\)"),
     ({"seed": 2**63}, "seed must be an integer of at least 0 and below 9,223,372,036,854,775,808, not"),
     ({"tasks": ("/tmp/x",)}, "'/tmp/x' is no name of a task"),
-    ({"tasks": ("*",)}, r"unknown task '\*'"),
     ({"max_length": 7}, "max_length must be an integer of at least 8"),
     ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
     ({"warmup": 1.0}, r"warmup must be a number of at least 0 and below 1, not 1\.0"),
@@ -85,14 +70,8 @@ REFUSED = [
     ({"clip": 0}, r"clip must be a number above 0 and of at most 1e\+30, not 0"),
     ({"batch_size": 10, "micro_batches": 3}, "batch_size 10 is not divisible by micro_batches 3"),
     ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'"),
-    (
-        {"alpha": -1, "schedule": "proportional"},
-        "alpha must be a number of at least 0 and of at most 10 or None, not -1",
-    ),
-    (
-        {"alpha": "0", "schedule": "proportional"},
-        "alpha must be a number of at least 0 and of at most 10 or None, not '0'",
-    ),
+    ({"alpha": -1, "schedule": "proportional"}, "alpha must be a number .* at most 10 or None, not -1"),
+    ({"alpha": "0", "schedule": "proportional"}, "alpha must be a number of at least 0 .* at most 10 or None, not '0'"),
     ({"gradient_checkpointing": "no"}, "gradient_checkpointing must be true or false, not 'no'"),
     ({"progress": 1}, "progress must be true or false, not 1"),
     ({"recipe": "released", "tasks": ("rte", "sts")}, r"unknown task for sizes='released' \(.* 'sts': .*'stsb'"),
@@ -131,14 +110,9 @@ def test_presets(preset):
 def test_paper_preset_is_the_papers():
     """Ledger A20: 60,000 steps are 25 epochs of 2,400; warm-up 6,000."""
     config = RunConfig.from_dict({"preset": "paper"})
-    assert (config.backbone, config.learning_rate, config.batch_size, config.max_length) == (
-        "bert-base-uncased",
-        2e-5,
-        32,
-        128,
-    )
-    assert config.steps / config.epochs == 2400 == 300 * 8
-    assert config.steps * config.warmup == 6000
+    assert (config.backbone, config.learning_rate) == ("bert-base-uncased", 2e-5)
+    assert (config.batch_size, config.max_length) == (32, 128)
+    assert config.steps / config.epochs == 2400 == 300 * 8 and config.steps * config.warmup == 6000
     assert config.resolved_method().size == 204
 
 
@@ -159,11 +133,6 @@ def test_a_task_of_ones_own_with_a_slip_of_the_pen():
         RunConfig(tasks=("rte", "mod"), own={"mood": {"labels": ("bad", "good")}})
 
 
-def test_unknown_preset():
-    with pytest.raises(ValueError, match=r"unknown preset 'smok': did you mean 'smoke'\? Valid: smoke, mini, paper"):
-        RunConfig.from_dict({"preset": "smok"})
-
-
 def test_from_file(tmp_path):
     path = tmp_path / "run.json"
     config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
@@ -171,9 +140,6 @@ def test_from_file(tmp_path):
     assert RunConfig.from_file(path) == config
     path.write_text('{"steps": 1000000000000}')
     with pytest.raises(ValueError, match=r"run\.json: steps must be an integer .*, not 1000000000000"):
-        RunConfig.from_file(path)
-    path.write_text("[3]")
-    with pytest.raises(ValueError, match=r"run\.json: not an object of parameters but a list"):
         RunConfig.from_file(path)
 
 
@@ -212,15 +178,9 @@ def test_records_are_found_by_their_configs(name):
 
 
 def test_key_ignores_what_does_not_decide_the_outcome():
-    config = RunConfig()
-    same = [
-        {"folder": "x"},
-        {"progress": False},
-        {"keep": "best"},
-        {"checkpoint_every": 5},
-        {"tasks": list(config.tasks)},
-    ]
-    assert {replace(config, **values).key for values in same} == {config.key}
+    config, same = RunConfig(), {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5}
+    same |= {"log_with": "tensorboard", "tasks": list(config.tasks)}
+    assert replace(config, **same).key == config.key
     assert config.name == f"pals-204-annealed-seed0-{config.key}"
 
 
@@ -243,11 +203,10 @@ def test_key_depends_on_everything_else():
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1
 
 
-@given(st.permutations(["heads", "activation", "init"]))
-def test_key_does_not_depend_on_the_order_of_options(order):
-    values = {"heads": 6, "activation": "gelu", "init": "normal"}
-    keys = {RunConfig(method_options={name: values[name] for name in names}).key for names in (order, values)}
-    assert len(keys) == 1
+def test_key_does_not_depend_on_the_order_of_options():
+    options = {"heads": 6, "activation": "gelu", "init": "normal"}
+    turned = dict(reversed(options.items()))
+    assert RunConfig(method_options=options).key == RunConfig(method_options=turned).key
 
 
 # --------------------------------------------------------------------------------------------- method, size and recipe

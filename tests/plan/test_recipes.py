@@ -1,12 +1,8 @@
-"""The two recipes: every row of the ledger's section D is a field, and every field alone shows its quirk: here, or
-beside what it changes (D1, D4, D5 in test_sampling.py, D8 in methods/test_functions.py, D10 in test_optimizer.py)."""
+"""The two recipes: every field alone shows its quirk, here or beside what it changes (D1, D4, D5 in test_sampling.py,
+D8 in methods/test_functions.py, D10 in test_optimizer.py). Each is a row of the ledger: ledger/test_verdicts.py."""
 
-import ast
-import inspect
 import math
-import re
 from dataclasses import asdict, fields, replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,81 +12,29 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import METRICS, batchwise
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import tokenise_task
-from palslib.ledger.paper import load_ledger
 from palslib.model.multi_task import MultiTaskModel
-from palslib.plan import recipes
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, Recipe, get_recipe, rate_factor
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run
 
-D_ROWS = [f"D{i}" for i in range(1, 17)]
-
-
-def documented():
-    """Field -> the ledger's row, read from the line under each field in the source."""
-    body = ast.parse(inspect.getsource(recipes.Recipe)).body[0].body
-    rows = {}
-    for statement, below in pairwise(body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(below, ast.Expr):
-            rows[statement.target.id] = re.match(r"(D\d+)\. ", below.value.value)
-    return rows
-
-
-def test_every_field_names_its_row():
-    rows = documented()
-    assert set(rows) == {f.name for f in fields(Recipe)}
-    assert all(rows.values()), [name for name, row in rows.items() if not row]
-
-
-def test_every_row_has_a_field():
-    """D16 has none: both do the same. It is named where the labels are divided and in the recipe's docstring."""
-    assert {row.group(1) for row in documented().values()} == set(D_ROWS) - {"D16"}
-    assert "(D16)" in Recipe.__doc__
-    assert TASKS["stsb"].scale == 5
-
-
-def test_the_ledger_has_the_same_rows():
-    ledger = {row.id: set(row.fields) for row in load_ledger().values() if row.source == "released"}
-    assert list(ledger) == D_ROWS, "D_ROWS, on top, has every row D of the ledger that is of a recipe"
-    for name, row in documented().items():
-        ledger[row.group(1)].remove(name)
-    assert not any(ledger.values())
-
-
-def test_released_differs_in_every_field():
-    ours, theirs = (asdict(RECIPES[name]) for name in ("paper", "released"))
-    assert [name for name in ours if ours[name] == theirs[name]] == []
-
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Recipe)])
 def test_any_one_can_be_switched_alone(name):
-    released = getattr(RECIPES["released"], name)
-    one = asdict(get_recipe("paper", **{name: released}))
-    assert {k for k, v in one.items() if v != getattr(RECIPES["paper"], k)} == {name}
-    config = RunConfig(recipe_options={name: released})
-    assert config.resolved_recipe() == get_recipe("paper", **{name: released})
+    released = {name: getattr(RECIPES["released"], name)}
+    config = RunConfig(recipe_options=released)
+    assert config.resolved_recipe() == replace(RECIPES["paper"], **released)
     assert config.key != RunConfig().key
 
 
 # --------------------------------------------------------------------------------------------- runs on a tiny backbone
 
 
-def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), **options):
-    """Keywords are the recipe's fields, but for the few that are the config's own."""
-    values = {"schedule": "round-robin", "steps": 20, "batch_size": 8, "micro_batches": 1}
-    values = {name: options.pop(name, value) for name, value in values.items()}
-    config = RunConfig(
-        method=method,
-        backbone="tiny",
-        tasks=tasks,
-        max_length=48,
-        precision="float32",
-        recipe_options=options,
-        progress=False,
-        **values,
-    )
-    return Run(config, tmp_path / "run")
+def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), batch_size=8, micro_batches=1, **options):
+    """A run of 20 steps, in which tasks take turns, with these fields of the recipe."""
+    about = {"schedule": "round-robin", "steps": 20, "batch_size": batch_size, "micro_batches": micro_batches}
+    about |= {"backbone": "tiny", "max_length": 48, "precision": "float32", "progress": False}
+    return Run(RunConfig(method=method, tasks=tasks, recipe_options=options, **about), tmp_path / "run")
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,27 +107,26 @@ def test_d4_a_partial_batch_in_parts(tmp_path, batch_size, parts, last):
 
 
 METHOD_FIELDS = [
-    ("D6", {"pal_heads": 6}, "pals-204", {"heads": 6}),
-    ("D6", {"pal_activation": "gelu"}, "pals-204", {"activation": "gelu"}),
-    ("D7", {"low_rank_activation": "gelu"}, "low-rank-100", {"activation": "gelu"}),
-    ("D7", {"low_rank_activation": "gelu"}, "serial-100", {"activation": "gelu"}),
-    ("D8", {"init": "normal"}, "pals-204", {"init": "normal"}),
-    ("D8", {"init": "normal"}, "attention-on-top-204", {"init": "normal"}),
-    ("D9", {"houlsby_second": "parallel"}, "houlsby-64", {"second": "parallel"}),
-    ("D15", {"houlsby_size": 50}, "houlsby-64", {"size": 50}),
-    ("D15", {"frozen_norms": "trained"}, "houlsby-64", {"freeze": "backbone but norms"}),
-    ("D15", {"frozen_norms": "trained"}, "pals-204", {}),  # nothing is frozen there
+    ({"pal_heads": 6}, "pals-204", {"heads": 6}),
+    ({"pal_activation": "gelu"}, "pals-204", {"activation": "gelu"}),
+    ({"low_rank_activation": "gelu"}, "low-rank-100", {"activation": "gelu"}),
+    ({"low_rank_activation": "gelu"}, "serial-100", {"activation": "gelu"}),
+    ({"init": "normal"}, "pals-204", {"init": "normal"}),
+    ({"init": "normal"}, "attention-on-top-204", {"init": "normal"}),
+    ({"houlsby_second": "parallel"}, "houlsby-64", {"second": "parallel"}),
+    ({"houlsby_size": 50}, "houlsby-64", {"size": 50}),
+    ({"frozen_norms": "trained"}, "houlsby-64", {"freeze": "backbone but norms"}),
+    ({"frozen_norms": "trained"}, "pals-204", {}),  # nothing is frozen there
 ]
 
 
-@pytest.mark.parametrize(("row", "options", "method", "expected"), METHOD_FIELDS)
-def test_fields_that_shape_the_method(row, options, method, expected):
-    """One option changes exactly what its row says about the method."""
+@pytest.mark.parametrize(("options", "method", "expected"), METHOD_FIELDS)
+def test_fields_that_shape_the_method(options, method, expected):
+    """D6 to D9 and D15: one option changes exactly what its row says about the method."""
     config = RunConfig(method=method, size="paper")
     before = asdict(config.resolved_method())
     after = asdict(replace(config, recipe_options=options).resolved_method())
     assert {k: v for k, v in after.items() if v != before[k]} == expected
-    assert documented()[next(iter(options))].group(1) == row
 
 
 def test_d6_nearest_divisor():
@@ -247,12 +190,9 @@ def test_d12_a_rare_task_stays_in_warm_up(tmp_path):
     run.plan.__dict__["tasks"] = ["cola", "cola", "cola", "rte"] + ["rte"] * 16
     for _ in range(4):
         run.train_step()
-    counts = {n: run.optimizer.state[p]["updates"] for n, p in run.model.named_parameters() if p in run.optimizer.state}
-    assert {n: counts[n] for n in ("heads.rte.weight", "heads.cola.weight", "backbone.pooler.dense.weight")} == {
-        "heads.rte.weight": 1,
-        "heads.cola.weight": 3,
-        "backbone.pooler.dense.weight": 4,
-    }
+    parameters = dict(run.model.named_parameters())
+    for name, updates in {"heads.rte.weight": 1, "heads.cola.weight": 3, "backbone.pooler.dense.weight": 4}.items():
+        assert run.optimizer.state[parameters[name]]["updates"] == updates
     assert {group["lr"] for group in run.optimizer.param_groups} == {run.config.learning_rate}  # the loop leaves it
 
 
@@ -285,13 +225,7 @@ def test_d13_metrics():
         "stsb": ["pearson", "spearman"],
         "cola": ["matthews", "accuracy"],
     }
-    assert {task: list(values) for task, values in theirs.items()} == {
-        "mnli": ["accuracy"],
-        "mrpc": ["accuracy"],
-        "qqp": ["accuracy"],
-        "stsb": ["pearson"],
-        "cola": ["matthews"],
-    }
+    assert {task: list(values) for task, values in theirs.items()} == {t: list(v)[:1] for t, v in ours.items()}
     assert theirs["mrpc"]["accuracy"] == ours["mrpc"]["accuracy"]
 
 
@@ -324,19 +258,6 @@ def test_d14_padding(tmp_path):
     assert losses["max_length"] == pytest.approx(losses["longest"], abs=1e-5)
 
 
-@pytest.mark.parametrize("frozen_norms", ["frozen", "trained"])
-def test_d15_norms_of_a_frozen_backbone(tmp_path, frozen_norms):
-    run = make_run(tmp_path, "houlsby-64", frozen_norms=frozen_norms)
-    trained = {n for n, p in run.model.named_parameters() if p.requires_grad and n.startswith(("backbone.", "pooler."))}
-    assert (trained == set()) == (frozen_norms == "frozen")
-    assert all("LayerNorm" in name for name in trained)
-    before = state_of(run.model.backbone)
-    run.train_step()
-    moved = changed(before, run.model.backbone)
-    assert bool(moved) == (frozen_norms == "trained")
-    assert all("LayerNorm" in name for name in moved)
-
-
 def test_d16_labels_are_divided_by_five(tmp_path):
     run = make_run(tmp_path, tasks=("stsb",))
     data = run.train_data["stsb"]
@@ -348,4 +269,4 @@ def test_d16_labels_are_divided_by_five(tmp_path):
 
 
 def test_a_recipe_itself_with_options():
-    assert get_recipe(RECIPES["released"], dropout="throughout").dropout == "throughout"
+    assert get_recipe("released", dropout="throughout").dropout == "throughout"
