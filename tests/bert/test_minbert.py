@@ -1,7 +1,5 @@
 """BERT from scratch: equal to Hugging Face's part by part, and adapted and trained as any other encoder is."""
 
-import inspect
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -59,11 +57,6 @@ def check_parts(plain: BertModel, ours: MinBert, inputs: dict) -> None:
 
 
 # --- equal to Hugging Face's
-
-
-def test_at_most_220_lines():
-    """It is to be read from top to bottom."""
-    assert len(inspect.getsource(minbert).splitlines()) <= 220
 
 
 @ATTENTION

@@ -1,6 +1,7 @@
 """Rows C: runs in pairs decide, by hand arithmetic; every kind of verdict from made-up records of known difference."""
 
 import json
+import math
 from dataclasses import asdict
 from itertools import chain
 
@@ -76,6 +77,21 @@ def test_differences_of_pairs_decide_and_fewer_than_three_never_do(pals, shared,
     """2.0, 2.1, 1.9: s = .1, so 2 ± 4.30 · .1 / √3 = 2 ± .25, although the scores themselves are 2 points apart."""
     assert SEEDS == 3
     assert decide(CLAIM, runs("pals-204", *pals) + runs("shared", *shared)).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("pals", "p", "verdict"),
+    [
+        ((66.0, 64.1, 67.9), 8.32e-4, "reproduced"),  # t = 2 / (.1 / √3) = 34.64, p = 1 - t / √(2 + t²)
+        ((66.0, 64.0, 68.0), 0.0, "reproduced"),  # +2.0 each
+        (SHARED, 1.0, "inconclusive"),  # equal runs
+        ((66.0, math.nan, 68.0), math.nan, "inconclusive"),
+        ((66.0,), math.nan, "inconclusive"),
+    ],
+)
+def test_p_is_that_of_the_t_test_1_for_equal_runs_and_nan_where_there_is_none(pals, p, verdict):
+    cells = decide(CLAIM, runs("pals-204", *pals) + runs("shared", *SHARED)).cells
+    assert cells["p"] == pytest.approx(p, rel=1e-3, nan_ok=True) and cells["verdict"] == verdict
 
 
 def test_interval_by_hand():

@@ -1,4 +1,4 @@
-"""The ledger with all that notebook 06 imports of it, and what plans grids: without torch, and no hub is asked."""
+"""Counting, planning, the ledger with all that notebook 06 imports of it, and grids: without torch and the hub."""
 
 import subprocess
 import sys
@@ -10,9 +10,12 @@ import sys, palslib.ledger.verdicts, palslib.data.metrics
 print([name for name in ("torch", "transformers", "datasets", "scipy", "sklearn", "matplotlib") if name in sys.modules])
 
 import palslib.ledger.claims, palslib.ledger.derivations, palslib.figures.style, palslib.grid.sweep, palslib.notebook
+import palslib.methods.operations
+from palslib import TrainingPlan, count_parameters, fit_budget
 from palslib.ledger import view
 frame = palslib.ledger.verdicts.verdict_frame()
 view.ratios_of_table_3(), view.averages_of_table_2(), view.find("1.13", frame)
+count_parameters("pals-204"), fit_budget("pals-204", "minilm"), TrainingPlan({"rte": 5}, "annealed", 3).examples(2)
 print([name for name in ("torch", "transformers", "accelerate", "huggingface_hub") if name in sys.modules])
 """
 

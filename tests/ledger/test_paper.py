@@ -15,7 +15,6 @@ from palslib.ledger.paper import (
     ADAPTERS_TABLE_3,
     GEM_TABLE_1,
     MINBERT_TABLE_1,
-    MINBERT_TRAIN_SIZES,
     RTE_ELSEWHERE,
     TABLE_2,
     TABLE_2_AVERAGED,
@@ -50,10 +49,6 @@ def test_statements_are_short_and_claims_need_runs():
     assert [row.id for row in LEDGER.values() if row.scale] == ["C10b", "C13b"], "what no run of this size can show"
 
 
-def test_the_ledger_is_read_once():
-    assert load_ledger() is LEDGER
-
-
 TEXTS = 'source = "s"\nstatement = "t"\nderivation = "d"\n'
 
 
@@ -63,23 +58,18 @@ TEXTS = 'source = "s"\nstatement = "t"\nderivation = "d"\n'
         ("[E1]\n" + TEXTS, "E1"),
         ("[A01]\n" + TEXTS + "derived = 1", "A01"),
         ("[A1bc]\n" + TEXTS + "derived = 1", "A1bc"),
-        ("[C3]\n" + TEXTS + "needs = []\nscale = ' '", "C3.*'scale' must be a text"),
+        ("[C3]\n" + TEXTS + "scale = 3", "C3.*'scale' must be a text"),
         ("[A1]\n" + TEXTS + "derived = 1\nscale = 'long'", "A1.*'scale' is not among"),
         ("A1 = 3", "A1"),
         ("[A1]\n" + TEXTS, "A1.*'derived' is missing"),
         ("[B2]\n" + TEXTS + "derived = 1", "B2.*'published' is missing"),
         ("[C3]\n" + TEXTS + "needs = []\nderived = 1", "C3.*'derived' is not among"),
         ("[C3]\n" + TEXTS + 'needs = "shared annealed"', "C3.*'needs' must be"),
-        ("[C3]\n" + TEXTS + "needs = []\ncompare = [3]", "C3.*'compare' must be"),
         ("[A1]\n" + TEXTS + "derived = 1\ncompare = []", "A1.*'compare' is not among"),
         ("[D4]\n" + TEXTS, "D4.*'field' is missing"),
         ("[D4]\n" + TEXTS + "field = 4", "D4.*'field' must be"),
         ("[A1]\n" + TEXTS + "derived = 1\nfield = ''", "A1.*'field' is not among"),
-        ("[A1]\n" + TEXTS + "derived = '1'", "A1.*'derived' must hold numbers"),
-        ("[A1]\n" + TEXTS + "derived = true", "A1.*'derived' must hold numbers"),
-        ("[A1]\n" + TEXTS + "derived = []", "A1.*'derived' must hold numbers"),
-        ("[A1]\n" + TEXTS + "derived = 1\npublished = { a = [1, 'x'] }", "A1.*'published' must hold numbers"),
-        ("[A1]\nsource = ' '\nstatement = 't'\nderivation = 'd'\nderived = 1", "A1.*'source' must be a text"),
+        ("[A1]\n" + TEXTS + "derived = '1'", "A1.*'derived' must be a number"),
         ("[A1]\n" + TEXTS + "derived = 1\n[A1]\n", "A1"),
     ],
 )
@@ -87,11 +77,6 @@ def test_a_malformed_row_is_refused_by_row_and_key(text, named):
     """A second [A1] is refused by the TOML reader, whose error is a `ValueError` as well."""
     with pytest.raises(ValueError, match=named):
         parse_ledger(text)
-
-
-def test_rows_come_out_in_order_whatever_the_file_has():
-    text = "".join(f"[{row_id}]\n{TEXTS}derived = 1\n" for row_id in ("A10", "A2b", "A2", "A1"))
-    assert list(parse_ledger("[D1]\n" + TEXTS + "field = ''\n" + text)) == ["A1", "A2", "A2b", "A10", "D1"]
 
 
 def test_sections_are_those_that_the_paper_has():
@@ -102,9 +87,6 @@ def test_sections_are_those_that_the_paper_has():
             if source.startswith("paper"):
                 where = source.removeprefix("paper").replace(" and ", ", ").split(",")
                 assert {part.strip() for part in where} <= known | {"adapters"}, (row.id, row.source)
-    cited = {"A8": "3.3", "A9": "3.2", "A11": "3.1", "A12": "2.2", "A17": "4.1", "A18": "4.1", "A27": "3", "A28": "3"}
-    cited |= {"A13": "results", "A20": "set-up", "C3": "4.1", "C8": "3.3", "C10": "set-up", "C12": "discussion"}
-    assert {row_id: part for row_id, part in cited.items() if part not in LEDGER[row_id].source} == {}
 
 
 # --- A and B: what the sources print --------------------------------------------------------------------------------
@@ -172,24 +154,11 @@ def test_b2_the_second_numbers_are_what_another_report_names_f1():
         assert TABLE_2["fine-tuned"][f"{task}_f1"] == ADAPTERS_TABLE_2["fine-tuned"][task]
 
 
-def test_b6_half_a_pass_fits_the_batch_of_the_captions():
-    """(8,544 + 141,506 + 6,040) / 2 = 78,045 examples: 1,951 steps of 40, 2,439 of 32; printed are 1,950."""
-    half, sizes = sum(MINBERT_TRAIN_SIZES.values()) / 2, LEDGER["B6"].published
-    assert half / LEDGER["B6"].derived[1] == pytest.approx(sizes["steps"], rel=1e-3)
-    assert half / sizes["batch_in_text"] > 1.2 * sizes["steps"]
-
-
 def test_b8_by_its_scores_not_shared_is_first_of_three_adapters_not_last():
     adapters = {m: dict(row) for m, row in ADAPTERS_TABLE_2.items() if m != "fine-tuned"}
     totals = {m: row.pop("total") for m, row in adapters.items()}
     means = {m: fmean(row.values()) for m, row in adapters.items()}
     assert min(totals, key=totals.get) == max(means, key=means.get) == "houlsby-64-not-shared"
-
-
-def test_b18_what_not_shared_wins():
-    tuned, adapters = ADAPTERS_TABLE_3["fine-tuned"], ADAPTERS_TABLE_3["houlsby-64-not-shared"]
-    wins = {task for task in tuned if task != "average" and adapters[task] > tuned[task]}
-    assert wins == {"economic_news", "emotion", "political_bias", "political_message", "progressive_opinion"}
 
 
 # --- C: the claims quote the tables, and the tables say what the claims say -----------------------------------------

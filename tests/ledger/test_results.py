@@ -210,7 +210,6 @@ def test_one_setting_is_that_of_most_runs_and_quirks_belong_to_it():
     quirk = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"order": "replayed"})
     kept = one_setting(RECORDS + other + same_rate + quirk)
     assert len(kept) == len(RECORDS) + 1 and kept[-1]["recipe"]["order"] == "replayed"
-    assert {r["config"]["steps"] for r in one_setting(RECORDS + other, steps=4_000)} == {4_000}
 
 
 def test_quirks_alone_and_all_together():
@@ -275,7 +274,6 @@ def test_the_plan_says_what_so_many_seeds_can_show():
     assert (c2["seeds"], c2["verdict"], c2["spread"]) == (3, "reproduced", pytest.approx(0.1))
     assert c2["smallest"] == smallest_difference(c2["spread"], 3)
     assert frame.loc["C24", "spread"] == 0.5 and frame.loc["C24", "smallest"] == smallest_difference(0.5, 3)
-    assert plan_frame(RECORDS, 0.5, seeds=5).set_index("row").loc["C24", "smallest"] == smallest_difference(0.5, 5)
     assert {"C13b", "C17"} <= set(frame.index)
     random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
     verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]

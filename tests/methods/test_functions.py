@@ -9,7 +9,6 @@ from shapes import (
     LAYERS,
     ON_TOP,
     SHAPES,
-    STARTS_AS_BACKBONE,
     D,
     batch,
     randomise,
@@ -100,12 +99,12 @@ def assert_close(a, b, tolerance=2e-5):
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
-def check_equation(model, places, inputs=None, task="rte"):
+def check_equation(model, places, inputs=None):
     """The hidden states under a task's adaptation equal those by hand, and are not the plain backbone's."""
     inputs = inputs or batch()
     with torch.no_grad():
         expected = states_by_hand(model.backbone, inputs, places)
-    found, plain = states(model, task, inputs), states(model, None, inputs)[-1]
+    found, plain = states(model, "rte", inputs), states(model, None, inputs)[-1]
     for state, wanted in zip(found, expected, strict=True):
         assert_close(state, wanted * inputs["attention_mask"][..., None])
     assert (found[-1] - plain).abs().max() > 0.1
@@ -125,20 +124,22 @@ def test_plain_layers_by_hand(shape):
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("activation", ["identity", "gelu"])
 @pytest.mark.parametrize(
-    ("name", "sharing", "adapted"),
+    ("name", "sharing", "adapted", "shape"),
     [
-        ("pals-204", "layers", range(LAYERS)),
-        ("pals-no-sharing-84", "none", range(LAYERS)),
-        ("pals-276-top", "layers", [2]),
-        ("pals-276-bottom", "layers", [0]),
-        ("pals-276-top", "none", [2]),
-        ("pals-204", "tasks", range(LAYERS)),
-        ("pals-shared-across-tasks-204", "layers and tasks", range(LAYERS)),
+        ("pals-204", "layers", range(LAYERS), "bert"),
+        ("pals-204", "layers", range(LAYERS), "roberta"),
+        ("pals-204", "layers", range(LAYERS), "electra"),
+        ("pals-no-sharing-84", "none", range(LAYERS), "bert"),
+        ("pals-276-top", "layers", [2], "bert"),
+        ("pals-276-bottom", "layers", [0], "bert"),
+        ("pals-276-top", "none", [2], "bert"),
+        ("pals-204", "tasks", range(LAYERS), "bert"),
+        ("pals-shared-across-tasks-204", "layers and tasks", range(LAYERS), "bert"),
     ],
 )
-def test_pal(name, sharing, adapted, activation, scaled):
+def test_pal(name, sharing, adapted, shape, activation, scaled):
     """TS(h) = V^D MH(V^E h), GELU after V^D where it is the released code's (ledger D6), LHUC's scale where asked."""
-    model = randomised(name, sharing=sharing, activation=activation, scaled=scaled)
+    model = randomised(name, shape, sharing=sharing, activation=activation, scaled=scaled)
     one = model.adaptations["rte"]
     pairs = one.projections if model.shared is None else model.shared
 
@@ -150,20 +151,6 @@ def test_pal(name, sharing, adapted, activation, scaled):
             y = linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
             y = gelu(y) if activation == "gelu" else y
             return y * 2 / (1 + torch.exp(-one.scales[str(i)])) if scaled else y
-
-    check_equation(model, Places())
-
-
-@pytest.mark.parametrize("shape", ["roberta", "electra"])
-def test_pal_on_other_shapes(shape):
-    """The mask and the projected embeddings of other families reach the PAL as BERT's do."""
-    model = randomised("pals-204", shape)
-    one = model.adaptations["rte"]
-    v = one.projections[0]
-
-    class Places(Nothing):
-        def ts(self, i, h, mask):
-            return linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
 
     check_equation(model, Places(), batch(shape))
 
@@ -382,19 +369,6 @@ def test_starts_as_backbone(name, shape):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_logits_start_as_backbone_or_not(name):
-    """On top and in feature extraction the logits differ from those of the plain backbone; elsewhere they equal them,
-    but for the extra hidden layer of Houlsby's two-layer classifier."""
-    model, inputs = tiny_model(name), batch()
-    with torch.no_grad():
-        pooled = model.pooler(states(model, None, inputs)[-1])
-        plain = model.heads["rte"](pooled)
-        logits = model("rte", **inputs).logits
-    same = name in STARTS_AS_BACKBONE and name != "houlsby-64-not-shared"
-    assert torch.equal(logits, plain) == same
-
-
-@pytest.mark.parametrize("name", METHODS)
 def test_off_on_off(name):
     """After every parameter of the task has moved, task None is still the plain backbone, bit for bit."""
     model, inputs = tiny_model(name), batch()
@@ -487,17 +461,12 @@ def test_sharings(sharing, per_task, shared):
     counted = count_parameters(model.method, model.config, 2, exact=True)
     assert (counted.per_task, counted.shared_by_tasks) == (per_task, shared)
     assert [sum(p.numel() for p in one.parameters()) for one in model.adaptations.values()] == [per_task] * 2
-    owned = 0 if model.shared is None else sum(p.numel() for p in model.shared.parameters())
-    assert owned == shared
-
     pairs = {(task, i): model.adaptations[task].projection(i) for task in ("rte", "stsb") for i in range(LAYERS)}
     expected = {"layers": 2, "none": 6, "tasks": 3, "layers and tasks": 1}[sharing]
     assert len({id(pair) for pair in pairs.values()}) == expected
     assert (pairs["rte", 0] is pairs["stsb", 0]) == ("tasks" in sharing)
     assert (pairs["rte", 0] is pairs["rte", 1]) == ("layers" in sharing)
-    keys = list(model.state_dict())
-    assert len(keys) == len(set(keys))
-    assert sum("encoder.weight" in key for key in keys if "backbone" not in key) == expected
+    assert sum("encoder.weight" in key for key in model.state_dict() if "backbone" not in key) == expected
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -515,7 +484,6 @@ def test_pairs_and_adapters_of_five_layers():
     model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("pals-276-top", sharing="none"), ["rte"])
     one = model.adaptations["rte"]
     assert list(one.layers) == [int(i) for i in one.functions] == [3, 4]
-    assert len(one.projections) == 2
     assert [one.projection(i) is pair for i, pair in zip((3, 4), one.projections, strict=True)] == [True, True]
 
     model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("houlsby-64-3-shared"), ["rte"])

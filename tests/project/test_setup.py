@@ -139,6 +139,13 @@ def make(folder: Path, *arguments: str, **options) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def refusal(folder: Path, *arguments: str, **options) -> str:
+    """The one line that make says before it stops."""
+    status, said = make(folder, *arguments, **options)
+    assert status == 2 and said.count("\n") == 1, said
+    return said
+
+
 def script(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -148,23 +155,20 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("target", ["reproduce", "test", "lab"])
 def test_no_python(folder, target):
-    status, said = make(folder, target, "PYTHON=no-such-python")
-    assert status == 2 and said.count("\n") == 1
+    said = refusal(folder, target, "PYTHON=no-such-python")
     assert "Python 3.11 or newer is needed" in said and "'no-such-python' is missing" in said
 
 
 def test_too_old_a_python(folder):
     old = script(folder / "python3.9", '[ "$1" = --version ] && echo Python 3.9.1 && exit; exit 1')
-    status, said = make(folder, "reproduce", f"PYTHON={old}")
-    assert status == 2 and said.count("\n") == 1
+    said = refusal(folder, "reproduce", f"PYTHON={old}")
     assert "Python 3.11 or newer is needed" in said and "is Python 3.9.1" in said
 
 
 def test_an_environment_whose_python_is_gone(folder):
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/bin/python").symlink_to("/no/such/python")
-    status, said = make(folder, "test")
-    assert status == 2 and said.count("\n") == 1
+    said = refusal(folder, "test")
     assert "The Python in .venv is gone or too old" in said and "rm -rf .venv" in said
 
 
@@ -172,17 +176,13 @@ def test_an_environment_that_lacks_a_module(folder):
     script(folder / ".venv/bin/python", 'case "$*" in *torch*) echo "ModuleNotFoundError: No torch" >&2; exit 1; esac')
     for stamp in ("core.stamp", "extras.stamp"):
         (folder / ".venv" / stamp).touch()
-    status, said = make(folder, "reproduce")
-    assert status == 2 and said.count("\n") == 1
-    assert ".venv is broken (ModuleNotFoundError: No torch): remove it" in said
+    assert ".venv is broken (ModuleNotFoundError: No torch): remove it" in refusal(folder, "reproduce")
 
 
 def test_a_read_only_folder(folder):
     folder.chmod(0o555)
     root = os.geteuid() == 0  # whom permissions do not stop
-    status, said = make(folder, "reproduce", **({"user": "nobody"} if root else {}))
-    assert status == 2 and said.count("\n") == 1
-    assert "This folder is read-only" in said
+    assert "This folder is read-only" in refusal(folder, "reproduce", **({"user": "nobody"} if root else {}))
 
 
 def test_the_second_call_installs_nothing_again(folder):
@@ -207,8 +207,7 @@ def test_a_torch_for_cpus_first(folder):
 
 def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
     script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
-    status, said = make(folder, "sweep")
-    assert status == 2 and said.count("\n") == 1 and "make sweep GRID=FILE.json" in said
+    assert "make sweep GRID=FILE.json" in refusal(folder, "sweep")
     assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
     calls = (folder / "calls").read_text()
     assert calls.endswith("-m palslib sweep my.json --slots 3\n") and "cluster" not in calls
