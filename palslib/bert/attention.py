@@ -17,9 +17,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from palslib.bert.cpu_attention import CpuAttention
 from palslib.bert.rows import Rows
 
-OURS = ("sdpa", "eager")
-"""Names of implementations that are computed here."""
-
 
 def attend(
     q, k, v, rows: Rows, heads: int, dropout: float = 0.0, implementation: str | None = "sdpa", look=None
@@ -33,7 +30,7 @@ def attend(
     """
     if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-    if look is None and (implementation or "sdpa") not in OURS and len(q) == sum(rows.lengths):
+    if look is None and implementation not in (None, "sdpa", "eager") and len(q) == sum(rows.lengths):
         # A fused kernel has no weights to show to `look`, and takes no padding.
         return _by_name(implementation, q, k, v, rows, heads, dropout)
     if (q.device.type == "cpu" and not torch.compiler.is_exporting()) or look is not None:

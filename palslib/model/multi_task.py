@@ -3,13 +3,19 @@
 Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
 backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head.
 The backbone module itself is not modified: an encoder that is passed in still works on its own.
+
+The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
+computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which no
+task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T (L - k) layers
+(`operations.layer_passes`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
+from huggingface_hub import ModelHubMixin
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
@@ -26,10 +32,9 @@ from palslib.data.tasks import Task, get_task
 from palslib.methods.functions import Adaptation, Vectors, initialise
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
+from palslib.model import predicting, saving
 from palslib.model.classifiers import make_head, task_loss
 from palslib.model.one_task import OneTask
-from palslib.model.predicting import MAX_LENGTH, Predicting
-from palslib.model.saving import Saved
 
 
 @dataclass
@@ -80,8 +85,27 @@ class TaskModules(nn.ModuleDict):
         return list(zip(self.keys(), self.values(), strict=True))
 
 
-class MultiTaskModel(Saved, Predicting, nn.Module):
+class MultiTaskModel(
+    ModelHubMixin,  # adds `push_to_hub("user/model")`
+    nn.Module,
+    library_name="palslib",
+    tags=["multi-task", "adapters"],
+    pipeline_tag="text-classification",
+    paper_url="https://arxiv.org/abs/1902.02671",
+    model_card_template=saving.CARD,
+):
     """A backbone shared by tasks, and for each task one `adaptations[task]` and one `heads[task]`."""
+
+    # Functions whose first argument is the model, or its class, as methods:
+    predict = predicting.predict
+    save_task = saving.save_task
+    load_task = saving.load_task
+    fingerprint = saving.fingerprint
+    save_pretrained = saving.save_pretrained
+    from_pretrained = classmethod(saving.from_pretrained)
+    continued = classmethod(saving.continued)
+    _save_pretrained = saving.write_model  # `ModelHubMixin` calls this and the next one
+    generate_model_card = saving.generate_model_card
 
     def __init__(
         self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
@@ -93,11 +117,12 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
-        self.max_length = MAX_LENGTH
+        self.max_length = predicting.MAX_LENGTH
         """Maximum length in word pieces of a row that is predicted, the same as in training."""
         self.sparse_embeddings = False
         """Whether the word embeddings' gradient is sparse, for an optimiser that supports it."""
         self.recomputes = False
+        """Whether the backward pass recomputes each layer's activations, to save memory (gradient checkpointing)."""
         self._lookers: tuple[tuple[Callable, tuple[str, ...], nn.Module | None], ...] = ()
         self.config, self.backbone = encoder.config, encoder
         self.pooler_is_new = getattr(encoder, "pooler", None) is None  # ELECTRA has none
@@ -218,10 +243,6 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
         if method.copies_backbone or method.pooler == "per-task":
             self.pooler.requires_grad_(False)
 
-    def checkpoint_activations(self) -> None:
-        """Recomputes each layer's activations in the backward pass, to save memory (gradient checkpointing)."""
-        self.recomputes = True
-
     @contextmanager
     def watch(self, looker: Callable, *points: str, task: str | None = None):
         """A block in which `looker(point, layer, value)` is called at the given points of `bert/layer.py` (by default
@@ -309,6 +330,38 @@ class MultiTaskModel(Saved, Predicting, nn.Module):
                 raise ValueError(f"task {task!r} has classes, not scores: give labels")
             labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
+
+    def forward_many(
+        self,
+        tasks: Mapping[str, Sequence[int] | None],
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        rows: Rows | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The logits of several tasks on one batch, with shared layers computed once.
+
+        Args:
+            tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
+                pair separately, each row is a single text: first texts, then as many second texts.
+            input_ids, attention_mask, token_type_ids, rows: as in `forward`.
+
+        Equal to `forward` called for one task at a time, up to rounding. Nothing is shared between tasks with their own
+        copies of the backbone, or within a block of `watch`.
+        """
+        rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
+        k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
+        for task, some in tasks.items():
+            adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
+            if some is not None:
+                of_task, pieces = rows.take(some)
+            if self.method.copies_backbone or self._lookers:  # a looker sees values of one task each
+                states = self._embed(adaptation, of_task)
+            else:
+                common = common or self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
+                states = common if pieces is None else tuple(h[pieces] for h in common)
+            logits[task] = self.logits(task, self._run_layers(adaptation, of_task, states), of_task)
+        return logits
 
     def one_task(self, task: str) -> OneTask:
         """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,

@@ -1,20 +1,18 @@
-"""Prediction for several tasks in one pass: layers that no task adapts are computed once, the others once per task.
+"""Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
-Stickland & Murray 2019, introduction and discussion, weigh parameters against this: with task functions on top of BERT,
-h_L is computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which
-no task adapts the first k (`Method.shared_layers`), k + T (L - k) layers are computed: `operations.layer_passes`.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import max_positions
-from palslib.bert.layer import PLAIN
 from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
+
+if TYPE_CHECKING:
+    from palslib.model.multi_task import MultiTaskModel
 
 Text = str | Sequence[str]
 """One text, or a pair of texts."""
@@ -28,7 +26,9 @@ def _columns(task: Task) -> str:
     return f"{_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
 
 
-def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
+def _requests(
+    model: "MultiTaskModel", texts: Text | Sequence[Text], tasks: str | Sequence
+) -> tuple[list[tuple], list[list[str]]]:
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
     if isinstance(texts, (str, tuple)):  # one text or pair: all tasks on it
         texts, tasks = [texts], [tasks]
@@ -59,110 +59,74 @@ def _requests(model, texts: Text | Sequence[Text], tasks: str | Sequence) -> tup
     return rows, names
 
 
-class Predicting:
-    """The part of `MultiTaskModel` that predicts for several tasks at once."""
+def predict(
+    model: "MultiTaskModel",
+    texts: Text | Sequence[Text],
+    tasks: str | Sequence[str | Sequence[str]],
+    tokenizer=None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+) -> pd.DataFrame:
+    """A table of labels and probabilities, or scores, of several tasks.
 
-    def forward_many(
-        self,
-        tasks: Mapping[str, Sequence[int] | None],
-        input_ids=None,
-        attention_mask=None,
-        token_type_ids=None,
-        rows: Rows | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """The logits of several tasks on one batch, with shared layers computed once.
+    Args:
+        texts: one text (a string, or a tuple of two) for all the `tasks`; or a list of texts, each with its own
+            entry in `tasks`, a name or a list of names (a single name is for all texts).
+        tokenizer: the backbone's own if none is given.
+        max_length: the length in word pieces to which rows are truncated; None: the length used in training.
 
-        Args:
-            tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
-                pair separately, each row is a single text: first texts, then as many second texts.
-            input_ids, attention_mask, token_type_ids, rows: as in `forward`.
+    Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
+    label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
+    Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
+    texts, a pair for a task of one text and the reverse, and lists of different lengths.
+    """
+    pairs, names = _requests(model, texts, tasks)
+    tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
+    forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
+    for i, wanted in enumerate(names):
+        for name in wanted:
+            form = (len(pairs[i]), model.tasks[name].apart)
+            forms.setdefault(form, {}).setdefault(i, []).append(name)
+    with without_dropout(model), torch.inference_mode():
+        for (_, apart), of_row in forms.items():
+            order = sorted(of_row, key=lambda i: -sum(map(len, pairs[i])))  # rows of like length together
+            for start in range(0, len(order), batch_size):
+                chunk = order[start : start + batch_size]
+                outputs |= _predict_batch(model, chunk, pairs, of_row, apart, tokenizer, max_length)
+    answers = [
+        (i, name, *_answer(model.tasks[name], outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
+    ]
+    return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
 
-        Equal to `forward` called for one task at a time, up to rounding. Nothing is shared between tasks with their own
-        copies of the backbone, or within a block of `watch`.
-        """
-        rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
-        k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
-        for task, some in tasks.items():
-            adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
-            if some is not None:
-                of_task, pieces = rows.take(some)
-            if self.method.copies_backbone or self._lookers:  # a looker sees values of one task each
-                states = self._embed(adaptation, of_task)
-            else:
-                common = common or self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
-                states = common if pieces is None else tuple(h[pieces] for h in common)
-            logits[task] = self.logits(task, self._run_layers(adaptation, of_task, states), of_task)
-        return logits
 
-    def predict(
-        self,
-        texts: Text | Sequence[Text],
-        tasks: str | Sequence[str | Sequence[str]],
-        tokenizer=None,
-        max_length: int | None = None,
-        batch_size: int = 64,
-    ) -> pd.DataFrame:
-        """A table of labels and probabilities, or scores, of several tasks.
+def _predict_batch(model: "MultiTaskModel", chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
+    """The logits, by (row, task), of one batch of rows, all of one form."""
+    columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
+    if apart:
+        columns = [columns[0] + columns[1]]
+    most = min(max_length, max_positions(model.config))
+    batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
+    ids, types = (
+        torch.tensor([piece for row in batch[name] for piece in row]) for name in ("input_ids", "token_type_ids")
+    )
+    packed = Rows.pack(ids, types, [len(row) for row in batch["input_ids"]], model.device)
+    where = {}  # task -> places in the chunk
+    for place, i in enumerate(chunk):
+        for name in of_row[i]:
+            where.setdefault(name, []).append(place)
+    rows = {
+        name: None if p == list(range(len(chunk))) else p + [len(chunk) + place for place in p] * apart
+        for name, p in where.items()
+    }
+    logits = model.forward_many(rows, rows=packed)
+    return {(chunk[p], t): row for t, of_task in logits.items() for p, row in zip(where[t], of_task.cpu(), strict=True)}
 
-        Args:
-            texts: one text (a string, or a tuple of two) for all the `tasks`; or a list of texts, each with its own
-                entry in `tasks`, a name or a list of names (a single name is for all texts).
-            tokenizer: the backbone's own if none is given.
-            max_length: the length in word pieces to which rows are truncated; None: the length used in training.
 
-        Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
-        label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
-        Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-        texts, a pair for a task of one text and the reverse, and lists of different lengths.
-        """
-        pairs, names = _requests(self, texts, tasks)
-        tokenizer, max_length = tokenizer or self.tokenizer, self.max_length if max_length is None else max_length
-        forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
-        for i, wanted in enumerate(names):
-            for name in wanted:
-                form = (len(pairs[i]), self.tasks[name].apart)
-                forms.setdefault(form, {}).setdefault(i, []).append(name)
-        with without_dropout(self), torch.inference_mode():
-            for (_, apart), of_row in forms.items():
-                order = sorted(of_row, key=lambda i: -sum(map(len, pairs[i])))  # rows of like length together
-                for start in range(0, len(order), batch_size):
-                    chunk = order[start : start + batch_size]
-                    outputs |= self._predict_batch(chunk, pairs, of_row, apart, tokenizer, max_length)
-        answers = [
-            (i, name, *self._answer(name, outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
-        ]
-        return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
-
-    def _predict_batch(self, chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
-        """The logits, by (row, task), of one batch of rows, all of one form."""
-        columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
-        if apart:
-            columns = [columns[0] + columns[1]]
-        most = min(max_length, max_positions(self.config))
-        batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
-        ids, types = (
-            torch.tensor([piece for row in batch[name] for piece in row]) for name in ("input_ids", "token_type_ids")
-        )
-        packed = Rows.pack(ids, types, [len(row) for row in batch["input_ids"]], self.device)
-        where = {}  # task -> places in the chunk
-        for place, i in enumerate(chunk):
-            for name in of_row[i]:
-                where.setdefault(name, []).append(place)
-        rows = {
-            name: None if p == list(range(len(chunk))) else p + [len(chunk) + place for place in p] * apart
-            for name, p in where.items()
-        }
-        logits = self.forward_many(rows, rows=packed)
-        return {
-            (chunk[p], t): row for t, of_task in logits.items() for p, row in zip(where[t], of_task.cpu(), strict=True)
-        }
-
-    def _answer(self, name: str, logits: torch.Tensor) -> tuple[str | None, float, tuple[float, ...]]:
-        """Label, score and probabilities from the logits (outputs,) of one row."""
-        task = self.tasks[name]
-        if task.is_regression:
-            return None, logits.item() * task.scale, ()
-        if task.num_outputs == 1:
-            logits = torch.stack([torch.zeros(()), logits[0]])  # the softmax of (0, x) is (σ(-x), σ(x))
-        p = logits.softmax(0)
-        return task.labels[p.argmax()], p.max().item(), tuple(p.tolist())
+def _answer(task: Task, logits: torch.Tensor) -> tuple[str | None, float, tuple[float, ...]]:
+    """Label, score and probabilities from the logits (outputs,) of one row."""
+    if task.is_regression:
+        return None, logits.item() * task.scale, ()
+    if task.num_outputs == 1:
+        logits = torch.stack([torch.zeros(()), logits[0]])  # the softmax of (0, x) is (σ(-x), σ(x))
+    p = logits.softmax(0)
+    return task.labels[p.argmax()], p.max().item(), tuple(p.tolist())

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
@@ -37,6 +38,9 @@ from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
 from palslib.model.predicting import MAX_LENGTH
+
+if TYPE_CHECKING:
+    from palslib.model.multi_task import MultiTaskModel
 
 _CHECKSUM = "sha256"
 """The key of `_checksums` in a file's metadata."""
@@ -103,20 +107,14 @@ def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, tor
             raise ValueError(f"{path}: tensor {name!r} has a value that is not finite")
 
 
-_INVALID = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
-
-
 @contextmanager
 def _described(path: Path) -> Iterator[None]:
     """A block in which errors caused by an invalid description become a ValueError that names the file."""
+    invalid = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
     try:
         yield
-    except _INVALID as e:
+    except invalid as e:
         raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
-
-
-_ABOUT = ("task", "method", "fingerprint")
-"""The keys of the description in a task's file."""
 
 
 def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
@@ -136,25 +134,25 @@ def _task_file(path: Path) -> Path:
     return path
 
 
-def _own(key: str, model) -> str:
+def _own(key: str, model: "MultiTaskModel") -> str:
     """The present name of a parameter of a task's own backbone, formerly `encoder`, with the pooler beside it."""
     if key.startswith("encoder."):
         return "backbone." + key.removeprefix("encoder.")
     return f"backbone.{key}" if key.startswith("pooler.") and not model.pooler_is_new else key
 
 
-def _prefix(model) -> str:
+def _prefix(model: "MultiTaskModel") -> str:
     """The prefix of Transformers for a backbone within a larger model: `bert.`, `roberta.`, ..."""
     return getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
 
 
-def _travelling(model) -> dict[str, torch.Tensor]:
+def _travelling(model: "MultiTaskModel") -> dict[str, torch.Tensor]:
     """A model's tensors under their names in its file: those of backbone and pooler, new or not, as in Transformers."""
     names = {"backbone.": _prefix(model), "new_pooler.": _prefix(model) + "pooler."}
     return {re.sub(r"^(backbone\.|new_pooler\.)", lambda m: names[m[0]], k): v for k, v in model.state_dict().items()}
 
 
-def _renamed(state: dict, model) -> dict:
+def _renamed(state: dict, model: "MultiTaskModel") -> dict:
     """A file's tensors under the names of this model. In files of the first version the pooler is beside the backbone;
     in those of the second, the backbone is called `backbone`."""
     renamed = {}
@@ -171,7 +169,7 @@ def _renamed(state: dict, model) -> dict:
     return renamed
 
 
-_CARD = """---
+CARD = """---
 {{ card_data }}
 ---
 
@@ -196,211 +194,201 @@ model.predict({{ text }}, tasks=["{{ tasks[0].name }}"])
 """
 
 
-class Saved(
-    ModelHubMixin,
-    library_name="palslib",
-    tags=["multi-task", "adapters"],
-    pipeline_tag="text-classification",
-    paper_url="https://arxiv.org/abs/1902.02671",
-    model_card_template=_CARD,
-):
-    """The part of `MultiTaskModel` that saves and loads, also on the Hub: `push_to_hub("user/model")`."""
+def fingerprint(model: "MultiTaskModel") -> str:
+    """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
+    digest = hashlib.sha256()
+    state = {  # under their names in the first version
+        k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): tensor
+        for k, tensor in model.state_dict().items()
+    }
+    for name, tensor in sorted(state.items()):
+        if not name.startswith(("adaptations.", "heads.")):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
 
-    def fingerprint(self) -> str:
-        """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
-        digest = hashlib.sha256()
-        state = {  # under their names in the first version
-            k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): tensor
-            for k, tensor in self.state_dict().items()
-        }
-        for name, tensor in sorted(state.items()):
-            if not name.startswith(("adaptations.", "heads.")):
-                digest.update(name.encode())
-                digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:32]
 
-    def save_pretrained(self, folder: str | Path, **options) -> None:
-        """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
-        tasks), `config.json`, the tokenizer if there is one, and a model card unless the folder has one already.
-        `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
-        folder = Path(folder)
-        with atomic_write(folder) as temporary:
-            if folder.is_dir():  # its other files (a task's) are kept
-                tokenizer = () if self._tokenizer is None else TOKENIZER_FILES
-                ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
-                try:
-                    shutil.copytree(folder, temporary, ignore=ours)
-                except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
-                    why = error.args[0][0][2]
-                    raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
-            super().save_pretrained(temporary, **options)
+def save_pretrained(model: "MultiTaskModel", folder: str | Path, **options) -> None:
+    """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
+    tasks), `config.json`, the tokenizer if there is one, and a model card unless the folder has one already.
+    `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
+    folder = Path(folder)
+    with atomic_write(folder) as temporary:
+        if folder.is_dir():  # its other files (a task's) are kept
+            tokenizer = () if model._tokenizer is None else TOKENIZER_FILES
+            ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
+            try:
+                shutil.copytree(folder, temporary, ignore=ours)
+            except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
+                why = error.args[0][0][2]
+                raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
+        ModelHubMixin.save_pretrained(model, temporary, **options)
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        about = {
-            "backbone": {k: v for k, v in self.config.to_dict().items() if k != "_name_or_path"},
-            "backbone_name": portable(self.backbone_name),
-            "minbert": isinstance(self.backbone, MinBert),
-            "pooler_is_new": self.pooler_is_new,
-            "method": self.method.to_dict(),
-            "tasks": [asdict(task) | {"data": ""} for task in self.tasks.values()],  # no path of the machine
-            "seed": self.seed,
-            "max_length": self.max_length,
-        }
-        text = json.dumps(about, indent=1, default=str)
-        _write(_travelling(self), save_directory / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
-        (save_directory / "palslib.json").write_text(text, encoding="utf-8")
-        self.config.save_pretrained(save_directory)
-        if self._tokenizer is not None:
-            self._tokenizer.save_pretrained(save_directory)
 
-    def generate_model_card(self, **about) -> ModelCard:
-        """The card of this model: its method, its backbone and a row for each task."""
-        tasks = list(self.tasks.values())
-        text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
-        about |= {"tasks": tasks, "text": repr(text)}
-        return super().generate_model_card(method=self.method.label, backbone=portable(self.backbone_name), **about)
+def write_model(model: "MultiTaskModel", folder: Path) -> None:
+    """Writes the files of `save_pretrained`, except the model card, into a folder that exists."""
+    about = {
+        "backbone": {k: v for k, v in model.config.to_dict().items() if k != "_name_or_path"},
+        "backbone_name": portable(model.backbone_name),
+        "minbert": isinstance(model.backbone, MinBert),
+        "pooler_is_new": model.pooler_is_new,
+        "method": model.method.to_dict(),
+        "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
+        "seed": model.seed,
+        "max_length": model.max_length,
+    }
+    text = json.dumps(about, indent=1, default=str)
+    _write(_travelling(model), folder / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
+    (folder / "palslib.json").write_text(text, encoding="utf-8")
+    model.config.save_pretrained(folder)
+    if model._tokenizer is not None:
+        model._tokenizer.save_pretrained(folder)
 
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, **options):
-        """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
 
-        Args:
-            folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
-                `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `ModelHubMixin`.
+def generate_model_card(model: "MultiTaskModel", **about) -> ModelCard:
+    """The card of this model: its method, its backbone and a row for each task."""
+    tasks = list(model.tasks.values())
+    text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
+    about |= {"tasks": tasks, "text": repr(text), "method": model.method.label}
+    return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
 
-        Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
-        damaged or describes no model.
-        """
-        place = Path(folder)
-        old = place.with_name(place.name + ".old")  # complete if saving was killed between its two renames
-        if not place.exists() and old.exists():
-            place = old
-        if place.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
-            return cls._loaded(place)
-        try:
-            return super().from_pretrained(str(folder), **options)
-        except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-            raise FileNotFoundError(
-                f"there is no folder {folder}, nor can a model of that name be had from the Hub: {error}"
-            ) from error
 
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options):
-        return cls._loaded(Path(snapshot_download(model_id, **options)))
+def from_pretrained(cls, folder: str | Path, **options):
+    """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
 
-    @classmethod
-    def _loaded(cls, folder: Path):
-        """The model saved in a folder."""
-        description, path = folder / "palslib.json", folder / "model.safetensors"
-        for file in (description, path):
-            if not file.is_file():
-                raise FileNotFoundError(f"{folder} holds no model saved by palslib ({file.name} is missing)")
-        about, (metadata, tensors) = read_object(description), _read(path, "save_pretrained")
-        _prove(path, metadata, tensors, description.read_text(encoding="utf-8"))
-        with _described(description):
-            model = cls._built(about, sum(tensor.numel() for tensor in tensors.values()))
-        tensors = _renamed(tensors, model)
-        _check(path, tensors, model.state_dict())
-        model.load_state_dict(tensors)
-        if has_tokenizer(str(folder)):  # earlier versions wrote none
-            model._tokenizer = load_tokenizer(str(folder))
-        return model.eval()
+    Args:
+        folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
+            `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
 
-    @classmethod
-    def _built(cls, about: dict, saved: int):
-        """The model of a description, before its weights are loaded; `saved` is how many numbers its file has."""
-        about = {"max_length": MAX_LENGTH} | about  # earlier versions did not save it
-        kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
-        for name, kind in kinds.items():
-            if type(about[name]) is not kind:
-                raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
-        config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
-        tasks = [Task(**row) for row in about["tasks"]]
-        needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
-        if tasks and needed > saved:  # before so much memory is allocated
-            raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
-        with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
-            if about.get("minbert"):
-                encoder = MinBert(config, pooler=not about["pooler_is_new"])
-            else:
-                encoder = AutoModel.from_config(config)
-                if about["pooler_is_new"]:
-                    encoder.pooler = None
-        model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])
-        model.max_length = about["max_length"]
-        return model
+    Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
+    damaged or describes no model.
+    """
+    place = Path(folder)
+    old = place.with_name(place.name + ".old")  # complete if saving was killed between its two renames
+    if not place.exists() and old.exists():
+        place = old
+    if place.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
+        return _loaded(cls, place)
+    try:
+        return _loaded(cls, Path(snapshot_download(str(folder), **options)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        raise FileNotFoundError(
+            f"there is no folder {folder}, nor can a model of that name be had from the Hub: {error}"
+        ) from error
 
-    @classmethod
-    def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
-        """The model in a folder with further tasks added; the tasks that it already has will not be trained.
 
-        Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
-        """
-        model = cls.from_pretrained(folder)
-        if (model.method, portable(model.backbone_name)) != (method, portable(backbone_name)):
-            raise ValueError(
-                f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
-                f"{backbone_name!r}: a run that starts from it has to be of the same"
-            )
-        for parts in (model.adaptations, model.heads):
-            parts.requires_grad_(False)
-        for task in tasks:
-            model.add_task(task)
-        return model
+def _loaded(cls, folder: Path):
+    """The model saved in a folder."""
+    description, path = folder / "palslib.json", folder / "model.safetensors"
+    for file in (description, path):
+        if not file.is_file():
+            raise FileNotFoundError(f"{folder} holds no model saved by palslib ({file.name} is missing)")
+    about, (metadata, tensors) = read_object(description), _read(path, "save_pretrained")
+    _prove(path, metadata, tensors, description.read_text(encoding="utf-8"))
+    with _described(description):
+        model = _built(cls, about, sum(tensor.numel() for tensor in tensors.values()))
+    tensors = _renamed(tensors, model)
+    _check(path, tensors, model.state_dict())
+    model.load_state_dict(tensors)
+    if has_tokenizer(str(folder)):  # earlier versions wrote none
+        model._tokenizer = load_tokenizer(str(folder))
+    return model.eval()
 
-    def save_task(self, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
-        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
 
-        Args:
-            dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
-        """
-        about = {
-            "task": json.dumps(asdict(self._known(task)) | {"data": ""}),
-            "method": json.dumps(self.method.to_dict()),
-            "fingerprint": self.fingerprint(),
-        }
-        path = Path(folder) / f"{task}.safetensors"
-        with atomic_write(path) as temporary:
-            tensors = _states(self._parts(task))
-            _write({k: v.to(dtype) for k, v in tensors.items()}, temporary, about, *about.values())
-        return path
+def _built(cls, about: dict, saved: int):
+    """The model of a description, before its weights are loaded; `saved` is how many numbers its file has."""
+    about = {"max_length": MAX_LENGTH} | about  # earlier versions did not save it
+    kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
+    for name, kind in kinds.items():
+        if type(about[name]) is not kind:
+            raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
+    config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
+    tasks = [Task(**row) for row in about["tasks"]]
+    needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
+    if tasks and needed > saved:  # before so much memory is allocated
+        raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
+    with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
+        if about.get("minbert"):
+            encoder = MinBert(config, pooler=not about["pooler_is_new"])
+        else:
+            encoder = AutoModel.from_config(config)
+            if about["pooler_is_new"]:
+                encoder.pooler = None
+    model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])
+    model.max_length = about["max_length"]
+    return model
 
-    def load_task(self, path: str | Path) -> str:
-        """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
 
-        `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
-        backbone is not this model's, a tensor does not fit, or the model has another task of that name;
-        FileNotFoundError where there is no such file. After an error the model is unchanged.
-        """
-        path = _task_file(Path(path))
-        about, tensors = _read(path, "save_task")
-        if not set(_ABOUT) <= set(about):
-            raise ValueError(f"{path.name} was not written by save_task")
-        _prove(path, about, tensors, *(about[name] for name in _ABOUT))
-        with _described(path):
-            method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
-        if method != self.method:
-            ours = self.method.to_dict()
-            differ = {k: (v, ours[k]) for k, v in method.to_dict().items() if k in ours and v != ours[k]}
-            raise ValueError(
-                f"{path.name} holds {method.label}, the model {self.method.label}; (file, model): {differ}"
-            )
-        if about["fingerprint"] != self.fingerprint():
-            raise ValueError(
-                f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
-                f"{self.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
-            )
-        if self.tasks.get(task.name, task) != task:
-            raise ValueError(
-                f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
-                f"{task} in the file, {self.tasks[task.name]} in the model"
-            )
-        parts = self._parts(task.name) if task.name in self.tasks else self._new_parts(task)
-        if self.method.copies_backbone:
-            own = "adaptation."
-            tensors = {own + _own(k.removeprefix(own), self) if k.startswith(own) else k: v for k, v in tensors.items()}
-        _check(path, tensors, _states(parts))
-        for part, module in parts.items():
-            module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
-        self._put(task, parts)
-        return task.name
+def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
+    """The model in a folder with further tasks added; the tasks that it already has will not be trained.
+
+    Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
+    """
+    model = cls.from_pretrained(folder)
+    if (model.method, portable(model.backbone_name)) != (method, portable(backbone_name)):
+        raise ValueError(
+            f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
+            f"{backbone_name!r}: a run that starts from it has to be of the same"
+        )
+    for parts in (model.adaptations, model.heads):
+        parts.requires_grad_(False)
+    for task in tasks:
+        model.add_task(task)
+    return model
+
+
+def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+    """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
+
+    Args:
+        dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
+    """
+    about = {
+        "task": json.dumps(asdict(model._known(task)) | {"data": ""}),
+        "method": json.dumps(model.method.to_dict()),
+        "fingerprint": model.fingerprint(),
+    }
+    path = Path(folder) / f"{task}.safetensors"
+    with atomic_write(path) as temporary:
+        tensors = _states(model._parts(task))
+        _write({k: v.to(dtype) for k, v in tensors.items()}, temporary, about, *about.values())
+    return path
+
+
+def load_task(model: "MultiTaskModel", path: str | Path) -> str:
+    """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+
+    `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
+    backbone is not this model's, a tensor does not fit, or the model has another task of that name;
+    FileNotFoundError where there is no such file. After an error the model is unchanged.
+    """
+    path = _task_file(Path(path))
+    about, tensors = _read(path, "save_task")
+    if not {"task", "method", "fingerprint"} <= set(about):
+        raise ValueError(f"{path.name} was not written by save_task")
+    _prove(path, about, tensors, about["task"], about["method"], about["fingerprint"])
+    with _described(path):
+        method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
+    if method != model.method:
+        ours = model.method.to_dict()
+        differ = {k: (v, ours[k]) for k, v in method.to_dict().items() if k in ours and v != ours[k]}
+        raise ValueError(f"{path.name} holds {method.label}, the model {model.method.label}; (file, model): {differ}")
+    if about["fingerprint"] != model.fingerprint():
+        raise ValueError(
+            f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
+            f"{model.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
+        )
+    if model.tasks.get(task.name, task) != task:
+        raise ValueError(
+            f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
+            f"{task} in the file, {model.tasks[task.name]} in the model"
+        )
+    parts = model._parts(task.name) if task.name in model.tasks else model._new_parts(task)
+    if model.method.copies_backbone:
+        own = "adaptation."
+        tensors = {own + _own(k.removeprefix(own), model) if k.startswith(own) else k: v for k, v in tensors.items()}
+    _check(path, tensors, _states(parts))
+    for part, module in parts.items():
+        module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
+    model._put(task, parts)
+    return task.name

@@ -9,10 +9,11 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -22,7 +23,11 @@ from palslib.common.files import atomic_write, remove, remove_temporaries, resto
 from palslib.common.lock import InUse, run_lock
 from palslib.common.processes import FIRST
 from palslib.common.sealed import MANIFEST, Damaged, prove, seal
+from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.content import exchanged
+
+if TYPE_CHECKING:
+    from palslib.training.loop import Run
 
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)
 _UNREADABLE += (AttributeError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError)
@@ -98,12 +103,13 @@ class Checkpoints:
         """The folders of both, the newest first."""
         return self.place, self.place.with_name(self.place.name + ".old")
 
-    def save(self, write: Callable[[Path], None], step: int) -> None:
-        """Writes the next checkpoint; `write` puts its files into a folder."""
+    @contextmanager
+    def saving(self, step: int) -> Iterator[Path]:
+        """A block that writes the files of the next checkpoint into the folder that it is given."""
         remove_temporaries(self.place)
         with atomic_write(self.place, keep=True) as temporary:
             temporary.mkdir()
-            write(temporary)
+            yield temporary
             seal(temporary, key=self.key, step=step, content=self.content)
 
     def find(self, read: Callable[[Path], dict]) -> Found:
@@ -189,109 +195,71 @@ def say(sentences: list[str], folder: Path) -> None:
         print(f"palslib: {folder}: {sentence}", file=sys.stderr)
 
 
-class Resumable:
-    """The part of `training.loop.Run` that saves checkpoints, finds them and resumes from them."""
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints in the run's folder."""
-        kept = self.folder / "best", self.folder / "last"
-        return Checkpoints(self.folder / "checkpoint", self.config.key, self.content, kept)
-
-    def stop(self, what: str, step: int) -> None:
-        """Raises FloatingPointError, naming step, task and the last good checkpoint."""
-        kept = f"{self.saved[0]} (step {self.saved[1]})" if self.saved else "none"
-        raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
-
-    def check_lock(self) -> None:
-        """Raises InUse where the run's folder was deleted or taken over by another process."""
-        if self.lock:
-            self.lock.check()
-
-    def check_weights(self) -> None:
-        """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
-        if not all(p.isfinite().all() for p in self.model.parameters()):
-            self.stop("a weight is not finite after the update", self.step - 1)
-
-    def save_checkpoint(self) -> None:
-        """Saves model, optimiser and history, whole or not at all, unless this step has a checkpoint already."""
-        if self.saved and self.saved[1] == self.step:
-            return
-        self.read_losses()
-        self.check_weights()
-        if self.accelerator.is_main_process:
-            self.check_lock()
-            self.checkpoints.save(self._write, self.step)
-        self.saved = self.checkpoints.place, self.step
-        self.accelerator.wait_for_everyone()
-
-    def keep_model(self, name: str) -> None:
-        """Saves the model in a subfolder of the run's folder."""
-        self.check_weights()
-        if self.accelerator.is_main_process:
-            self.check_lock()
-            self.model.save_pretrained(self.folder / name)
-
-    def _write(self, folder: Path) -> None:
+def save_checkpoint(run: "Run") -> None:
+    """Saves model, optimiser and history, whole or not at all, unless this step has a checkpoint already."""
+    if run.saved and run.saved[1] == run.step:
+        return
+    run.read_losses()
+    run.check_weights()
+    if run.accelerator.is_main_process:
+        run.check_lock()
+        state = {"step": run.step, "losses": run.losses, "tokens": run.tokens, "spent": run.spent}
+        state |= {"history": run.history, "key": run.config.key, "notes": run.notes, "sealed": True}
+        state |= {"memory": run.memory.counts()} if run.memory else {}
         # Not accelerate's save_state: its keys depend on whether there is one process or several.
-        save_file({k: v.contiguous() for k, v in self.model.state_dict().items()}, folder / "model.safetensors")
-        torch.save(self.optimizer.state_dict(), folder / "optimizer.bin")
-        state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
-        state |= {"history": self.history, "key": self.config.key, "notes": self.notes, "sealed": True}
-        if self.memory:
-            state["memory"] = self.memory.counts()
-        (folder / "run.json").write_text(json.dumps(state), encoding="utf-8")
+        with run.checkpoints.saving(run.step) as folder:
+            save_file({k: v.contiguous() for k, v in run.model.state_dict().items()}, folder / "model.safetensors")
+            torch.save(run.optimizer.state_dict(), folder / "optimizer.bin")
+            (folder / "run.json").write_text(json.dumps(state), encoding="utf-8")
+    run.saved = run.checkpoints.place, run.step
+    run.accelerator.wait_for_everyone()
 
-    def _read(self, folder: Path) -> dict:
-        """The state in a checkpoint, checked against this run, which is not changed. Raises Damaged."""
-        state = read_part(folder / "run.json", lambda path: json.loads(path.read_text(encoding="utf-8")))
-        names = {"step", "losses", "tokens", "spent", "history", "key"} | ({"memory"} if self.memory else set())
-        if not isinstance(state, dict) or not names <= state.keys():
-            raise Damaged(f"run.json does not hold {', '.join(sorted(names))}")
-        if state["key"] == self.config.key:
-            state["model"] = read_part(folder / "model.safetensors", load_file)
-            check_tensors("model.safetensors", state["model"], self.model.state_dict())
-            state["optimizer"] = read_part(folder / "optimizer.bin", read_tensors)
-            check_moments("optimizer.bin", state["optimizer"], self.optimizer)
-            if self.config.keep == "best" and any(math.isfinite(point["dev_average"]) for point in state["history"]):
-                self._check_best()
-        return state
 
-    def _check_best(self) -> None:
-        """Raises Damaged unless the best weights that were kept can be loaded."""
-        try:
-            with torch.random.fork_rng(devices=[]):
-                type(self.model).from_pretrained(self.folder / "best")
-        except (ValueError, OSError) as error:
-            raise Damaged(f"the best weights up to then are not there: {error}") from error
+def _read(run: "Run", folder: Path) -> dict:
+    """The state in a checkpoint, checked against this run, which is not changed. Raises Damaged."""
+    state = read_part(folder / "run.json", lambda path: json.loads(path.read_text(encoding="utf-8")))
+    names = {"step", "losses", "tokens", "spent", "history", "key"} | ({"memory"} if run.memory else set())
+    if not isinstance(state, dict) or not names <= state.keys():
+        raise Damaged(f"run.json does not hold {', '.join(sorted(names))}")
+    if state["key"] == run.config.key:
+        state["model"] = read_part(folder / "model.safetensors", load_file)
+        check_tensors("model.safetensors", state["model"], run.model.state_dict())
+        state["optimizer"] = read_part(folder / "optimizer.bin", read_tensors)
+        check_moments("optimizer.bin", state["optimizer"], run.optimizer)
+        if run.config.keep == "best" and any(math.isfinite(point["dev_average"]) for point in state["history"]):
+            try:
+                MultiTaskModel.from_pretrained(run.folder / "best")
+            except (ValueError, OSError) as error:
+                raise Damaged(f"the best weights up to then are not there: {error}") from error
+    return state
 
-    def load_checkpoint(self) -> bool:
-        """Resumes from the folder's newest undamaged checkpoint of this run; returns False if there is none."""
-        if self.accelerator.is_main_process:
-            remove_half_written(self.folder)
-            restore(self.folder / "best")
-        self.accelerator.wait_for_everyone()
-        found = self.checkpoints.find(self._read)
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            said = self.checkpoints.settle(found)
-            say(said, self.folder)
-            self.notes += said
-        self.accelerator.wait_for_everyone()
-        if found.state is None or found.exchanged:
-            return False
-        state = found.state
-        self.saved = found.place, state["step"]
-        self.notes = [*state.get("notes", []), *self.notes]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
-        self.spent, self.history = state["spent"], state["history"]
-        if self.memory:
-            self.memory.replay(self.step, **state["memory"])
-        if self.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
-            for p in self.optimizer.state:
-                p.grad = torch.zeros_like(p)
-        if self.recipe.dropout == "until evaluated" and self.history:
-            self.model.eval()
-        return True
+
+def load_checkpoint(run: "Run") -> None:
+    """Resumes from the newest undamaged checkpoint in the run's folder, if there is one."""
+    if run.accelerator.is_main_process:
+        remove_half_written(run.folder)
+        restore(run.folder / "best")
+    run.accelerator.wait_for_everyone()
+    found = run.checkpoints.find(lambda folder: _read(run, folder))
+    run.accelerator.wait_for_everyone()
+    if run.accelerator.is_main_process:
+        said = run.checkpoints.settle(found)
+        say(said, run.folder)
+        run.notes += said
+    run.accelerator.wait_for_everyone()
+    state = found.state
+    if state is None or found.exchanged:
+        return
+    run.saved = found.place, state["step"]
+    run.notes = [*state.get("notes", []), *run.notes]
+    run.model.load_state_dict(state["model"])
+    run.optimizer.load_state_dict(state["optimizer"])
+    run.step, run.losses, run.tokens = state["step"], state["losses"], state["tokens"]
+    run.spent, run.history = state["spent"], state["history"]
+    if run.memory:
+        run.memory.replay(run.step, **state["memory"])
+    if run.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
+        for p in run.optimizer.state:
+            p.grad = torch.zeros_like(p)
+    if run.recipe.dropout == "until evaluated" and run.history:
+        run.model.eval()

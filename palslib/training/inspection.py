@@ -47,30 +47,31 @@ def measure(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], precisio
     """For each task, the means by layer of `size`, ‖TS(h)‖ / ‖h‖ of the task function over word pieces, and `entropy`,
     the relative entropy of the task's own heads over heads and word pieces. What a task does not have is left out. On
     at most `ROWS` rows, the same ones in every process."""
-    found = {}
-    for task, splits in dev_data.items():
-        measured: dict[str, dict[int, list]] = {"size": {}, "entropy": {}}
-        hidden = {}
+    found = {task: _measure(model, task, next(iter(by.values())), precision) for task, by in dev_data.items()}
+    return {task: means for task, means in found.items() if means}
 
-        def look(point, layer, value, measured=measured, hidden=hidden):
-            if point == "hidden":
-                hidden[layer] = value.float().norm(dim=-1)
-            elif point == "task function":
-                measured["size"].setdefault(layer, []).append(value.float().norm(dim=-1) / hidden[layer])
-            elif (entropies := relative_entropies(value.float())).numel():
-                measured["entropy"].setdefault(layer, []).append(entropies.flatten())
-            return value
 
-        data = some_rows(next(iter(splits.values())), ROWS)
-        rows = data.batch(np.arange(len(data)), device=model.device)["rows"]
-        watched = model.watch(look, "hidden", "task function", "task attention")
-        with without_dropout(model), torch.inference_mode(), autocast(precision, model.device), watched:
-            model(task=task, rows=rows)
-        means = {
-            name: {layer: float(torch.cat(values).mean()) for layer, values in of_layer.items()}
-            for name, of_layer in measured.items()
-            if of_layer
-        }
-        if means:
-            found[task] = means
-    return found
+def _measure(model, task: str, dev: TokenisedTask, precision: str) -> dict[str, dict[int, float]]:
+    """The same for one task."""
+    measured: dict[str, dict[int, list]] = {"size": {}, "entropy": {}}
+    hidden = {}
+
+    def look(point, layer, value):
+        if point == "hidden":
+            hidden[layer] = value.float().norm(dim=-1)
+        elif point == "task function":
+            measured["size"].setdefault(layer, []).append(value.float().norm(dim=-1) / hidden[layer])
+        elif (entropies := relative_entropies(value.float())).numel():
+            measured["entropy"].setdefault(layer, []).append(entropies.flatten())
+        return value
+
+    data = some_rows(dev, ROWS)
+    rows = data.batch(np.arange(len(data)), device=model.device)["rows"]
+    watched = model.watch(look, "hidden", "task function", "task attention")
+    with without_dropout(model), torch.inference_mode(), autocast(precision, model.device), watched:
+        model(task=task, rows=rows)
+    return {
+        name: {layer: float(torch.cat(values).mean()) for layer, values in of_layer.items()}
+        for name, of_layer in measured.items()
+        if of_layer
+    }

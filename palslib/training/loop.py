@@ -31,7 +31,7 @@ from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import environment, make_record, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import Resumable, record_or_room, tidy
+from palslib.training.checkpoints import Checkpoints, load_checkpoint, record_or_room, save_checkpoint, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import autocast, evaluate, precision_of
 from palslib.training.inspection import measure, switched_off
@@ -48,7 +48,7 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
-class Run(Resumable):
+class Run:
     """One training run: its data, plan, model and optimiser, and its steps."""
 
     def __init__(self, config: RunConfig, folder: Path, on_phase: Callable[[str], None] = lambda phase: None):
@@ -80,12 +80,13 @@ class Run(Resumable):
             (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
         }
         self.content = run_content(config, known)
+        kept = folder / "best", folder / "last"
+        self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         on_phase("loading the model")
         self.model = model_before(config, [data.task for data in self.train_data.values()])
         self.model.head_dropout, self.model.max_length = config.head_dropout, config.max_length
-        if config.gradient_checkpointing:
-            self.model.checkpoint_activations()
+        self.model.recomputes = config.gradient_checkpointing
         # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
         self.model.sparse_embeddings = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
         self.embeddings = RowGradients()
@@ -147,6 +148,28 @@ class Run(Resumable):
         for step, loss in enumerate(new, len(self.losses) - len(new)):
             if not math.isfinite(loss):
                 self.stop(f"the loss is {loss}", step)
+
+    def stop(self, what: str, step: int) -> None:
+        """Raises FloatingPointError, naming step, task and the last good checkpoint."""
+        kept = f"{self.saved[0]} (step {self.saved[1]})" if self.saved else "none"
+        raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
+
+    def check_weights(self) -> None:
+        """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
+        if not all(p.isfinite().all() for p in self.model.parameters()):
+            self.stop("a weight is not finite after the update", self.step - 1)
+
+    def check_lock(self) -> None:
+        """Raises InUse where the run's folder was deleted or taken over by another process."""
+        if self.lock:
+            self.lock.check()
+
+    def keep_model(self, name: str) -> None:
+        """Saves the model in a subfolder of the run's folder."""
+        self.check_weights()
+        if self.accelerator.is_main_process:
+            self.check_lock()
+            self.model.save_pretrained(self.folder / name)
 
     def evaluate(self) -> None:
         """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss since the
@@ -225,7 +248,7 @@ def train(
             return Trained(record, folder)
         run = Run(config, folder, on_phase)
         run.lock, run.notes = lock, notes
-        run.load_checkpoint()
+        load_checkpoint(run)
         again = "the same call goes on" if resume else f"folder={str(folder)!r} goes on"
         with StopSignals(again) as signals, tracked(run.accelerator, config, folder):
             return _train(run, on_step, signals)
@@ -253,8 +276,8 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     seen = run.step  # losses up to here are in `latest`
     if config.evaluate_first and not run.history:
         run.evaluate()
-    began = time.perf_counter()
     while run.step < config.steps:
+        began = time.perf_counter()
         run.train_step()
         bar.update()
         if run.step % 20 == 0 or run.step == config.steps:
@@ -264,22 +287,18 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             run.accelerator.log({f"loss/{task}": loss for task, loss in now.items()}, step=run.step)
             seen = run.step
             bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
+        run.spent["train"] += time.perf_counter() - began
         if run.step == config.steps or (config.evaluate_every and run.step % config.evaluate_every == 0):
-            run.spent["train"] += time.perf_counter() - began
             run.evaluate()
             if shown:
                 bar.write(f"step {run.step}: dev average {run.history[-1]['dev_average']:.1f}", file=sys.stderr)
-            began = time.perf_counter()
         every = config.checkpoint_every
         if every and run.step % every == 0 and run.step < config.steps:
-            run.spent["train"] += time.perf_counter() - began
-            run.save_checkpoint()
-            began = time.perf_counter()
+            save_checkpoint(run)
         stop = on_step and on_step(run) is False
         if run.step < config.steps and (stop or signals.asked(run.accelerator, run.step)):
-            run.spent["train"] += time.perf_counter() - began
             if stop or every:
-                run.save_checkpoint()
+                save_checkpoint(run)
             bar.close()
             if not stop:
                 signals.stop(run.step, config.steps, kept=every > 0)

@@ -147,7 +147,8 @@ def _pretrain(
     def save() -> None:
         kept = state | {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "sealed": True}
         lock.check()
-        checkpoints.save(lambda place: torch.save(kept, place / "state.bin"), state["step"])
+        with checkpoints.saving(state["step"]) as place:
+            torch.save(kept, place / "state.bin")
 
     for step in tqdm(range(state["step"], config.steps), desc="masked language model", disable=not config.progress):
         task, seed = plan.tasks[step], seed_from(config.seed, step)
