@@ -114,7 +114,7 @@ def test_draws_depend_on_seed_and_task_alone(name):
 def test_seeds_and_tasks_differ(name):
     """Another seed draws other matrices, and so does another task."""
     one, other = tiny_model(name, tasks=("rte", "cola")), tiny_model(name, tasks=("rte", "cola"), seed=1)
-    drawn = [key for key, p in one.state_dict().items() if p.ndim == 2 and p.any() and not key.startswith(("b", "p"))]
+    drawn = [key for key, p in one.state_dict().items() if p.ndim == 2 and p.any() and not key.startswith("backbone.")]
     assert drawn
     assert not any(torch.equal(one.state_dict()[key], other.state_dict()[key]) for key in drawn)
     for key in drawn:
@@ -124,13 +124,12 @@ def test_seeds_and_tasks_differ(name):
 
 def test_electra_pooler_depends_on_the_seed():
     """ELECTRA's pooler is built: from the seed alone, at N(0, 0.2) here."""
-    models = [
-        tiny_model("pals-204", "electra", tasks=tasks, seed=seed) for tasks, seed in ((["rte"], 0), (["cola"], 0))
-    ]
-    assert equal_states(models[0].pooler, models[1].pooler)
-    assert not equal_states(models[0].pooler, tiny_model("pals-204", "electra", seed=1).pooler)
-    assert 0.15 < models[0].pooler.dense.weight.std() < 0.25
-    assert not models[0].pooler.dense.bias.any()
+    pooler, of_another_task, of_another_seed = (
+        tiny_model("pals-204", "electra", tasks=[task], seed=seed).pooler
+        for task, seed in (("rte", 0), ("cola", 0), ("rte", 1))
+    )
+    assert equal_states(pooler, of_another_task) and not equal_states(pooler, of_another_seed)
+    assert 0.15 < pooler.dense.weight.std() < 0.25 and not pooler.dense.bias.any()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -203,26 +202,15 @@ def test_bf16_autocast(name):
         assert p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()), key
 
 
-def test_deepcopy_has_its_own_shared_projections():
-    """The copy's tasks use the copy's V^E and V^D, not the original's."""
-    model = randomised(SHARED_BY_TASKS)
-    before = logits_of(model)
-    other = copy.deepcopy(model)
-    assert torch.equal(logits_of(other), before)
-    assert other.adaptations["rte"].projection(0) is other.shared[0]
-    assert other.shared[0] is not model.shared[0]
-    randomise(other.shared)
-    assert torch.equal(logits_of(model), before)
-    assert not torch.equal(logits_of(other), before)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_deepcopy(name):
-    """A copy gives the same logits and shares no memory."""
+    """A copy gives the same logits and shares no memory; its tasks use its own V^E and V^D, where tasks share them."""
     model = randomised(name)
     other = copy.deepcopy(model)
     assert torch.equal(logits_of(model), logits_of(other))
     assert not {p.data_ptr() for p in model.parameters()} & {p.data_ptr() for p in other.parameters()}
+    if other.shared is not None:
+        assert other.adaptations["rte"].projection(0) is other.shared[0]
 
 
 # Gradients.
@@ -270,17 +258,6 @@ def test_gradients_after_one_update(name, shape):
             assert (p.grad is None) == frozen and p.requires_grad != frozen, key
     if model.shared is not None:
         assert all(p.grad.any() for p in model.shared.parameters())
-
-
-def test_fused_query_key_value_bias():
-    """q, k, v are thirds of the fused matrix, in this order: only a shift of all keys changes nothing."""
-    model = randomised("pals-204")
-    before = logits_of(model)
-    for third, same in ((0, False), (1, True), (2, False)):
-        other = copy.deepcopy(model)
-        with torch.no_grad():
-            other.adaptations["rte"].functions["1"].qkv.bias[12 * third : 12 * third + 12] += 1.0
-        assert torch.allclose(logits_of(other), before, atol=1e-5) == same
 
 
 @pytest.mark.parametrize("name", ["pals-204", "houlsby-64", "lhuc"])
@@ -339,9 +316,7 @@ def test_gradient_checkpointing(name, shape, dropout):
     grads = []
     for checkpointing in (False, True):
         model = randomised(name, shape, dropout=dropout).train()
-        if checkpointing:
-            model.checkpoint_activations()
-        assert model.recomputes == checkpointing
+        model.recomputes = checkpointing
         torch.manual_seed(3)
         loss_of(model, shape).backward()
         grads.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
@@ -373,16 +348,6 @@ def test_parameter_groups(name, decay_lhuc):
 # Losses, labels and errors.
 
 
-def test_cross_entropy_by_hand():
-    """The mean over rows of -log softmax(logits)[label]."""
-    model = randomised("pals-204", tasks=("mnli",))
-    output = model("mnli", **batch(), labels=torch.tensor([2, 0, 1]))
-    p = output.logits.exp() / output.logits.exp().sum(1, keepdim=True)
-    expected = -(p[0, 2].log() + p[1, 0].log() + p[2, 1].log()) / 3
-    assert output.logits.shape == (3, 3)
-    torch.testing.assert_close(output.loss, expected)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -392,6 +357,7 @@ def test_cross_entropy_by_hand():
         (lambda m: m.remove_task("rt"), ["did you mean 'rte'"]),
         (lambda m: m.add_task("rte"), ["already", "rte"]),
         (lambda m: m.add_task("mrcp"), ["did you mean 'mrpc'"]),
+        (lambda m: m.save_task("rtee", "nowhere"), ["did you mean 'rte'"]),
     ],
 )
 def test_unknown_tasks(call, words):
@@ -401,8 +367,3 @@ def test_unknown_tasks(call, words):
         call(model)
     assert all(word in str(error.value) for word in words)
     assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte", "stsb"]
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match="unknown method 'pal-204': did you mean 'pals-204'"):
-        MultiTaskModel.from_backbone(tiny_encoder(), "pal-204", ["rte"])

@@ -34,7 +34,8 @@ def small(backbone, **options) -> MultiTaskModel:
 
 @pytest.mark.parametrize("prefix", ["", "minbert:"])
 def test_a_model_on_a_folder_outlives_it(prefix, folder, tmp_path):
-    """Saved, loaded, saved again, with the answers of before; no file has a word of where anything lay."""
+    """Saved, loaded, saved again, with the weights and answers of before (to rounding: tensors of a file lie elsewhere
+    in memory, and sums depend on that); no file has a word of where anything lay."""
     model = small(f"{prefix}{folder}")
     answers = model.predict(TEXTS, ["rte", "stsb"])
     shutil.rmtree(folder)
@@ -43,7 +44,8 @@ def test_a_model_on_a_folder_outlives_it(prefix, folder, tmp_path):
     shutil.rmtree(tmp_path / "one")
     loaded.save_pretrained(tmp_path / "two")
     again = MultiTaskModel.from_pretrained(tmp_path / "two")
-    assert again.predict(TEXTS, ["rte", "stsb"]).equals(answers)
+    assert equal_states(again, model)
+    assert again.predict(TEXTS, ["rte", "stsb"])["score"].tolist() == pytest.approx(answers["score"].tolist())
     assert again.backbone_name == f"{prefix}somewhere"
     assert not [p for p in (tmp_path / "two").iterdir() if str(tmp_path).encode() in p.read_bytes()]
 
@@ -102,8 +104,7 @@ def hub(tmp_path, monkeypatch) -> Path:
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    place = lambda repo_id, filename="", **options: str(tmp_path / "hub" / repo_id / filename)  # noqa: E731
-    monkeypatch.setattr(huggingface_hub.hub_mixin, "hf_hub_download", place)
+    place = lambda repo_id, **options: str(tmp_path / "hub" / repo_id)  # noqa: E731
     monkeypatch.setattr(palslib.model.saving, "snapshot_download", place)
     return tmp_path / "hub"
 
@@ -158,19 +159,10 @@ def test_inside_transformers_trainer(task, tmp_path):
     frame = load_rows(task).head(8)
     encoded = model.tokenizer(*(frame[name].tolist() for name in model.tasks[task].texts), padding=True)
     rows = [{**{k: v[i] for k, v in encoded.items()}, "labels": frame["label"].iloc[i].item()} for i in range(8)]
-    about = {
-        "max_steps": 2,
-        "per_device_train_batch_size": 4,
-        "report_to": "none",
-        "use_cpu": True,
-        "learning_rate": 0.1,
-    }
-    trainer = Trainer(
-        model.one_task(task),
-        TrainingArguments(str(tmp_path), **about, disable_tqdm=True, save_strategy="no", warmup_steps=0),
-        train_dataset=rows,
-        eval_dataset=rows,
-    )
+    about = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "warmup_steps": 0}
+    about |= {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    arguments = TrainingArguments(str(tmp_path), **about)
+    trainer = Trainer(model.one_task(task), arguments, train_dataset=rows, eval_dataset=rows)
     assert trainer.train().global_step == 2
     assert trainer.evaluate()["eval_loss"] < 1e4
     assert not equal_states(model.heads[task], before.heads[task])

@@ -12,66 +12,48 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_runs import assert_same_bits, finish, flip, names_in, small, stop_at, two_classes, weights
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
-from palslib.plan.config import RunConfig
 from palslib.training.in_turn import train_in_turn
 from palslib.training.loop import train
 from palslib.training.pretraining import pretrain
 
-TINY = {"backbone": "tiny", "size": 12, "tasks": ("rte",), "steps": 8, "batch_size": 4, "max_length": 32}
-TINY |= {"precision": "float32", "progress": False, "evaluate_every": 4, "checkpoint_every": 2, "keep": "best"}
+TINY = {"steps": 8, "evaluate_every": 4, "checkpoint_every": 2, "keep": "best"}
+PRETRAINING = {"steps": 6, "max_length": 24}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def weights(folder):
-    return {name: load_file(Path(folder) / name / "model.safetensors") for name in ("last", "best")}
+def config(folder, **options):
+    return small(folder, **TINY | options)
 
 
-def assert_same_bits(folder, expected):
-    found = weights(folder)
-    for name, tensors in expected.items():
-        assert [key for key, tensor in tensors.items() if not torch.equal(tensor, found[name][key])] == []
+def check_same_end(folder, other):
+    """Both runs have kept the same last and best weights."""
+    for name in ("last", "best"):
+        assert_same_bits(weights(folder, name), weights(other, name))
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, one_thread):
-    """Weights of a whole run, and folders of two runs of other seeds with checkpoints of steps 5 and 4."""
+    """The folders of a whole run, and of two of different seeds with checkpoints of steps 5 and 4."""
     folder = tmp_path_factory.mktemp("runs")
-    train(RunConfig(**TINY, folder=str(folder / "whole")))
+    train(config(folder / "whole"))
     for seed in (0, 1):
-        config = RunConfig(**TINY, seed=seed, folder=str(folder / f"stopped-{seed}"))
-        assert train(config, on_step=lambda run: run.step != 5)["step"] == 5
+        assert train(config(folder / f"stopped-{seed}", seed=seed), on_step=stop_at(5))["step"] == 5
     return folder
 
 
 @pytest.fixture
 def stopped(runs, tmp_path):
     shutil.copytree(runs / "stopped-0", tmp_path / "run")
-    return RunConfig(**TINY, folder=str(tmp_path / "run"))
-
-
-def test_a_manifest_has_key_content_and_checksums(stopped):
-    manifest = json.loads(Path(stopped.folder, "checkpoint", "manifest.json").read_text())
-    assert manifest["key"] == stopped.key and manifest["step"] == 5
-    assert sorted(manifest["files"]) == ["model.safetensors", "optimizer.bin", "run.json"]
-    assert sorted(manifest["content"]) == ["rte/train", "rte/validation"]  # tiny's weights are drawn
-    before = json.loads(Path(stopped.folder, "checkpoint.old", "manifest.json").read_text())
-    assert before["step"] == 4 and before["content"] == manifest["content"]
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
+    return config(tmp_path / "run")
 
 
 DAMAGES = {
     "a bit": flip,
-    "cut": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "empty": lambda path: path.write_bytes(b""),
-    "garbage": lambda path: path.write_bytes(b"\xff\xfe not ours"),
     "gone": Path.unlink,
     "another seed's": lambda path: shutil.copy(path.parents[3] / "other" / "checkpoint" / path.name, path),
 }
@@ -79,37 +61,38 @@ DAMAGES = {
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [*product(["model.safetensors", "manifest.json"], DAMAGES), ("optimizer.bin", "a bit"), ("run.json", "a bit")],
+    [
+        *product(["model.safetensors", "manifest.json"], ["a bit", "gone", "another seed's"]),
+        *product(["optimizer.bin", "run.json"], ["a bit"]),
+    ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, stopped, tmp_path, capsys, name, damage):
     shutil.copytree(runs / "stopped-1", tmp_path.parent / "other", dirs_exist_ok=True)
     DAMAGES[damage](Path(stopped.folder, "checkpoint", name))
-    seen = []
-    record = train(stopped, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == 5  # from step 4 on
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    steps, record = finish(stopped)
+    assert steps[0] == 5  # from step 4 on
+    check_same_end(stopped.folder, runs / "whole")
     first, second = record["notes"]
     assert first.startswith("checkpoint cannot be used: ") and second == "went on from checkpoint.old"
     # What another seed's manifest has is a checksum of other files.
     assert ("model.safetensors" if (name, damage) == ("manifest.json", "another seed's") else name) in first
     assert capsys.readouterr().err == f"palslib: {stopped.folder}: {first}\npalslib: {stopped.folder}: {second}\n"
-    assert sorted(path.name for path in Path(stopped.folder).iterdir()) == ["best", "last", "record.json"]
+    assert names_in(stopped.folder) == ["best", "last", "record.json"]
 
 
 def test_without_a_whole_one_the_run_begins_anew(runs, stopped):
     for name in ("checkpoint", "checkpoint.old"):
         flip(Path(stopped.folder, name, "optimizer.bin"))
-    seen = []
-    record = train(stopped, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == 1 and record["notes"][-1] == "there is no earlier checkpoint: began anew"
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    steps, record = finish(stopped)
+    assert steps[0] == 1 and record["notes"][-1] == "there is no earlier checkpoint: began anew"
+    check_same_end(stopped.folder, runs / "whole")
 
 
 def test_the_word_outlives_another_kill(runs, stopped):
     flip(Path(stopped.folder, "checkpoint", "optimizer.bin"))
-    assert train(stopped, on_step=lambda run: run.step != 7)["step"] == 7
+    assert train(stopped, on_step=stop_at(7))["step"] == 7
     assert train(stopped)["notes"][1] == "went on from checkpoint.old"
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    check_same_end(stopped.folder, runs / "whole")
 
 
 def as_before_manifests(folder):
@@ -122,10 +105,9 @@ def as_before_manifests(folder):
 def test_a_checkpoint_without_a_manifest_is_read_as_it_is(runs, stopped):
     shutil.rmtree(Path(stopped.folder, "checkpoint.old"))
     as_before_manifests(Path(stopped.folder, "checkpoint"))
-    seen = []
-    record = train(stopped, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == 6 and "notes" not in record
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    steps, record = finish(stopped)
+    assert steps[0] == 6 and "notes" not in record
+    check_same_end(stopped.folder, runs / "whole")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +127,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_changed(runs, stopped, 
     changed = change(tensors.pop("heads.rte.bias"))
     save_file(tensors | ({} if changed is None else {"heads.rte.bias": changed}), path)
     assert why in train(stopped)["notes"][0]
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    check_same_end(stopped.folder, runs / "whole")
 
 
 @pytest.mark.parametrize("damage", ["a bit", "empty", "gone"])
@@ -153,17 +135,14 @@ def test_damaged_best_weights_are_made_again(runs, stopped, damage):
     """Those of step 4, which no later step would write again: both checkpoints count on them."""
     DAMAGES[damage](Path(stopped.folder, "best", "model.safetensors"))
     assert "the best weights up to then are not there" in train(stopped)["notes"][0]
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    check_same_end(stopped.folder, runs / "whole")
 
 
 def test_weights_to_start_from_are_refused(runs, tmp_path):
     shutil.copytree(runs / "whole", tmp_path / "whole")
     flip(tmp_path / "whole" / "last" / "model.safetensors")
-    config = RunConfig(
-        **TINY | {"tasks": ("cola",), "start": str(tmp_path / "whole" / "last")}, folder=str(tmp_path / "run")
-    )
     with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
-        train(config)
+        train(config(tmp_path / "run", tasks=("cola",), start=str(tmp_path / "whole" / "last")))
     assert not (tmp_path / "run").exists()
 
 
@@ -175,46 +154,40 @@ def test_what_a_kill_left_half_written_is_not_read_and_goes_with_the_next_start(
         (folder / "run.json").write_text('{"step": 7')
     assert train(stopped, on_step=lambda run: any(folder.exists() for folder in left))["step"] == 6
     train(stopped)
-    assert_same_bits(stopped.folder, weights(runs / "whole"))
+    check_same_end(stopped.folder, runs / "whole")
 
 
 def test_a_run_that_was_killed_when_it_had_its_record_is_tidied(runs, stopped):
     shutil.copy(runs / "whole" / "record.json", stopped.folder)
     Path(stopped.folder, "lock").touch()
     train(stopped)
-    assert sorted(path.name for path in Path(stopped.folder).iterdir()) == ["best", "record.json"]
+    assert names_in(stopped.folder) == ["best", "record.json"]
 
 
 # -------------------------------------------------------------------------------------------------- what was exchanged
 
 
-def mood(folder, yes="yes", no="no", rows=60):
-    """A delimited file of two classes."""
-    lines = [f"{'good' if i % 2 else 'bad'} day number {i},{yes if i % 2 else no}" for i in range(rows)]
-    (folder / "mood.csv").write_text("\n".join(["text,label", *lines]))
-
-
-def own(tmp_path, **options):
-    return RunConfig(**TINY | {"tasks": ("mood",), "data": str(tmp_path), "folder": str(tmp_path / "run")} | options)
+def own(folder, run="run", **options):
+    """A run on the files of a folder."""
+    return config(folder / run, tasks=("mood",), data=str(folder), **options)
 
 
 @pytest.mark.parametrize("stop", [5, None], ids=["stopped", "finished"])
 def test_exchanged_labels_are_a_new_run(tmp_path, capsys, stop):
     """Inverted before the run goes on, or after its end; what there was is kept under another name."""
-    mood(tmp_path)
-    train(own(tmp_path), on_step=lambda run: run.step != stop)
+    two_classes(tmp_path / "mood.csv")
+    train(own(tmp_path), on_step=stop_at(stop))
     kept = {p.name: p.stat().st_ino for p in (tmp_path / "run").iterdir()}
-    mood(tmp_path, yes="no", no="yes")
-    expected = train(own(tmp_path, folder=str(tmp_path / "fresh")))
+    two_classes(tmp_path / "mood.csv", yes="no", no="yes")
+    expected = train(own(tmp_path, "fresh"))
     capsys.readouterr()
     record = train(own(tmp_path))
     what = "the checkpoint" if stop else "the record"
-    said = (
-        f"{what} was made from other inputs of that name (mood/train, mood/validation): kept as *.aside-1; began anew"
-    )
+    said = f"{what} was made from other inputs of that name (mood/train, mood/validation): kept as *.aside-1"
+    said += "; began anew"
     assert record["notes"] == [said] and capsys.readouterr().err == f"palslib: {tmp_path / 'run'}: {said}\n"
     assert record["history"] == expected["history"] and record["content"] == expected["content"]
-    assert_same_bits(tmp_path / "run", weights(tmp_path / "fresh"))
+    check_same_end(tmp_path / "run", tmp_path / "fresh")
     now = {p.name.removesuffix(".aside-1"): p.stat().st_ino for p in (tmp_path / "run").glob("*.aside-1")}
     assert now == kept
     assert train(own(tmp_path)) == record  # and that one has finished
@@ -226,8 +199,8 @@ def test_other_weights_in_a_folder_of_the_same_name_are_a_new_run(tmp_path):
         load_tokenizer("tiny").save_pretrained(tmp_path / "bert")
 
     backbone(0)
-    settings = RunConfig(**TINY | {"backbone": str(tmp_path / "bert")}, folder=str(tmp_path / "run"))
-    train(settings, on_step=lambda run: run.step != 5)
+    settings = config(tmp_path / "run", backbone=str(tmp_path / "bert"))
+    train(settings, on_step=stop_at(5))
     backbone(1)
     record = train(settings)
     assert "of that name (backbone)" in record["notes"][0]
@@ -235,26 +208,24 @@ def test_other_weights_in_a_folder_of_the_same_name_are_a_new_run(tmp_path):
 
 
 def test_records_and_checkpoints_that_do_not_say_stay_as_they_are(tmp_path):
-    mood(tmp_path)
-    train(own(tmp_path), on_step=lambda run: run.step != 5)
+    two_classes(tmp_path / "mood.csv")
+    train(own(tmp_path), on_step=stop_at(5))
     as_before_manifests(tmp_path / "run" / "checkpoint")
-    mood(tmp_path, yes="no", no="yes")
+    two_classes(tmp_path / "mood.csv", yes="no", no="yes")
     record = train(own(tmp_path))
     assert "notes" not in record
     del record["content"]
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
-    mood(tmp_path)
+    two_classes(tmp_path / "mood.csv")
     assert train(own(tmp_path)) == record
 
 
 def test_a_record_counts_where_its_data_are_gone(tmp_path):
     (tmp_path / "data").mkdir()
-    mood(tmp_path / "data")
-    settings = own(tmp_path, steps=2, data=str(tmp_path / "data"))
+    two_classes(tmp_path / "data" / "mood.csv")
+    settings = config(tmp_path / "run", tasks=("mood",), steps=2, data=str(tmp_path / "data"))
     record = train(settings)
-    further = RunConfig(
-        **TINY | {"tasks": ("rte",), "start": str(tmp_path / "run" / "best")}, folder=str(tmp_path / "further")
-    )
+    further = config(tmp_path / "further", start=str(tmp_path / "run" / "best"))
     from_it = train(further)
     shutil.rmtree(tmp_path / "data")
     shutil.rmtree(tmp_path / "run" / "best")
@@ -263,12 +234,12 @@ def test_a_record_counts_where_its_data_are_gone(tmp_path):
 
 def test_a_further_task_is_new_where_an_earlier_one_is(tmp_path):
     """The second run's weights to start from are other ones, so it is another run, too."""
-    mood(tmp_path)
+    two_classes(tmp_path / "mood.csv")
     about = {"data": str(tmp_path), "epochs": 1, "epoch_steps": 2, "backbone": "tiny", "batch_size": 4}
     about |= {"progress": False, "precision": "float32", "learning_rate": 1e-2}
-    (tmp_path / "late.csv").write_text((tmp_path / "mood.csv").read_text())
+    two_classes(tmp_path / "late.csv")
     train_in_turn(["mood", "late"], tmp_path / "runs", **about)
-    mood(tmp_path, yes="no", no="yes")
+    two_classes(tmp_path / "mood.csv", yes="no", no="yes")
     first, second = train_in_turn(["mood", "late"], tmp_path / "runs", **about)
     assert "(mood/train, mood/validation)" in first["notes"][0] and "of that name (start)" in second["notes"][0]
 
@@ -277,38 +248,34 @@ def test_a_further_task_is_new_where_an_earlier_one_is(tmp_path):
 
 
 def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
-    mood(tmp_path)
-    about = {"backbone": "tiny", "tasks": ("mood",), "data": str(tmp_path), "steps": 6, "batch_size": 4}
-    about |= {"max_length": 24, "precision": "float32", "progress": False, "checkpoint_every": 2}
-    whole = pretrain(RunConfig(**about, folder=str(tmp_path / "whole")))
-    settings = RunConfig(**about, folder=str(tmp_path / "mine"))
+    two_classes(tmp_path / "mood.csv")
+    about = PRETRAINING | {"tasks": ("mood",), "data": str(tmp_path), "checkpoint_every": 2}
+    whole = pretrain(small(tmp_path / "whole", **about))
+    settings = small(tmp_path / "mine", **about)
     pretrain(settings, on_step=lambda step: step != 5)
     flip(tmp_path / "mine.checkpoint" / "state.bin")
     seen = []
     record = pretrain(settings, on_step=seen.append)
     assert seen[0] == 5 and record["losses"] == whole["losses"]
     assert record["notes"][1] == "went on from mine.checkpoint.old"
-    mood(tmp_path, yes="no", no="yes", rows=50)
+    two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=50)
     (tmp_path / "best").touch()  # somebody else's
-    again = pretrain(settings, on_step=lambda step: step != 5)
-    mood(tmp_path, yes="no", no="yes", rows=40)
+    pretrain(settings, on_step=lambda step: step != 5)
+    two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=40)
     again = pretrain(settings)
     assert "the checkpoint was made from other inputs" in again["notes"][0] and again["losses"] != record["losses"]
-    names = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(("mine", "best")))
-    aside = ["mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
-    assert names == ["best", "mine", "mine.aside-1", *aside]
+    aside = ["mine.aside-1", "mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
+    assert names_in(tmp_path) == ["best", "mine", *aside, "mood.csv", "whole"]
 
 
 def test_a_checkpoint_of_pre_training_of_the_first_version_is_read(tmp_path):
-    about = {"backbone": "tiny", "tasks": ("cola",), "steps": 4, "batch_size": 4, "max_length": 24}
-    about |= {"precision": "float32", "progress": False}
-    whole = pretrain(RunConfig(**about, folder=str(tmp_path / "whole")))
-    settings = RunConfig(**about, folder=str(tmp_path / "mine"))
+    whole = pretrain(small(tmp_path / "whole", **PRETRAINING))
+    settings = small(tmp_path / "mine", **PRETRAINING)
     pretrain(settings, on_step=lambda step: step != 2)
     place = tmp_path / "mine.checkpoint"
     state = torch.load(place / "state.bin", weights_only=True)
     shutil.rmtree(place)
     torch.save({k: v for k, v in state.items() if k not in ("sealed", "notes")}, place)
     seen = []
-    assert pretrain(settings, on_step=seen.append)["losses"] == whole["losses"] and seen == [3, 4]
+    assert pretrain(settings, on_step=seen.append)["losses"] == whole["losses"] and seen == [3, 4, 5, 6]
     assert not place.exists()

@@ -7,9 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from small_runs import assert_same_bits, small, stop_at, weights
 
-from palslib.plan.config import RunConfig
 from palslib.plan.sampling import TrainingPlan
 from palslib.training.episodic_memory import (
     RIDGE,
@@ -98,40 +97,29 @@ def test_one_constraint_has_a_closed_form(seed, P, margin):
     torch.testing.assert_close(project(g, m[None], margin), expected)
 
 
-def test_by_hand():
-    """g = (1, -2), memories (0, 1) and (1, 1): Gg = (-2, -1). The first alone: g̃ = (1, 0), whose product with the
-    second is 1, so the second does not act: v = (2, 0). With margin 1/2 it takes 1/2 of the second: of
-    g + (1/2, 1/2) = (3/2, -3/2) the first must take 3/2 away: v = (3/2, 1/2), g̃ = (3/2, 0)."""
-    g, G = tensor(1, -2), torch.stack([tensor(0, 1), tensor(1, 1)])
-    torch.testing.assert_close(project(g, G), tensor(1, 0))
-    np.testing.assert_allclose(solve_dual((G @ G.T).numpy(), (G @ g).numpy(), 0.5), [1.5, 0.5])
-    torch.testing.assert_close(project(g, G, 0.5), tensor(1.5, 0))
-
-
-def test_two_constraints_that_both_act():
-    """g = (-1, -1, 1) with memories (1, 0, 0) and (0, 1, 0) keeps its third part alone; and one and the same memory
-    twice asks for no more than once."""
-    g, G = tensor(-1, -1, 1), torch.eye(3, dtype=torch.float64)[:2]
-    torch.testing.assert_close(project(g, G), tensor(0, 0, 1))
-    torch.testing.assert_close(project(g, G[[0, 0]]), tensor(0, -1, 1))
-
-
-def test_opposite_memories_leave_what_both_allow():
-    """m and -m: nothing along m is allowed either way, (3, 4) becomes (0, 4)."""
-    torch.testing.assert_close(project(tensor(3, 4), torch.stack([tensor(2, 0), tensor(-1, 0)])), tensor(0, 4))
-
-
-def test_a_memory_without_gradient_constrains_nothing():
-    g, G = tensor(-1, 2), torch.stack([tensor(1, 0), tensor(0, 0)])
-    torch.testing.assert_close(project(g, G), tensor(0, 2))
-    torch.testing.assert_close(project(g, G, 0.5), tensor(0, 2))
-    assert project(g, torch.zeros(2, 2, dtype=torch.float64)) is g
+@pytest.mark.parametrize(
+    ("g", "G", "margin", "expected"),
+    [
+        # Gg = (-2, -1). The first alone: (1, 0), whose product with the second is 1, so the second does not act.
+        ([1, -2], [[0, 1], [1, 1]], 0, [1, 0]),
+        # It takes 1/2 of the second; of g + (1/2, 1/2) = (3/2, -3/2) the first must take 3/2 away.
+        ([1, -2], [[0, 1], [1, 1]], 0.5, [1.5, 0]),
+        ([-1, -1, 1], [[1, 0, 0], [0, 1, 0]], 0, [0, 0, 1]),  # two that both act
+        ([-1, -1, 1], [[1, 0, 0], [1, 0, 0]], 0, [0, -1, 1]),  # the same twice asks for no more than once
+        ([3, 4], [[2, 0], [-1, 0]], 0, [0, 4]),  # opposite ones: nothing along them is allowed
+        ([-1, 2], [[1, 0], [0, 0]], 0, [0, 2]),  # one without a gradient constrains nothing
+        ([-1, 2], [[1, 0], [0, 0]], 0.5, [0, 2]),
+    ],
+)
+def test_projections_by_hand(g, G, margin, expected):
+    torch.testing.assert_close(project(tensor(*g), torch.stack([tensor(*row) for row in G]), margin), tensor(*expected))
 
 
 def test_no_conflict_no_change():
     """Not a bit: -0.0, and products of exactly 0, stay."""
     g = tensor(-0.0, 1)
-    assert project(g, tensor(5, 0)[None]) is g and project(g, torch.empty(0, 2, dtype=torch.float64), 3.0) is g
+    for G, margin in (([[5, 0]], 0.0), ([[0, 0], [0, 0]], 0.0), (torch.empty(0, 2), 3.0)):
+        assert project(g, torch.as_tensor(G, dtype=torch.float64), margin) is g
 
 
 def test_float32_as_gradients_are():
@@ -173,14 +161,10 @@ def test_other_shapes_and_margins_are_refused():
 # ---------------------------------------------------------------------------------------------------------- the memory
 
 
-def plan(steps=12, schedule="sequential", batch_size=4, **sizes):
-    return TrainingPlan(sizes or {"rte": 10, "cola": 30}, schedule, steps, batch_size)
-
-
 def test_a_ring_of_the_latest():
     """Three places: rows 1 2 fill two, 3 4 the last and the first again; 4 and 2 lie there already; 5 takes the place
     of 2, the oldest."""
-    memory = EpisodicMemory(plan(), 3)
+    memory = EpisodicMemory(TrainingPlan({"rte": 10, "cola": 30}, "sequential", 12, 4), 3)
     assert memory.seen == [] and memory.rows("cola").tolist() == []
     memory.store("cola", np.array([1, 2]))
     assert memory.rows("cola").tolist() == [1, 2]  # what was never stored is not there
@@ -191,19 +175,6 @@ def test_a_ring_of_the_latest():
     memory.store("cola", np.array([5]))
     assert memory.rows("cola").tolist() == [4, 5, 3]
     assert memory.seen == ["cola"] and memory.rows("rte").tolist() == []
-
-
-def test_the_buffer_is_not_handed_out():
-    memory = EpisodicMemory(plan(), 3)
-    memory.store("rte", np.array([1, 2]))
-    memory.rows("rte")[:] = 7
-    assert memory.rows("rte").tolist() == [1, 2]
-
-
-def test_a_memory_larger_than_the_task_holds_each_row_once():
-    memory = EpisodicMemory(plan(steps=40), 1000)
-    memory.replay(40)
-    assert sorted(memory.rows("rte")) == list(range(10)) and sorted(memory.rows("cola")) == list(range(30))
 
 
 @settings(deadline=None, max_examples=25)
@@ -222,51 +193,20 @@ def test_contents_are_a_function_of_plan_and_step(size, step, schedule):
         assert len(set(rows)) == len(rows) <= min(size, order.sizes[task])
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_an_empty_memory_is_refused(size):
+def test_an_empty_memory_is_refused():
     """Of a run, `memory=0` says that there is none."""
-    with pytest.raises(ValueError, match=f"at least one example a task, not {size}"):
-        EpisodicMemory(plan(), size)
-
-
-def test_a_task_that_comes_again_goes_on_with_its_memory():
-    """In turns, 4 rows a step: the second visit replaces the older two of six places, and no row lies there twice."""
-    order = plan(steps=4, schedule="round-robin", rte=10, cola=30)
-    memory = EpisodicMemory(order, 6)
-    memory.replay(4)
-    first, second = order.examples(0).tolist(), order.examples(2).tolist()
-    assert order.tasks == ["rte", "cola", "rte", "cola"]
-    assert memory.rows("rte").tolist() == [*second[2:], *first[2:], *second[:2]]
+    with pytest.raises(ValueError, match="at least one example a task, not 0"):
+        EpisodicMemory(TrainingPlan({"rte": 10}, "sequential", 12, 4), 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- real runs
 
-TINY = {
-    "method": "pals-204",
-    "size": 24,
-    "backbone": "tiny",
-    "tasks": ("rte", "cola", "mrpc"),
-    "schedule": "sequential",
-    "steps": 9,
-    "batch_size": 8,
-    "max_length": 32,
-    "precision": "float32",
-    "progress": False,
-    "memory": 8,
-    "memory_margin": 0.0,
-}
+TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "mrpc"), "schedule": "sequential", "steps": 9}
+TINY |= {"batch_size": 8, "memory": 8, "memory_margin": 0.0}
 
 
-def config(folder=None, **options):
-    return RunConfig(**(TINY | options), folder=None if folder is None else str(folder))
-
-
-def weights(folder):
-    return load_file(folder / "last" / "model.safetensors")
-
-
-def check_same_bits(one, other):
-    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+def config(folder, **options):
+    return small(folder, **TINY | options)
 
 
 def stepped(folder, steps, **options):
@@ -293,15 +233,16 @@ def flat(run, over="trained"):
     return torch.cat([g.reshape(-1) for g in zeros]), parameters
 
 
-METHODS = [
-    {"method": "pals-204"},
-    {"method": "shared", "size": "budget"},
-    {"method": "pals-204", "method_options": {"freeze": "backbone", "sharing": "layers and tasks"}},
-]
-
-
 @pytest.mark.parametrize("over", ["trained", "shared"])
-@pytest.mark.parametrize("options", METHODS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "pals-204"},
+        {"method": "shared", "size": "budget"},
+        {"method": "pals-204", "method_options": {"freeze": "backbone", "sharing": "layers and tasks"}},
+    ],
+    ids=str,
+)
 def test_a_step_against_the_memory_is_projected(tmp_path, options, over):
     """On a step of MRPC, ten times the gradient that would raise RTE's loss is mixed in: it is taken out again."""
     run = stepped(tmp_path, 6, memory_over=over, **options)
@@ -349,21 +290,6 @@ def test_gradient_of_a_memory_is_the_mean_over_its_rows(tmp_path):
     torch.testing.assert_close(found, flat(run)[0], atol=1e-6, rtol=1e-4)
 
 
-def test_processes_share_the_rows(tmp_path, monkeypatch):
-    """Three processes and 7 rows (3, 2 and 2): the mean of what they compute is the gradient of one alone."""
-    run = stepped(tmp_path, 0, batch_size=9)
-    run.model.eval()
-    rows, parameters = np.arange(7), constrained_parameters(run.model, "trained")
-    whole = memory_gradient(run, "rte", rows, parameters)
-    kind, parts = type(run.accelerator), []
-    monkeypatch.setattr(kind, "num_processes", 3)
-    monkeypatch.setattr(kind, "reduce", lambda self, tensor, how: tensor)
-    for rank in range(3):
-        monkeypatch.setattr(kind, "process_index", rank)
-        parts.append(memory_gradient(run, "rte", rows, parameters))
-    torch.testing.assert_close(torch.stack(parts).mean(0), whole, atol=1e-6, rtol=1e-4)
-
-
 def test_shared_parameters_alone(tmp_path):
     run = stepped(tmp_path, 0)
     names = {id(p): n for n, p in run.model.named_parameters()}
@@ -381,11 +307,13 @@ def test_tasks_that_share_nothing_have_nothing_to_constrain(tmp_path):
     assert record["memory"] == {"size": 8, "checked": 6, "projected": 0}
 
 
+WHOLE = {"steps": 18, "keep": "last", "evaluate_every": 6, "evaluate_first": True}
+
+
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory, one_thread):
     folder = tmp_path_factory.mktemp("whole")
-    record = train(config(folder, steps=18, keep="last", evaluate_every=6, evaluate_first=True))
-    return record, weights(folder)
+    return train(config(folder, **WHOLE)), weights(folder)
 
 
 def test_a_run_counts(whole_run):
@@ -397,18 +325,18 @@ def test_a_run_counts(whole_run):
 
 @pytest.mark.parametrize("stop", [5, 13])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, whole_run, stop):
-    settings = config(tmp_path, steps=18, keep="last", evaluate_every=6, evaluate_first=True)
-    assert train(settings, on_step=lambda run: run.step != stop)["step"] == stop
+    settings = config(tmp_path, **WHOLE)
+    assert train(settings, on_step=stop_at(stop))["step"] == stop
     record = train(settings)
     assert record["memory"] == whole_run[0]["memory"] and record["history"] == whole_run[0]["history"]
-    check_same_bits(weights(tmp_path), whole_run[1])
+    assert_same_bits(weights(tmp_path), whole_run[1])
 
 
 def test_until_another_task_comes_memory_changes_nothing(tmp_path):
     """Bit for bit the run without: on the first task's steps, and wherever no gradient is projected."""
     plain, remembering = (stepped(tmp_path, 3, memory=size) for size in (0, 8))
     assert plain.memory is None and remembering.memory.checked == 0
-    check_same_bits(plain.model.state_dict(), remembering.model.state_dict())
+    assert_same_bits(plain.model.state_dict(), remembering.model.state_dict())
     remembering.train_step()
     plain.train_step()
     same = all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), remembering.model.parameters(), strict=True))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from small_runs import assert_same_bits, two_classes, weights
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tokens import some_rows, tokenise_task
@@ -66,35 +67,26 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
     """Stopped in the second task's third step; called again, it ends with the weights of the run in one go."""
     about = TINY | {"learning_rate": 1e-2}
     tasks, method = ["cola", "rte"], "houlsby-64-not-shared"
-    stop = train_in_turn(
-        tasks, tmp_path, method, on_step=lambda run: (run.config.tasks, run.step) != (("rte",), 3), **about
-    )
-    assert [record["status"] for record in stop] == ["finished", "stopped"]
+
+    def on_step(run):
+        return (run.config.tasks, run.step) != (("rte",), 3)
+
+    stopped = train_in_turn(tasks, tmp_path, method, on_step=on_step, **about)
+    assert [record["status"] for record in stopped] == ["finished", "stopped"]
     assert (tmp_path / "2-rte" / "checkpoint").is_dir()
     first = (tmp_path / "1-cola" / "record.json").read_bytes()
     assert len(train_in_turn(tasks, tmp_path, method, **about)) == 2
     assert (tmp_path / "1-cola" / "record.json").read_bytes() == first  # not trained anew
-    again, whole = (MultiTaskModel.from_pretrained(best_weights(f / "2-rte")) for f in (tmp_path, in_turn[1]))
-    assert all(torch.equal(value, whole.state_dict()[name]) for name, value in again.state_dict().items())
+    assert_same_bits(weights(tmp_path / "2-rte", "best"), weights(in_turn[1] / "2-rte", "best"))
 
 
 def test_an_epoch_is_once_through_the_data(tmp_path):
     """40 lines, 80 % of them for training: of `n` rows in batches of 16, ceil(n / 16) steps."""
-    text = "text,label\n" + "".join(f"a line {i},{'no' if i % 2 else 'yes'}\n" for i in range(40))
-    (tmp_path / "mood.csv").write_text(text)
+    two_classes(tmp_path / "mood.csv", rows=40)
     about = TINY | {"epoch_steps": None, "epochs": 1, "batch_size": 16}
     (record,) = train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **about)
     rows = record["data"]["train"]["mood"]
     assert 16 < rows < 40 and record["config"]["steps"] == -(-rows // 16) == record["config"]["evaluate_every"]
-
-
-def test_a_file_with_another_delimiter_is_refused_with_what_it_has(tmp_path):
-    (tmp_path / "mood.csv").write_text("text;label\nfine;yes\n")
-    with pytest.raises(
-        ValueError, match=r"mood.csv: no column 'text'.*it has: \['text;label'\] \(is its separator ','"
-    ):
-        train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **TINY)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_task_is_trained_once(in_turn, tmp_path):
@@ -128,11 +120,6 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
 def test_a_method_that_trains_what_tasks_share_is_refused(method, options, tmp_path):
     with pytest.raises(ValueError, match=rf"'{method}.*' trains parameters that all tasks read .*freeze='backbone'"):
         train_in_turn(["rte"], tmp_path, method, **{"size": 12} | TINY | options)
-
-
-def test_an_unknown_option_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="unknown parameter 'learning_rat': did you mean 'learning_rate'"):
-        train_in_turn(["rte"], tmp_path, learning_rat=1, **TINY)
 
 
 def test_more_tasks_after_earlier_ones(in_turn, tmp_path):

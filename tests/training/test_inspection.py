@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 from shapes import LAYERS, VOCABULARY, D, randomised, tiny_model
+from small_runs import small
 
 import palslib.training.inspection as inspection
 from palslib.analysis.acting import acting_frame, switched_off_frame
 from palslib.bert.rows import Rows
 from palslib.data.tokens import TokenisedTask
 from palslib.methods.table import METHODS
-from palslib.plan.config import RunConfig
-from palslib.training.evaluation import evaluate
 from palslib.training.inspection import measure, relative_entropies, switched_off
 from palslib.training.loop import train
 
@@ -123,30 +122,18 @@ def test_switched_off_is_the_plain_backbone(name):
     assert torch.equal(states("rte")[-1], before[-1])
 
 
-def test_switched_off_scores_are_those_of_bert_with_these_heads():
-    """`shared` draws the same heads for the same seed and tasks."""
-    model, plain = randomised("pals-204"), tiny_model("shared")
-    data = splits(rows_of(model, lengths=(5, 3, 7, 4, 6, 2)), rows_of(model, "stsb", lengths=(5, 3, 7, 4, 6, 2)))
-    data["stsb"] = {"validation": replace(data["stsb"]["validation"], labels=np.arange(6) / 5)}
-    scores = evaluate(plain, data)
-    with switched_off(model):
-        assert evaluate(model, data) == scores
-    assert evaluate(model, data) != scores
-
-
 # --------------------------------------------------------------------------------------------------------------- record
 
 
 def inspected(folder, method, **options):
-    options = {"tasks": ("rte", "cola"), "steps": 4, "evaluate_every": 2, "batch_size": 4, "max_length": 32} | options
-    about = {"backbone": "tiny", "precision": "float32", "progress": False, "inspect": True, "seed": 3}
-    return train(RunConfig(method=method, folder=str(folder), **about, **options))
+    about = {"tasks": ("rte", "cola"), "steps": 4, "evaluate_every": 2, "inspect": True, "seed": 3}
+    return train(small(folder, method=method, **about | options))
 
 
 def test_the_record_of_a_run_as_frames(tmp_path):
     """Two evaluations, two tasks, two layers; a run that was not inspected gives no rows."""
     record = inspected(tmp_path / "a", "pals-204", size=12, learning_rate=1e-2)
-    other = inspected(tmp_path / "b", "shared")
+    other = inspected(tmp_path / "b", "shared", size=None)
     frame = acting_frame([record, other])
     assert list(frame) == ["key", "method", "seed", "step", "task", "layer", "size", "entropy"]
     assert len(frame) == 8 and set(frame["key"]) == {record["key"]} and set(frame["seed"]) == {3}
@@ -164,15 +151,14 @@ def test_the_record_of_a_run_as_frames(tmp_path):
     assert off["score"].iloc[-1] == record["results"]["last"]["dev_average"]
     assert off["switched off"].iloc[1] == record["results"]["switched off"]["scores"]["cola"]["matthews"]
     np.testing.assert_allclose(off["difference"], off["switched off"] - off["score"])
-    assert switched_off_frame(other).empty and acting_frame(other).empty
-    assert list(switched_off_frame(other)) == list(off) and list(acting_frame(other)) == list(frame)
+    assert switched_off_frame([other]).empty and acting_frame([other]).empty
+    assert list(switched_off_frame([other])) == list(off) and list(acting_frame([other])) == list(frame)
 
 
 def test_what_there_is_no_number_of_is_nan():
     """Heads on top have an entropy and no size."""
     about = {"key": "k", "config": {"method": "m", "seed": 0}, "results": {"last": {}}}
     point = {"step": 1, "acting": {"rte": {"entropy": {2: 0.5, 10: 0.25}}}}
-    frame = acting_frame(about | {"history": [point, {"step": 2}]})
-    assert (
-        frame["layer"].tolist() == [2, 10] and frame["size"].isna().all() and frame["entropy"].tolist() == [0.5, 0.25]
-    )
+    frame = acting_frame([about | {"history": [point, {"step": 2}]}])
+    assert frame["layer"].tolist() == [2, 10] and frame["entropy"].tolist() == [0.5, 0.25]
+    assert frame["size"].isna().all()

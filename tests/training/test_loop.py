@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
+from small_runs import assert_same_bits, finish, names_in, small, stop_at, two_classes, weights
 
 import palslib.common.files as paths
 import palslib.training.loop as training
@@ -21,41 +21,18 @@ from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.engines import finished
-from palslib.model.multi_task import MultiTaskModel
-from palslib.plan.config import RunConfig
 from palslib.records import load_records
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, precision_of, train
 
-TINY = {
-    "method": "pals-204",
-    "size": 24,
-    "backbone": "tiny",
-    "tasks": ("rte", "cola", "stsb"),
-    "schedule": "proportional",
-    "alpha": 0.0,
-    "steps": 12,
-    "batch_size": 8,
-    "max_length": 32,
-    "precision": "float32",
-    "progress": False,
-}
+TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "stsb"), "steps": 12, "batch_size": 8}
+TINY |= {"schedule": "proportional", "alpha": 0.0}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(folder=None, **options):
-    return RunConfig(**(TINY | options), folder=None if folder is None else str(folder))
-
-
-def weights(folder):
-    """By the model's own names: in the file the backbone's are Transformers'."""
-    return dict(MultiTaskModel.from_pretrained(Path(folder) / "last").state_dict())
-
-
-def assert_same_bits(one, other):
-    assert one.keys() == other.keys()
-    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    return small(folder, **TINY | options)
 
 
 def outcome(record):
@@ -63,8 +40,12 @@ def outcome(record):
     return {k: v for k, v in record.items() if k not in ("seconds", "tokens_per_second", "environment", "threads")}
 
 
-def stop_at(*steps):
-    return lambda run: run.step not in steps
+def saved_step(folder):
+    """The step of a run's checkpoint; 0 if it has none, or is in between two renames."""
+    try:
+        return json.loads((folder / "checkpoint" / "run.json").read_text())["step"]
+    except FileNotFoundError:
+        return 0
 
 
 class Killed(BaseException):
@@ -88,46 +69,28 @@ def test_a_killed_process_goes_on(long_run, tmp_path):
     settings = config(tmp_path / "run", **options)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(asdict(settings)))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-    def start():
-        return subprocess.Popen(
-            [sys.executable, "-m", "palslib", "train", str(path)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def saved_step():
-        try:
-            return json.loads((tmp_path / "run" / "checkpoint" / "run.json").read_text())["step"]
-        except FileNotFoundError:  # none yet, or in between two renames
-            return 0
-
+    command = [sys.executable, "-m", "palslib", "train", str(path)]
+    about = {"env": os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "text": True}
+    about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     for least in (1, 28):
-        process = start()
-        while process.poll() is None and saved_step() < least:
+        process = subprocess.Popen(command, **about)
+        while process.poll() is None and saved_step(tmp_path / "run") < least:
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not (tmp_path / "run" / "record.json").exists()
-    process = start()
+    process = subprocess.Popen(command, **about)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert json.loads(out) == {"key": settings.key, "dev_average": record["results"]["last"]["dev_average"]}
     assert_same_bits(weights(tmp_path / "run"), expected)
     resumed = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert resumed["history"] == record["history"]
-    assert resumed["sampling"] == record["sampling"]
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["last", "record.json"]
+    assert (resumed["history"], resumed["sampling"]) == (record["history"], record["sampling"])
+    assert names_in(tmp_path / "run") == ["last", "record.json"]
 
 
-RECIPE_OPTIONS = [{}, {"recipe": "released"}, {"recipe_options": {"inactive": "drift"}}]
-
-
-@pytest.mark.parametrize("options", RECIPE_OPTIONS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"recipe": "released"}, {"recipe_options": {"inactive": "drift"}}], ids=str)
 def test_stopped_and_called_again(tmp_path, options):
     """In the middle of everything that a checkpoint must carry: moments, each tensor's own counter, dropout that an
     evaluation has turned off, and gradients of zero by which resting tasks drift."""
@@ -165,40 +128,26 @@ def crash_at(monkeypatch, call):
 
 
 @pytest.mark.parametrize(
-    ("call", "left", "step"),
+    ("calls", "left", "step"),
     [
-        (1, set(), None),  # the first save, complete but not yet renamed
-        (2, {"checkpoint"}, 3),  # the second save, before the old one makes room
-        (3, {"checkpoint.old"}, 3),  # between the two renames
+        ([1], set(), 0),  # the first save, complete but not yet renamed
+        ([2], {"checkpoint"}, 3),  # the second save, before the old one makes room
+        ([3], {"checkpoint.old"}, 3),  # between the two renames
+        ([3, 1], {"checkpoint.old"}, 3),  # the old one is kept until the next one stands in its place
     ],
 )
-def test_killed_while_saving(tmp_path, monkeypatch, short_run, call, left, step):
+def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step):
     settings = config(tmp_path, keep="last", checkpoint_every=3)
-    with monkeypatch.context() as patch:
-        crash_at(patch, call)
-        with pytest.raises(Killed):
-            train(settings)
-    assert {p.name for p in tmp_path.iterdir()} == left
-    seen = []
-    train(settings, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == (step or 0) + 1
-    assert_same_bits(weights(tmp_path), short_run)
-
-
-def test_killed_twice_between_renames(tmp_path, monkeypatch, short_run):
-    """The old checkpoint is all there is; it is kept until the next one stands in its place."""
-    settings = config(tmp_path, keep="last", checkpoint_every=3)
-    for call in (3, 1):
+    for call in calls:
         with monkeypatch.context() as patch:
             crash_at(patch, call)
             with pytest.raises(Killed):
                 train(settings)
-        assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.old"}
-    seen = []
-    train(settings, on_step=lambda run: seen.append(run.step))
-    assert seen[0] == 4
+    assert set(names_in(tmp_path)) == left
+    steps, _ = finish(settings)
+    assert steps[0] == step + 1
     assert_same_bits(weights(tmp_path), short_run)
-    assert {p.name for p in tmp_path.iterdir()} == {"last", "record.json"}
+    assert names_in(tmp_path) == ["last", "record.json"]
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
@@ -230,18 +179,16 @@ def test_another_configs_folder_is_refused(tmp_path):
     train(config(tmp_path / "b"), on_step=stop_at(2))
     with pytest.raises(ValueError, match="holds a checkpoint of another config"):
         train(config(tmp_path / "b", seed=1))
-    assert json.loads((tmp_path / "b" / "checkpoint" / "run.json").read_text())["step"] == 2
+    assert saved_step(tmp_path / "b") == 2
 
 
 def test_anew(tmp_path):
     """resume=False: a folder of its own, and the same outcome."""
     first = train(config(tmp_path / "run"))
-    seen = []
-    again = train(config(tmp_path / "run"), resume=False, on_step=lambda run: seen.append(run.folder.name))
-    assert set(seen) == {"run-1"}
-    assert outcome(again) == outcome(first)
+    again = train(config(tmp_path / "run"), resume=False)
+    assert again.folder.name == "run-1" and outcome(again) == outcome(first)
     train(config(tmp_path / "run"), resume=False)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "run-1", "run-2"]
+    assert names_in(tmp_path) == ["run", "run-1", "run-2"]
 
 
 def test_default_folder(tmp_path, monkeypatch):
@@ -254,14 +201,6 @@ def test_default_folder(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------------------------- not finite
 
 
-def spoil(step):
-    def on_step(run):
-        if run.step == step:
-            run.model.heads["cola"].weight.data.fill_(math.nan)
-
-    return on_step
-
-
 def test_a_nan_loss_stops_the_run(tmp_path):
     """The weights are spoiled after step 5; the next loss of the task is the first NaN. The checkpoint stays as it was
     and the run goes on from it."""
@@ -269,18 +208,17 @@ def test_a_nan_loss_stops_the_run(tmp_path):
     tasks = training.make_plan(settings, {"rte": 64, "cola": 220, "stsb": 148}).tasks
     bad = tasks.index("cola", 5)
     assert bad < 8  # before the next checkpoint
-    with pytest.raises(
-        FloatingPointError, match=rf"the loss is nan at step {bad}, task 'cola'; last good .*\(step 4\)"
-    ):
-        train(settings, on_step=spoil(5))
+
+    def spoil(run):
+        if run.step == 5:
+            run.model.heads["cola"].weight.data.fill_(math.nan)
+
+    message = rf"the loss is nan at step {bad}, task 'cola'; last good .*\(step 4\)"
+    with pytest.raises(FloatingPointError, match=message):
+        train(settings, on_step=spoil)
     assert not (tmp_path / "record.json").exists()
-    assert json.loads((tmp_path / "checkpoint" / "run.json").read_text())["step"] == 4
+    assert saved_step(tmp_path) == 4
     assert train(settings)["status"] == "finished"
-
-
-def test_no_checkpoint_yet(tmp_path):
-    with pytest.raises(FloatingPointError, match=r"task 'cola'; last good checkpoint: none"):
-        train(config(tmp_path), on_step=spoil(1))
 
 
 def test_spoiled_weights_are_not_saved(tmp_path):
@@ -293,7 +231,7 @@ def test_spoiled_weights_are_not_saved(tmp_path):
 
     with pytest.raises(FloatingPointError, match=r"a weight is not finite after the update at step 7.*\(step 4\)"):
         train(settings, on_step=on_step)
-    assert json.loads((tmp_path / "checkpoint" / "run.json").read_text())["step"] == 4
+    assert saved_step(tmp_path) == 4
 
 
 # ------------------------------------------------------------------------------------------------------------ one step
@@ -348,48 +286,24 @@ def test_bf16(tmp_path, short_run):
 # ------------------------------------------------------------------------------------------------- evaluation, records
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("evaluated")
-    run = Run(config(folder, tasks=("mnli", "stsb", "cola")), folder)
+def test_evaluation_equals_a_plain_loop(tmp_path):
+    """One row at a time, in the data's order, without padding: the same logits to rounding, the same scores."""
+    run = Run(config(tmp_path, tasks=("mnli", "stsb", "cola")), tmp_path)
     for _ in range(3):
         run.train_step()
-    return run
-
-
-def test_evaluation_equals_a_plain_loop(evaluated):
-    """One row at a time, in the data's order, without padding: the same logits to rounding, the same scores."""
-    scores = evaluate(evaluated.model, evaluated.dev_data)
-    assert set(scores["mnli"]) == {"accuracy", "accuracy_mm"}
-    evaluated.model.eval()
-    for name, splits in evaluated.dev_data.items():
+    model = run.model
+    scores = evaluate(model, run.dev_data)
+    assert model.training and set(scores["mnli"]) == {"accuracy", "accuracy_mm"}
+    model.eval()
+    for name, splits in run.dev_data.items():
         for split, data in splits.items():
             with torch.no_grad():
-                rows = [evaluated.model(task=name, **data.batch([i])).logits[0].numpy() for i in range(len(data))]
-            np.testing.assert_allclose(predict(evaluated.model, name, data), np.array(rows), atol=1e-5)
-            task = TASKS[name]
-            plain = score(
-                task, data.labels * (5 if name == "stsb" else 1), np.array(rows) * (5 if name == "stsb" else 1)
-            )
-            for metric, value in plain.items():
+                rows = [model(task=name, **data.batch([i])).logits[0].numpy() for i in range(len(data))]
+            np.testing.assert_allclose(predict(model, name, data), np.array(rows), atol=1e-5)
+            scale = 5 if name == "stsb" else 1
+            for metric, value in score(TASKS[name], data.labels * scale, np.array(rows) * scale).items():
                 key = metric + ("_mm" if split.endswith("mismatched") else "")
                 assert scores[name][key] == pytest.approx(value, abs=0.1)  # almost constant scores: rounding counts
-    evaluated.model.train()
-
-
-@pytest.mark.parametrize("training_mode", [True, False])
-def test_evaluation_restores_training_mode(evaluated, training_mode):
-    evaluated.model.train(training_mode)
-    evaluate(evaluated.model, {"cola": evaluated.dev_data["cola"]}, accelerator=Accelerator())
-    assert all(m.training == training_mode for m in evaluated.model.modules())
-    with pytest.raises(ValueError, match="unknown task of this model 'rte'"):
-        predict(evaluated.model, "rte", evaluated.dev_data["cola"]["validation"])
-    assert evaluated.model.training == training_mode
-    evaluated.model.train()
-    evaluated.model.heads.eval()  # one part in another mode than the rest stays in it
-    evaluate(evaluated.model, {"cola": evaluated.dev_data["cola"]}, accelerator=Accelerator())
-    assert evaluated.model.training and not evaluated.model.heads.training
-    evaluated.model.train()
 
 
 def test_best_and_last(tmp_path, monkeypatch):
@@ -397,23 +311,18 @@ def test_best_and_last(tmp_path, monkeypatch):
     averages = iter([50.0, 70.0, 60.0, 65.0])
     monkeypatch.setattr(training, "dev_average", lambda scores: next(averages))
     seen = {}
-    settings = config(tmp_path, keep="best", evaluate_every=3)
 
     def on_step(run):
         if run.step == 6:
             seen.update({n: t.clone() for n, t in run.model.state_dict().items()})
 
-    record = train(settings, on_step=on_step)
+    record = train(config(tmp_path, keep="best", evaluate_every=3), on_step=on_step)
     assert [point["step"] for point in record["history"]] == [3, 6, 9, 12]
     assert (record["results"]["best"]["step"], record["results"]["last"]["step"]) == (6, 12)
     assert record["results"]["best"]["dev_average"] == 70
     assert_same_bits(record.model("best").state_dict(), seen)
-    assert any(not torch.equal(weights(tmp_path)[name], seen[name]) for name in seen)
-
-
-def test_keep_nothing(tmp_path):
-    train(config(tmp_path))
-    assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
+    last = record.model("last").state_dict()
+    assert any(not torch.equal(last[name], seen[name]) for name in seen)
 
 
 def test_history(tmp_path):
@@ -447,9 +356,10 @@ def test_record_has_no_path_of_the_machine(tmp_path):
     assert frame["last dev average"].tolist() == [record["results"]["last"]["dev_average"]]
 
 
-def test_record(tmp_path):
+def test_record(tmp_path, capsys):
     settings = config(tmp_path)
     record = train(settings)
+    assert names_in(tmp_path) == ["record.json"] and capsys.readouterr().err == ""  # nothing kept, nothing shown
     assert (record["key"], record["status"], record["precision"]) == (settings.key, "finished", "float32")
     assert (record["method"]["size"], record["method"]["heads"]) == (24, 12)
     assert record["counts"]["per_task"] == 2 * 48 * 24 + 2 * 3 * 24**2  # 2ds + L 3s²
@@ -459,8 +369,7 @@ def test_record(tmp_path):
     assert sum(record["sampling"]["drawn"].values()) == 12
     assert record["sampling"]["expected"] == pytest.approx(dict.fromkeys(TINY["tasks"], 4.0))
     assert set(record["seconds"]) == {"train", "evaluate", "total"}
-    assert record["seconds"]["total"] > 0
-    assert record["tokens_per_second"] > 0
+    assert record["seconds"]["total"] > 0 and record["tokens_per_second"] > 0
     assert record["recipe"]["dropout"] == "throughout"
 
 
@@ -479,22 +388,13 @@ def test_progress_has_the_loss_by_task(tmp_path, capsys):
     assert "step 7: dev average " in shown
 
 
-def test_no_progress(tmp_path, capsys):
-    train(config(tmp_path))
-    assert capsys.readouterr().err == ""
-
-
 def test_files_named_like_attributes_of_a_module_train(tmp_path):
     """`train.csv` and `a.b.csv` are tasks like any other: trained, evaluated, kept and read back."""
-    lines = [f"{'good' if i % 2 else 'bad'} day number {i},{'yes' if i % 2 else 'no'}" for i in range(60)]
     for name in ("train", "a.b", "type"):
-        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]))
-    config = RunConfig(
-        backbone="tiny", size=12, tasks=("train", "a.b", "type"), data=str(tmp_path), schedule="round-robin", steps=6,
-        batch_size=4, keep="last", progress=False, folder=str(tmp_path / "run"),
-    )  # fmt: skip
-    record = train(config)
+        two_classes(tmp_path / f"{name}.csv")
+    about = {"tasks": ("train", "a.b", "type"), "schedule": "round-robin", "steps": 6, "keep": "last"}
+    record = train(small(tmp_path / "run", data=str(tmp_path), **about))
     assert set(record["results"]["last"]["scores"]) == {"train", "a.b", "type"}
-    model = MultiTaskModel.from_pretrained(tmp_path / "run" / "last")
+    model = record.model()
     assert list(model.adaptations) == list(model.tasks) == ["train", "a.b", "type"]
     assert {key.split(".")[1] for key in model.heads.state_dict(prefix="heads.")} == {"train%", "a%2Eb", "type%"}

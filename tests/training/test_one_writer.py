@@ -3,21 +3,18 @@
 import os
 import shutil
 import signal
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_runs import names_in, small
 
 from palslib.common.lock import PARENT, InUse, in_use, run_lock
-from palslib.plan.config import RunConfig
 from palslib.training.in_turn import train_in_turn
 from palslib.training.loop import train
 from palslib.training.pretraining import pretrain
 
-TINY = RunConfig(
-    backbone="tiny", size=12, tasks=("rte",), steps=4, batch_size=4, max_length=32, precision="float32",
-    progress=False, checkpoint_every=2, keep="last",
-)  # fmt: skip
+TINY = {"steps": 4, "checkpoint_every": 2, "keep": "last"}
 TURN = {"backbone": "tiny", "epochs": 1, "epoch_steps": 3, "batch_size": 4, "progress": False}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,27 +40,21 @@ def started_twice(folder, run):
     return len(refused)
 
 
-def test_training(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "run"))
-    assert started_twice(tmp_path, lambda on_step: train(config, on_step=on_step)) == 4
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["last", "record.json"]
-
-
-def test_further_pre_training(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "backbone"))
-    assert started_twice(tmp_path, lambda on_step: pretrain(config, on_step=on_step)) == 4
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["backbone"]
+@pytest.mark.parametrize("run", [train, pretrain])
+def test_a_run_is_started_once(tmp_path, run):
+    config = small(tmp_path / "run", **TINY)
+    assert started_twice(tmp_path, lambda on_step: run(config, on_step=on_step)) == 4
+    assert names_in(tmp_path) == ["run"] and "lock" not in names_in(tmp_path / "run")
 
 
 def test_tasks_in_turn(tmp_path):
     """Also while it is at the second task and the first one is finished."""
-    assert (
-        started_twice(tmp_path, lambda on_step: train_in_turn(["cola", "rte"], tmp_path, on_step=on_step, **TURN)) == 6
-    )
+    run = partial(train_in_turn, ["cola", "rte"], tmp_path, **TURN)
+    assert started_twice(tmp_path, lambda on_step: run(on_step=on_step)) == 6
 
 
 def test_another_process_is_named_and_its_lock_dies_with_it(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "run"))
+    config = small(tmp_path / "run", **TINY)
     read, write = os.pipe()
     if not (child := os.fork()):
         with run_lock(Path(config.folder)):
@@ -81,7 +72,7 @@ def test_another_process_is_named_and_its_lock_dies_with_it(tmp_path):
 
 def test_who_is_started_by_the_holder_works_under_its_lock(tmp_path, monkeypatch):
     """As the run of a sweep does, through any number of processes between; nobody else does."""
-    config = replace(TINY, folder=str(tmp_path / "run"))
+    config = small(tmp_path / "run", **TINY)
     with run_lock(Path(config.folder)) as lock:
         monkeypatch.setenv(PARENT, lock.holder + "x")
         with pytest.raises(InUse):
@@ -92,7 +83,7 @@ def test_who_is_started_by_the_holder_works_under_its_lock(tmp_path, monkeypatch
 
 
 def test_a_folder_that_is_deleted_midway_is_not_finished(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "run"), checkpoint_every=0)
+    config = small(tmp_path / "run", **TINY | {"checkpoint_every": 0})
 
     def delete(run):
         if run.step == 2:
@@ -105,11 +96,11 @@ def test_a_folder_that_is_deleted_midway_is_not_finished(tmp_path):
 
 def test_a_refused_config_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="max_length 200 is over the 128"):
-        train(replace(TINY, max_length=200, folder=str(tmp_path / "run")))
+        train(small(tmp_path / "run", max_length=200))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_called_lock_is_an_error_that_names_it(tmp_path):
     (tmp_path / "run" / "lock").mkdir(parents=True)
     with pytest.raises(OSError, match=r"Is a directory: '.*run/lock'"):
-        train(replace(TINY, folder=str(tmp_path / "run")))
+        train(small(tmp_path / "run"))

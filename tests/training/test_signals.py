@@ -7,23 +7,18 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from small_runs import finish, small
 
 from palslib.__main__ import main
-from palslib.plan.config import RunConfig
 from palslib.training.loop import Run, train
 from palslib.training.pretraining import pretrain
 from palslib.training.signals import Stopped, StopSignals
 
-TINY = RunConfig(
-    backbone="tiny", size=12, tasks=("rte",), steps=6, batch_size=4, max_length=32, precision="float32",
-    progress=False, checkpoint_every=4, keep="last",
-)  # fmt: skip
+TINY = {"steps": 6, "checkpoint_every": 4, "keep": "last"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,43 +35,34 @@ def send(number, at):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
 def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, number):
-    """Slurm's warning too, in a job; what handled the signals before does so again; and the run goes on to the bit."""
+    """Slurm's warning too, in a job; what handled the signals before does so again; and the run goes on."""
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
-    config = replace(TINY, folder=str(tmp_path / "run"))
+    config = small(tmp_path / "run", **TINY)
     message = f"stopped by {number.name} at step 3 of 6; a checkpoint is kept, the same call goes on"
     with pytest.raises(Stopped, match=message) as stopped:
         train(config, on_step=send(number, 3))
     assert stopped.value.number == number and isinstance(stopped.value, KeyboardInterrupt)
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)] == handlers
-    seen = []
-    train(config, on_step=lambda run: seen.append(run.step))
-    assert seen == [4, 5, 6]
-    train(replace(config, folder=str(tmp_path / "whole")))
-    one, other = (load_file(tmp_path / name / "last" / "model.safetensors") for name in ("run", "whole"))
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert finish(config)[0] == [4, 5, 6]
 
 
 def test_a_run_that_started_anew_says_what_goes_on(tmp_path):
     """The same call would start anew again, in another folder."""
-    config = replace(TINY, folder=str(tmp_path / "run"))
-    with pytest.raises(Stopped, match=r"a checkpoint is kept, folder='.*run-1' goes on") as stopped:
-        train(config, resume=False, on_step=send(signal.SIGTERM, 3))
-    seen, folder = [], str(stopped.value).split("'")[1]
-    train(replace(config, folder=folder), on_step=lambda run: seen.append(run.step))
-    assert seen == [4, 5, 6]
+    with pytest.raises(Stopped, match=r"a checkpoint is kept, folder='.*run-1' goes on"):
+        train(small(tmp_path / "run", **TINY), resume=False, on_step=send(signal.SIGTERM, 3))
+    assert finish(small(tmp_path / "run-1", **TINY))[0] == [4, 5, 6]
 
 
 def test_at_the_end_the_run_is_finished_first(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "run"))
     with pytest.raises(Stopped, match="SIGTERM, when the run had come to its end"):
-        train(config, on_step=send(signal.SIGTERM, 6))
+        train(small(tmp_path / "run", **TINY), on_step=send(signal.SIGTERM, 6))
     assert (tmp_path / "run" / "record.json").exists()
 
 
 def test_without_checkpoints_nothing_is_kept(tmp_path):
     with pytest.raises(Stopped, match="checkpoint_every=0: nothing is kept"):
-        train(replace(TINY, checkpoint_every=0, folder=str(tmp_path / "run")), on_step=send(signal.SIGINT, 3))
+        train(small(tmp_path / "run", steps=6), on_step=send(signal.SIGINT, 3))
     assert not (tmp_path / "run").exists()
 
 
@@ -91,7 +77,7 @@ def test_a_second_interrupt_ends_at_once():
 
 
 def test_further_pre_training(tmp_path):
-    config = replace(TINY, folder=str(tmp_path / "backbone"))
+    config = small(tmp_path / "backbone", **TINY)
     with pytest.raises(Stopped, match="stopped by SIGTERM at step 3 of 6; a checkpoint is kept"):
         pretrain(config, on_step=send(signal.SIGTERM, 3))
     seen = []
@@ -101,7 +87,7 @@ def test_further_pre_training(tmp_path):
 
 def test_in_another_thread_training_leaves_signals_alone(tmp_path):
     found = []
-    config = replace(TINY, folder=str(tmp_path / "run"))
+    config = small(tmp_path / "run", **TINY)
     thread = threading.Thread(target=lambda: found.append(train(config)))
     thread.start()
     thread.join()
@@ -110,7 +96,7 @@ def test_in_another_thread_training_leaves_signals_alone(tmp_path):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_one_line_from_the_command_line(tmp_path, monkeypatch, capsys, number, status):
-    (tmp_path / "config.json").write_text(json.dumps(asdict(replace(TINY, folder=str(tmp_path / "run")))))
+    (tmp_path / "config.json").write_text(json.dumps(asdict(small(tmp_path / "run", **TINY))))
     step = Run.train_step
     monkeypatch.setattr(Run, "train_step", lambda run: (step(run), send(number, 3)(run)))
     assert main(["train", str(tmp_path / "config.json")]) == status
@@ -149,7 +135,7 @@ LAUNCHERS = {
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
     """Killed, it takes its workers along; asked to end, it passes that on, and the run saves a checkpoint first."""
-    settings = replace(TINY, steps=100_000, checkpoint_every=90_000, folder=str(tmp_path / "run"))
+    settings = small(tmp_path / "run", steps=100_000, checkpoint_every=90_000, keep="last")
     (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
     environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -4,13 +4,14 @@ import io
 import sys
 
 import pytest
+from small_runs import names_in, small
 
-from palslib import RunConfig, train
+from palslib import train
 from palslib.common.processes import progress_bar
 from palslib.training import accelerator
 from palslib.training.pretraining import pretrain
 
-TINY = {"backbone": "tiny", "size": 12, "tasks": ("rte", "cola"), "batch_size": 4, "max_length": 16, "progress": False}
+ABOUT = {"tasks": ("rte", "cola"), "max_length": 16}
 
 
 def tags(folder) -> dict[str, dict[int, float]]:
@@ -22,8 +23,8 @@ def tags(folder) -> dict[str, dict[int, float]]:
 
 
 def test_tensorboard_gets_losses_and_scores(tmp_path):
-    folder = str(tmp_path / "run")
-    record = train(RunConfig(**TINY, steps=45, evaluate_every=30, log_with="tensorboard", folder=folder))
+    about = ABOUT | {"steps": 45, "evaluate_every": 30, "log_with": "tensorboard"}
+    record = train(small(tmp_path / "run", **about))
     seen = tags(tmp_path / "run" / "tensorboard")
     assert list(seen["dev/average"]) == [30, 45]
     for point in record["history"]:
@@ -36,19 +37,18 @@ def test_tensorboard_gets_losses_and_scores(tmp_path):
 
 
 def test_further_pretraining_has_its_files_beside_its_folder(tmp_path):
-    folder = tmp_path / "backbone"
-    record = pretrain(RunConfig(**TINY, steps=2, log_with="tensorboard", folder=str(folder)))
+    record = pretrain(small(tmp_path / "backbone", **ABOUT, steps=2, log_with="tensorboard"))
     seen = tags(tmp_path / "backbone.tracked" / "tensorboard")
     assert seen["dev/accuracy"] == pytest.approx({0: record["before"]["accuracy"], 2: record["after"]["accuracy"]})
     assert [max(seen[tag]) for tag in seen if tag.startswith("loss/")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["backbone", "backbone.tracked"]
+    assert names_in(tmp_path) == ["backbone", "backbone.tracked"]
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(accelerator, "get_available_trackers", list)
     for begin in (train, pretrain):
         with pytest.raises(ImportError, match="log_with='trackio' needs the package trackio: pip install trackio"):
-            begin(RunConfig(**TINY, log_with="trackio", folder=str(tmp_path / "run")))
+            begin(small(tmp_path / "run", log_with="trackio"))
 
 
 class Screen(io.StringIO):
@@ -68,6 +68,6 @@ def test_a_bar_comes_where_somebody_looks(monkeypatch):
 
 def test_phases_are_named_in_their_order(tmp_path):
     said = []
-    train(RunConfig(**TINY, steps=2, folder=str(tmp_path / "run")), on_phase=said.append)
+    train(small(tmp_path / "run", **ABOUT, steps=2), on_phase=said.append)
     assert said[:2] == ["reading rte, train", "reading cola, train"]
     assert said[-2:] == ["loading the model", "evaluating, after 2 of 2 steps"]

@@ -3,28 +3,27 @@
 import pandas as pd
 import pytest
 import torch
+from small_runs import small
 
-from palslib import MultiTaskModel, RunConfig, train
+from palslib import MultiTaskModel, train
 from palslib.plan.config import PRESETS
 
 TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
 
 
-def config(folder, **changes) -> RunConfig:
-    about = {"backbone": "tiny", "tasks": ("rte", "stsb"), "size": 12, "steps": 3, "batch_size": 4}
-    return RunConfig(**about | {"folder": str(folder), "progress": False, "learning_rate": 1e-2} | changes)
+ABOUT = {"tasks": ("rte", "stsb"), "steps": 3, "learning_rate": 1e-2}
 
 
 def test_train_keep_predict_save_load(tmp_path):
     """The flow of the README: the trained model predicts, one task is saved, and put onto the same BERT elsewhere."""
-    record = train(config(tmp_path / "run", keep="last"))
+    record = train(small(tmp_path / "run", **ABOUT, keep="last"))
     model = record.model()
     assert not model.training and record["status"] == "finished" and record.folder == tmp_path / "run"
     said = model.predict(TEXTS, "rte")
     untrained = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte", "stsb"], size=12)
     assert not said["score"].equals(untrained.predict(TEXTS, "rte")["score"])
     saved = model.save_task("rte", tmp_path / "rte-task")
-    again = train(config(tmp_path / "run", keep="last"))  # it has finished: the weights come from the folder
+    again = train(small(tmp_path / "run", **ABOUT, keep="last"))  # it has finished: the weights come from the folder
     elsewhere = again.model()
     with torch.no_grad():
         for p in elsewhere.adaptations["rte"].parameters():
@@ -34,12 +33,12 @@ def test_train_keep_predict_save_load(tmp_path):
 
 
 def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(tmp_path):
-    record = train(config(tmp_path / "run"))
+    record = train(small(tmp_path / "run", **ABOUT))
     assert len(record.model().predict(TEXTS, "rte")) == 2
     with pytest.raises(ValueError, match="has no weights 'best': train with keep='best'"):
         record.model("best")
     with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
-        train(config(tmp_path / "run")).model()
+        train(small(tmp_path / "run", **ABOUT)).model()
     with pytest.raises(ValueError, match="unknown weights 'bst': did you mean 'best'"):
         record.model("bst")
 
