@@ -349,12 +349,13 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
-    """The origin of each run's dev average: file, key, commit, and whether the working tree was clean."""
+    """The origin of each run's dev average: file, key, commit, whether the working tree was clean, and processor."""
     rows = []
     for record in records:
         config, about = record["config"], record["environment"]
         row = {k: config[k] for k in ("method", "schedule", "seed")}
         row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
         row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        rows.append(row | {"clean": not about.get("git_dirty"), "hours": record["seconds"]["total"] / 3600})
+        row |= {"clean": not about.get("git_dirty"), "processor": about.get("cpu", "")}
+        rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)
