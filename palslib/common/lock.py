@@ -72,7 +72,11 @@ def _locked(path: Path, folder: Path) -> IO[str] | None:
 
     holder = ""
     for _ in range(10):  # `in_use` holds the lock for a moment; a leaving holder removes file and folder
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if path.parent.is_file():
+                raise  # else it existed, and a leaving holder has removed it since
         with suppress(FileNotFoundError):
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
             try:

@@ -208,6 +208,25 @@ while done < 25:
     assert [path.name for path in tmp_path.rglob("*")] in ([], ["run"])  # empty
 
 
+def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path, monkeypatch):
+    """Another holder had the folder when it was to be made, and has removed it since."""
+    calls, make = [], os.mkdir
+
+    def mkdir(path, *mode):
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileExistsError(path)
+        make(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with run_lock(tmp_path / "run") as lock:
+        lock.check()
+    assert len(calls) == 2
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError), run_lock(tmp_path / "file"):
+        pass
+
+
 def test_no_lock_in_a_folder_that_was_deleted(tmp_path):
     with run_lock(tmp_path / "run") as lock:
         Path(tmp_path / "run" / "lock").unlink()
