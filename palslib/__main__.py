@@ -7,6 +7,7 @@ failure while running with 1, each with one line of message. Of several processe
 
 import json
 import shlex
+import shutil
 import signal
 import sys
 import warnings
@@ -151,11 +152,14 @@ def sweep(given: Sweep) -> int:
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         grid = Grid.named(given.grid)
         configs = replace(grid, base=grid.base | given.base).configs(folder)
-        terms = Terms(tuple(shlex.split(given.command)), given.limit, given.retries)
+        if not (command := tuple(shlex.split(given.command))):
+            raise ValueError("--command is empty: the config file itself would be called")
+        terms = Terms(command, given.limit, given.retries)
         local = given.slurm is None
         engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
-    if given.expect:
-        hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
+        rate = attained(read_object(given.expect), configs[0].backbone) if given.expect else None
+    if rate:
+        hours = expected_hours(configs, rate)
         print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
         return 0
     rows = sweep(configs, engine)
@@ -181,6 +185,13 @@ class Benchmark:
 
 def benchmark(given: Benchmark) -> None:
     """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
+    with wrong_call():  # else it would be found after a quarter of an hour, or palslib be compared with itself
+        if given.against and not (given.against / "palslib" / "__init__.py").is_file():
+            raise FileNotFoundError(f"--against: {given.against} holds no folder palslib with a package")
+        if given.adapters_python and not shutil.which(given.adapters_python):
+            raise FileNotFoundError(f"--adapters-python: {given.adapters_python} is no program")
+        if given.draw and not given.draw.is_file():
+            raise FileNotFoundError(f"--draw: there is no file {given.draw}")
     from palslib.benchmark.measure import benchmark
 
     benchmark(**vars(given))

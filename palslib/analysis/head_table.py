@@ -102,6 +102,7 @@ def inspect(
     for task, path in (own or {}).items():
         check_name("task of this model in own", task, model.tasks)
         model.tasks[task] = replace(model.tasks[task], data=str(path))
+    tasks = [check_name("task of this model", task, model.tasks) for task in tasks]
     tokenizer, known = model.tokenizer, model.tasks
     maps = maps_of(model, tokenizer, data, texts)
     statistics = head_statistics(one for some in maps.values() for one in some)

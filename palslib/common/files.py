@@ -1,5 +1,6 @@
 """Files and folders written whole or not at all."""
 
+import errno
 import glob
 import os
 import secrets
@@ -73,14 +74,20 @@ def remove_temporaries(path: Path) -> None:
 
 def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
     """Replaces a folder by a complete one: at every moment `target` or `target.old` is whole, also on the disk. With
-    `keep`, the replaced folder stays at `target.old`."""
-    old = target.with_name(target.name + ".old")
-    if target.exists():  # if not, an earlier call was killed between its renames, and only `old` exists
-        remove(old)
+    `keep`, the replaced folder stays at `target.old`, in place of the one there; else a folder of that name may be
+    anybody's, and is set aside. Raises FileExistsError where `target` is a file."""
+    old, there = target.with_name(target.name + ".old"), target.exists()
+    if there:  # if not, an earlier call may have been killed between its renames, and only `old` exists
+        if not target.is_dir():
+            raise FileExistsError(errno.EEXIST, "a file is there, not a folder", str(target))
+        if keep:
+            remove(old)
+        elif old.exists():
+            set_aside([old])
         os.replace(target, old)
     os.replace(temporary, target)
     _flush(target.parent)
-    if not keep:
+    if there and not keep:
         remove(old)
 
 

@@ -46,12 +46,14 @@ def check_task_name(name: str) -> str:
     """Returns `name` if a task can be saved under it: files and folders are named after it.
 
     Raises ValueError for a value that is not a text, is empty, has only blanks and dots, or is longer than
-    `MOST_LETTERS`, and for a name with a folder separator or an invisible character other than the blank.
+    `MOST_LETTERS`, for a name with a folder separator or an invisible character other than the blank, and for `model`,
+    whose file would be that of a whole model.
     """
-    valid = f"a task's name has 1 to {MOST_LETTERS} letters that can be seen, no / or \\, and is not made of dots alone"
+    valid = f"a task's name has 1 to {MOST_LETTERS} letters that can be seen, no / or \\, is not made of dots alone"
+    valid += ", and is not 'model'"
     if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
         raise ValueError(f"{shown(name)} is no name of a task: {valid}")
-    if len(name.encode()) > MOST_LETTERS:
+    if len(name.encode()) > MOST_LETTERS or name == "model":
         raise ValueError(f"{shown(name, 50)} is no name of a task: {valid}")
     return name
 

@@ -111,6 +111,8 @@ class MultiTaskModel(
         self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
     ):
         super().__init__()
+        if isinstance(tasks, str):
+            raise ValueError(f"tasks must be a list of names or Tasks, not {tasks!r}: [{tasks!r}]")
         check_encoder(encoder)
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
         self._tokenizer = tokenizer
@@ -171,6 +173,8 @@ class MultiTaskModel(
     @property
     def tokenizer(self):
         """The backbone's tokenizer. Raises OSError, with advice, where an encoder was given without one."""
+        if self._tokenizer is None and self.backbone_name == type(self.backbone).__name__:
+            raise OSError("the model was made of a loaded encoder: give its tokenizer (tokenizer=...) there or here")
         self._tokenizer = self._tokenizer or load_tokenizer(self.backbone_name)
         return self._tokenizer
 

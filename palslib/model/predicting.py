@@ -18,6 +18,8 @@ Text = str | Sequence[str]
 """One text, or a pair of texts."""
 _FORMS = {1: "one text", 2: "a pair"}
 
+LEAST_LENGTH = 8
+"""The least maximum length of a row, in a run's config too: special tokens take up to four of its word pieces."""
 MAX_LENGTH = 128
 """Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
@@ -82,6 +84,10 @@ def predict(
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
+    if max_length < LEAST_LENGTH or batch_size < 1:
+        raise ValueError(
+            f"max_length must be at least {LEAST_LENGTH} and batch_size at least 1, not {max_length} and {batch_size}"
+        )
     forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
     for i, wanted in enumerate(names):
         for name in wanted:

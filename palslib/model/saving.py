@@ -56,10 +56,14 @@ def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str], *about: str) -> None:
-    """Writes tensors and metadata with checksums. Raises ValueError naming a tensor that is not finite, which could not
-    be read again, and OSError naming the file where it cannot be written (a full disk)."""
+    """Writes tensors and metadata with checksums. Raises ValueError naming a tensor that could not be read again, as it
+    is not finite or of float64, and OSError naming the file where it cannot be written (a full disk)."""
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
+        if tensor.dtype == torch.float64:
+            raise ValueError(
+                f"{path.name}: not saved, since {name!r} is of {tensor.dtype}, wider than the float32 read"
+            )
         if not tensor.isfinite().all():
             raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
     try:
@@ -182,7 +186,7 @@ and all share the rest. Made with the Python package `palslib`.
 from palslib import MultiTaskModel
 
 model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, or a folder that it was downloaded to
-model.predict({{ text }}, tasks=["{{ tasks[0].name }}"])
+{% if tasks %}model.predict({{ text }}, tasks=["{{ tasks[0].name }}"]){% endif %}
 ```
 
 | task | texts | labels |
@@ -208,11 +212,28 @@ def fingerprint(model: "MultiTaskModel") -> str:
     return digest.hexdigest()[:32]
 
 
-def save_pretrained(model: "MultiTaskModel", folder: str | Path, **options) -> None:
+def save_pretrained(
+    model: "MultiTaskModel",
+    folder: str | Path,
+    push_to_hub: bool = False,
+    repo_id: str | None = None,
+    model_card_kwargs: dict | None = None,
+    **options,
+) -> str | None:
     """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
     tasks), `config.json`, the tokenizer if there is one, and a model card unless the folder has one already.
-    `options` (of the model card) are those of huggingface_hub's `ModelHubMixin`."""
-    folder = Path(folder)
+
+    Args:
+        push_to_hub: then pushes the model to the Hub, and returns the commit's address.
+        repo_id: the repository there; by default the folder's name.
+        model_card_kwargs: values for the model card.
+        options: those of `push_to_hub`; without it they have no effect.
+
+    Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
+    """
+    folder = Path(folder).resolve()
+    if Path.cwd().is_relative_to(folder):
+        raise ValueError(f"{folder} holds the working folder: a model takes a folder of its own")
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
             tokenizer = () if model._tokenizer is None else TOKENIZER_FILES
@@ -222,7 +243,10 @@ def save_pretrained(model: "MultiTaskModel", folder: str | Path, **options) -> N
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
-        ModelHubMixin.save_pretrained(model, temporary, **options)
+        ModelHubMixin.save_pretrained(model, temporary, model_card_kwargs=model_card_kwargs)
+    if push_to_hub:
+        return model.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
+    return None
 
 
 def write_model(model: "MultiTaskModel", folder: Path) -> None:
@@ -343,6 +367,9 @@ def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: tor
     Args:
         dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
     """
+    kinds = (torch.float32, torch.float16, torch.bfloat16)
+    if dtype not in (None, *kinds):
+        raise ValueError(f"task {task!r} is not saved as {dtype}: give {', '.join(map(str, kinds[:2]))} or {kinds[2]}")
     about = {
         "task": json.dumps(asdict(model._known(task)) | {"data": ""}),
         "method": json.dumps(model.method.to_dict()),

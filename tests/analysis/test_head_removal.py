@@ -298,6 +298,8 @@ def test_the_record_of_a_saved_model(tmp_path, capsys):
         "results": {"best": point},
     }
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
+    assert main(["heads", str(folder), str(out), "--tasks", "sst2"]) == 1
+    assert "unknown task of this model 'sst2'" in capsys.readouterr().err
     assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
     found = json.loads(out.read_text())
     assert found["model"]["run"] == config | point | {"key": "abc", "git_commit": "c0ffee"}

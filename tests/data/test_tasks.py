@@ -68,7 +68,22 @@ def test_the_earlier_name_of_load_rows_gives_the_same_and_says_so():
     assert Path(warned[0].filename) == Path(palslib.__file__).parent / "data" / "tasks.py"
 
 
-BAD_NAMES = ["/tmp/x", "../x", "a/b", "a\\b", "..", ".", "", " ", "a\0b", "a\nb", "\x1b[2J", "\ud800", "x" * 101]
+BAD_NAMES = [
+    "/tmp/x",
+    "../x",
+    "a/b",
+    "a\\b",
+    "..",
+    ".",
+    "",
+    " ",
+    "a\0b",
+    "a\nb",
+    "\x1b[2J",
+    "\ud800",
+    "x" * 101,
+    "model",
+]
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, None, 5])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import LAYERS, SHAPES, batch, randomise, randomised
+from shapes import LAYERS, SHAPES, batch, randomise, randomised, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.data.tasks import SUITES, TASKS
@@ -281,3 +281,15 @@ def test_dropout_is_off_and_the_mode_is_restored(served):
 def test_bad_input(served, texts, tasks, message):
     with pytest.raises(ValueError, match=message):
         served.predict(texts, tasks)
+
+
+@pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": -1}])
+def test_no_room_for_a_text(served, options):
+    with pytest.raises(ValueError, match="max_length must be at least 8 and batch_size at least 1, not"):
+        served.predict("a", ["cola"], **options)
+
+
+def test_a_loaded_encoder_has_no_tokenizer():
+    """It was looked for on the Hub under the name of its class, for most of a minute."""
+    with pytest.raises(OSError, match="made of a loaded encoder: give its tokenizer"):
+        tiny_model("shared").predict(("a", "b"), ["rte"])

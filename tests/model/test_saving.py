@@ -244,7 +244,7 @@ def test_crash_between_the_two_renames(tmp_path, monkeypatch):
     assert equal_states(MultiTaskModel.from_pretrained(folder), first)
     second.save_pretrained(folder)
     assert equal_states(MultiTaskModel.from_pretrained(folder), second)
-    assert sorted(os.listdir(tmp_path)) == ["model"]
+    assert sorted(os.listdir(tmp_path)) == ["model", "model.old"]  # which may be anybody's
 
 
 # -------------------------------------------------------------------------------------------------- what is damaged
@@ -489,3 +489,55 @@ def test_what_the_first_version_wrote_is_read(name, shape, tmp_path):
     loaded.remove_task("rte")
     assert loaded.load_task(task) == "rte"
     assert torch.equal(logits_of(loaded, shape), logits_of(model, shape))
+
+
+def test_saving_removes_nothing_that_it_did_not_make(tmp_path, monkeypatch):
+    """A file, a folder kept beside under `.old`, what a link leads to, the working folder."""
+    model = tiny_model("shared")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"notes\.txt"):
+        model.save_pretrained(tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    (tmp_path / "a.old").mkdir()
+    (tmp_path / "a.old" / "mine").touch()
+    model.save_pretrained(tmp_path / "a")
+    assert os.listdir(tmp_path / "a.old") == ["mine"]
+    model.save_pretrained(tmp_path / "a")
+    assert os.listdir(tmp_path / "a.old.aside-1") == ["mine"] and not (tmp_path / "a.old").exists()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "a" / "model.safetensors").exists()
+    monkeypatch.chdir(tmp_path / "a")
+    for folder in (".", ".."):
+        with pytest.raises(ValueError, match="a folder of its own"):
+            model.save_pretrained(folder)
+
+
+def test_a_type_that_is_not_read_is_not_written(tmp_path):
+    model = tiny_model("lhuc", tasks=("rte",))
+    for kind in (torch.float64, torch.int8):
+        with pytest.raises(ValueError, match=f"not saved as {kind}: give torch.float32, torch.float16 or torch.bf"):
+            model.save_task("rte", tmp_path, kind)
+    with pytest.raises(ValueError, match=r"not saved, since '\S+' is of torch\.float64, wider than the float32"):
+        model.double().save_pretrained(tmp_path / "a")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_model_without_tasks_is_saved(tmp_path):
+    model = tiny_model("shared", tasks=())
+    model.save_pretrained(tmp_path / "a")
+    assert not MultiTaskModel.from_pretrained(tmp_path / "a").tasks
+
+
+def test_saved_and_pushed(tmp_path, monkeypatch):
+    """The repository is named after the folder, which is complete by then."""
+    calls = []
+
+    def push(model, repo_id, **options):
+        calls.append((repo_id, options, sorted(os.listdir(tmp_path))))
+        return "address"
+
+    monkeypatch.setattr(MultiTaskModel, "push_to_hub", push)
+    assert tiny_model("shared").save_pretrained(tmp_path / "a", push_to_hub=True, private=True) == "address"
+    assert calls == [("a", {"model_card_kwargs": None, "private": True}, ["a"])]
