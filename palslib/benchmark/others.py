@@ -38,7 +38,7 @@ class Other:
         around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
         around |= {"PYTHONPATH": os.path.abspath(tree)} if tree else {}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.kind = kind
+        self.program = kind
         self.process = subprocess.Popen([python, __file__, kind, json.dumps(given)], env=around, **pipes)
         self.tokens, about = 0, self._answer()
         self.trained: int = about["trained"]
@@ -48,7 +48,7 @@ class Other:
         line = self.process.stdout.readline()
         if not line:
             self.__exit__()
-            raise ChildProcessError(f"what was to be measured beside, {self.kind}, has failed: see above")
+            raise ChildProcessError(f"what was to be measured beside, {self.program}, has failed: see above")
         return json.loads(line)
 
     def __call__(self) -> float:
