@@ -239,6 +239,7 @@ def load_checkpoint(run: "Run") -> None:
     if run.accelerator.is_main_process:
         remove_half_written(run.folder)
         restore(run.folder / "best")
+        remove(run.folder / "best.old")  # of a kill behind the renames: `best` is whole
     run.accelerator.wait_for_everyone()
     found = run.checkpoints.find(lambda folder: _read(run, folder))
     run.accelerator.wait_for_everyone()

@@ -147,7 +147,8 @@ def test_weights_to_start_from_are_refused(runs, tmp_path):
 
 
 def test_what_a_kill_left_half_written_is_not_read_and_goes_with_the_next_start(runs, stopped):
-    left = [Path(stopped.folder, name) for name in ("checkpoint.0123456789abcdef.tmp", "best.77.tmp", "last.1.tmp")]
+    names = ("checkpoint.0123456789abcdef.tmp", "best.77.tmp", "last.1.tmp", "best.old")  # beside a whole `best`
+    left = [Path(stopped.folder, name) for name in names]
     for folder in left:
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
