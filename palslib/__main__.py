@@ -1,8 +1,9 @@
 """The command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
 
 Every setting is a flag; `--help` shows its default and its meaning, from the dataclass that declares it: for `train`
-and `pretrain` `plan.config.RunConfig`, for each other command a class here. A wrong call ends with status 2 and a
-failure while running with 1, each with one line of message. Of several processes only the first one prints results.
+and `pretrain` `plan.config.RunConfig`, for each other command a class here. A call whose words are wrong ends with
+status 2 and whatever fails later with 1, each with one line of message. Of several processes only the first one prints
+results.
 """
 
 import json
@@ -56,7 +57,9 @@ def train(given: RunConfig) -> None:
     resumes from the last checkpoint.
 
     Several processes, each with its own GPU or all on CPUs, train the same model as one process:
+
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
+
     torchrun --standalone --nproc_per_node 2 -m palslib train ..."""
     from palslib.training.loop import train
 
@@ -107,8 +110,10 @@ class Adapters:
 def adapters(given: Adapters) -> None:
     """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
     from palslib.analysis.adapter_removal import ablate
-    from palslib.records import write_record
+    from palslib.records import check_place, write_record
 
+    with wrong_call():
+        check_place(given.record)
     flags = {name: value for name, value in vars(given).items() if name not in ("record", "options")}
     record = ablate(**flags, **given.options)
     write_record(given.record, record)
@@ -185,6 +190,8 @@ class Benchmark:
 
 def benchmark(given: Benchmark) -> None:
     """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
+    from palslib.records import check_place
+
     with wrong_call():  # else it would be found after a quarter of an hour, or palslib be compared with itself
         if given.against and not (given.against / "palslib" / "__init__.py").is_file():
             raise FileNotFoundError(f"--against: {given.against} holds no folder palslib with a package")
@@ -192,6 +199,8 @@ def benchmark(given: Benchmark) -> None:
             raise FileNotFoundError(f"--adapters-python: {given.adapters_python} is no program")
         if given.draw and not given.draw.is_file():
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
+        if given.record:
+            check_place(given.record)
     from palslib.benchmark.measure import benchmark
 
     benchmark(**vars(given))
@@ -244,8 +253,10 @@ class Heads:
 def heads(given: Heads) -> None:
     """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
     from palslib.analysis.head_table import inspect
-    from palslib.records import write_record
+    from palslib.records import check_place, write_record
 
+    with wrong_call():
+        check_place(given.out)
     options = dict(vars(given))
     out = options.pop("out")
     write_record(out, inspect(**options))
@@ -372,12 +383,12 @@ def _say(result: dict) -> None:
 def main(words: list[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = sys.argv[1:] if words is None else words
-    if not words or words[0] in ("-h", "--help"):
-        about = {name: " ".join(command.__doc__.split()) for name, command in COMMANDS.items()}
-        lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in about.items()]
-        print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n")
-        return 0 if words else 2
     try:
+        if not words or words[0] in ("-h", "--help"):
+            about = {name: " ".join(command.__doc__.split()) for name, command in COMMANDS.items()}
+            lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in about.items()]
+            print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n", flush=True)
+            return 0 if words else 2
         with wrong_call():
             command = COMMANDS[check_name("command", words[0], COMMANDS)]
             given = _parse(command, words[1:])
@@ -387,8 +398,7 @@ def main(words: list[str] | None = None) -> int:
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         return _complain(words[0], error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
-        said = str(error) or "interrupted; the same call goes on"
-        return _complain(words[0], said, 128 + getattr(error, "number", signal.SIGINT))
+        return _complain(words[0], str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))
 
 
 def _complain(command: str, error: object, status: int) -> int:

@@ -17,7 +17,7 @@ from palslib.bert.backbones import portable
 from palslib.common.files import write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS
-from palslib.common.reading import read_json
+from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
@@ -118,6 +118,15 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def check_place(path: Path) -> None:
+    """Raises ValueError where a record would replace something else: its file ends in `.json`, and if there is one
+    already, it is a record (each has an `environment`)."""
+    if path.suffix != ".json":
+        raise ValueError(f"a record is a file that ends in .json, not {path}")
+    if path.exists() and "environment" not in read_object(path):
+        raise ValueError(f"{path} is there already and holds no record: give another file")
 
 
 def write_record(path: Path, record: dict) -> None:

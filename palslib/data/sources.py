@@ -152,10 +152,11 @@ def read_table(path: Path, separator: str) -> pd.DataFrame:
         frame = pd.read_parquet(path)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise ValueError(f"{path.name} is no Parquet file, or a damaged one: {error}") from error
-    return frame.map(_text)
+    return frame.map(cell_text)
 
 
-def _text(cell: object) -> str:
+def cell_text(cell: object) -> str:
+    """A cell as text; a missing one is an empty text."""
     missing = not isinstance(cell, str) and pd.api.types.is_scalar(cell) and pd.isna(cell)
     return "" if missing else str(cell)
 

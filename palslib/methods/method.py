@@ -238,12 +238,19 @@ class Method:
         return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
+    def family(kind: str) -> type["Method"]:
+        """The family of that kind. Raises ValueError for an unknown one: your own is defined before it is used."""
+        if kind not in list(Method.families):
+            raise ValueError(f"{unknown('kind of method', kind, Method.families)}; your own is to be defined first")
+        return Method.families[kind]
+
+    @staticmethod
     def from_dict(values: dict) -> "Method":
         """The method of `to_dict`'s values, or of the first version's: options that the family lacks are left out.
 
-        Raises ValueError for an unknown family: a family of your own must be defined before its methods are loaded.
+        Raises the errors of `family`.
         """
-        family = Method.families[check_name("family of methods", values["kind"], Method.families)]
+        family = Method.family(values["kind"])
         return family(**{k: v for k, v in values.items() if k == "name" or family.takes(k)})
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:

@@ -260,6 +260,7 @@ def write_model(model: "MultiTaskModel", folder: Path) -> None:
         "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
         "seed": model.seed,
         "max_length": model.max_length,
+        "head_dropout": model.head_dropout,
     }
     text = json.dumps(about, indent=1, default=str)
     _write(_travelling(model), folder / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
@@ -321,11 +322,13 @@ def _loaded(cls, folder: Path):
 
 def _built(cls, about: dict, saved: int):
     """The model of a description, before its weights are loaded; `saved` is how many numbers its file has."""
-    about = {"max_length": MAX_LENGTH} | about  # earlier versions did not save it
+    about = {"max_length": MAX_LENGTH, "head_dropout": None} | about  # earlier versions did not save them
     kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
     for name, kind in kinds.items():
         if type(about[name]) is not kind:
             raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
+    if not (about["head_dropout"] is None or 0 <= about["head_dropout"] < 1):
+        raise ValueError(f"head_dropout must be null, or from 0 to below 1, not {shown(about['head_dropout'])}")
     config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
     tasks = [Task(**row) for row in about["tasks"]]
     needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
@@ -339,7 +342,7 @@ def _built(cls, about: dict, saved: int):
             if about["pooler_is_new"]:
                 encoder.pooler = None
     model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])
-    model.max_length = about["max_length"]
+    model.max_length, model.head_dropout = about["max_length"], about["head_dropout"]
     return model
 
 
@@ -349,7 +352,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
     """
     model = cls.from_pretrained(folder)
-    if (model.method, portable(model.backbone_name)) != (method, portable(backbone_name)):
+    if (model.method.to_dict(), portable(model.backbone_name)) != (method.to_dict(), portable(backbone_name)):
         raise ValueError(
             f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
             f"{backbone_name!r}: a run that starts from it has to be of the same"
@@ -396,9 +399,8 @@ def load_task(model: "MultiTaskModel", path: str | Path) -> str:
     _prove(path, about, tensors, about["task"], about["method"], about["fingerprint"])
     with _described(path):
         method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
-    if method != model.method:
-        ours = model.method.to_dict()
-        differ = {k: (v, ours[k]) for k, v in method.to_dict().items() if k in ours and v != ours[k]}
+    if (theirs := method.to_dict()) != (ours := model.method.to_dict()):  # their classes differ after a cell's second run
+        differ = {k: (v, ours[k]) for k, v in theirs.items() if k in ours and v != ours[k]}
         raise ValueError(f"{path.name} holds {method.label}, the model {model.method.label}; (file, model): {differ}")
     if about["fingerprint"] != model.fingerprint():
         raise ValueError(

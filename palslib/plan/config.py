@@ -207,9 +207,7 @@ class RunConfig:
         if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names the run's folder and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
         options = dict(self.own_method)
-        if (kind := options.pop("kind", None)) not in Method.families:
-            raise ValueError(f"{unknown('kind in own_method', kind, Method.families)}; your own is to be defined first")
-        family = Method.families[kind]
+        family = Method.family(options.pop("kind", None))
         for option in options:
             check_name(f"option of {family.kind} in own_method", option, family.options())
         return family(self.method, **options)

@@ -96,7 +96,7 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("pals-204", kind="lhuc"), r"unknown option 'kind'"),
         (
             lambda: Method.from_dict({"name": "mine", "kind": "pall"}),
-            r"unknown family of methods 'pall': did you mean 'pal'\?",
+            r"unknown kind of method 'pall': did you mean 'pal'\?",
         ),
         (lambda: get_method("pals-204", layers="upper"), r"unknown layers of 'pals-204' 'upper'.*all, top, bottom"),
         (lambda: get_method("pals-204", sharing="task"), r"'task': did you mean 'tasks'\?"),

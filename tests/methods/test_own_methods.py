@@ -13,6 +13,7 @@ from shapes import batch, randomise, states, tiny_encoder
 from torch import nn
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
+from palslib.data.tasks import get_task
 from palslib.figures.diagrams import draw_layer
 from palslib.methods.functions import Adaptation, Projection
 from palslib.methods.method import Box, Method, Part, Term
@@ -183,7 +184,7 @@ def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
     model = MultiTaskModel.from_backbone(tiny_encoder(), OWN[0], ["rte"])
     model.save_pretrained(tmp_path / "model")
     monkeypatch.delitem(Method.families, OWN[0].kind)
-    with pytest.raises(ValueError, match=r"palslib\.json.*unknown family of methods 'LoRA'"):
+    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; your own is to be defined first"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
 
 
@@ -222,9 +223,9 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     [
         (
             {"own_method": {"kind": "Lora"}},
-            "unknown kind in own_method 'Lora': .*; your own is to be defined first",
+            "unknown kind of method 'Lora': .*; your own is to be defined first",
         ),
-        ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
+        ({"own_method": {"layers": "top"}}, "unknown kind of method None"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
         ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
@@ -277,6 +278,20 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, m
         said = "the record was made from other inputs of that name (method): kept as"
         assert (said in capsys.readouterr().err) == (number == 2)
     assert found[0] == found[1] != found[2]
+
+
+def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path, monkeypatch):
+    """The family is another class of the same kind then; tasks of a model made before and of one made after it fit."""
+    monkeypatch.setattr(Method, "families", dict(Method.families))
+    source = SOURCE.replace("FORMULA", "v * self.by")
+    methods = [cell(source, number)["OnValues"]("m") for number in range(2)]
+    before, after = (MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"]) for method in methods)
+    randomise(before.adaptations)
+    assert type(before.method) is not type(after.method)
+    after.load_task(before.save_task("rte", tmp_path))
+    assert all(map(torch.equal, before.state_dict().values(), after.state_dict().values()))
+    before.save_pretrained(tmp_path / "model")
+    MultiTaskModel.continued(tmp_path / "model", before.method, before.backbone_name, [get_task("sst2")])
 
 
 def test_two_families_of_one_name_are_no_silent_exchange():

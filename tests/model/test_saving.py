@@ -43,6 +43,7 @@ def same_backbone(model, tasks):
 def test_whole_model(name, shape, tmp_path):
     """Logits of every task are equal bit for bit, and everything that the model knows comes back."""
     model = trained(name, shape)
+    model.head_dropout = 0.3
     model.save_pretrained(tmp_path / "model")
     torch.manual_seed(4)
     state = torch.get_rng_state()
@@ -53,7 +54,7 @@ def test_whole_model(name, shape, tmp_path):
         assert torch.equal(logits_of(model, shape, task), logits_of(other, shape, task))
     assert other.method == model.method
     assert other.tasks == model.tasks
-    assert (other.seed, other.backbone_name) == (model.seed, model.backbone_name)
+    assert (other.seed, other.backbone_name, other.head_dropout) == (model.seed, model.backbone_name, 0.3)
     assert not any(module.training for module in other.modules())
     grads = [{k for k, p in m.named_parameters() if p.requires_grad} for m in (model, other)]
     assert grads[0] == grads[1]
@@ -451,7 +452,7 @@ def test_what_the_second_version_wrote_is_read(name, shape, tmp_path):
     save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").unlink()
     about = json.loads((tmp_path / "palslib.json").read_text())
-    del about["max_length"]
+    del about["max_length"], about["head_dropout"]
     (tmp_path / "palslib.json").write_text(json.dumps(about))
     loaded = MultiTaskModel.from_pretrained(tmp_path)
     assert equal_states(loaded, model) and loaded.max_length == 128

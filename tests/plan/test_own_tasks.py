@@ -79,6 +79,16 @@ def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
     assert task_from_frame(frame[:30], "mood", "tweet", "feeling").data != tasks[0].data
 
 
+def test_a_table_in_memory_may_have_any_cells_but_not_any_columns(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    frame = pd.DataFrame(MOODS, columns=["tweet", "feeling"])
+    mixed = frame.assign(extra=[["a", "list"] if i % 2 else 3 for i in range(len(frame))])
+    assert task_from_frame(mixed, "mood", "tweet", "feeling").labels == ("bad", "good")
+    for columns, said in ((["tweet", "tweet"], "'tweet' comes twice"), ([0, 1], "0 comes twice, or its name is no text")):
+        with pytest.raises(ValueError, match=rf"task 'mood': column {said}.*it has: \[{columns[0]!r}, "):
+            task_from_frame(frame.set_axis(columns, axis=1), "mood", *columns)
+
+
 @pytest.mark.parametrize(
     ("own", "message"),
     [
