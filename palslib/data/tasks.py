@@ -255,7 +255,8 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
 def task_from_frame(frame: pd.DataFrame, name: str, *columns: str, **options) -> Task:
     """A task from a table in memory, written once under `runs/data/`; takes the arguments of `task_from_file`."""
     if wrong := [column for column in frame if not isinstance(column, str) or list(frame).count(column) > 1]:
-        raise ValueError(f"task {name!r}: column {wrong[0]!r} comes twice, or its name is no text; it has: {list(frame)}")
+        why = f"column {wrong[0]!r} comes twice, or its name is no text"
+        raise ValueError(f"task {name!r}: {why}; it has: {list(frame)}")
     frame = frame.reset_index(drop=True).map(cell_text)
     content = hashlib.sha256(pd.util.hash_pandas_object(frame).to_numpy().tobytes() + repr(list(frame)).encode())
     path = runs_folder() / "data" / f"{check_task_name(name)}-{content.hexdigest()[:12]}.parquet"

@@ -399,7 +399,7 @@ def load_task(model: "MultiTaskModel", path: str | Path) -> str:
     _prove(path, about, tensors, about["task"], about["method"], about["fingerprint"])
     with _described(path):
         method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
-    if (theirs := method.to_dict()) != (ours := model.method.to_dict()):  # their classes differ after a cell's second run
+    if (theirs := method.to_dict()) != (ours := model.method.to_dict()):  # classes differ after a cell's second run
         differ = {k: (v, ours[k]) for k, v in theirs.items() if k in ours and v != ours[k]}
         raise ValueError(f"{path.name} holds {method.label}, the model {model.method.label}; (file, model): {differ}")
     if about["fingerprint"] != model.fingerprint():

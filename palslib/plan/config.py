@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget

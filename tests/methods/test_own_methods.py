@@ -184,7 +184,7 @@ def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
     model = MultiTaskModel.from_backbone(tiny_encoder(), OWN[0], ["rte"])
     model.save_pretrained(tmp_path / "model")
     monkeypatch.delitem(Method.families, OWN[0].kind)
-    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; your own is to be defined first"):
+    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; your own is to be def"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
 
 

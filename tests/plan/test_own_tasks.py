@@ -84,9 +84,10 @@ def test_a_table_in_memory_may_have_any_cells_but_not_any_columns(tmp_path, monk
     frame = pd.DataFrame(MOODS, columns=["tweet", "feeling"])
     mixed = frame.assign(extra=[["a", "list"] if i % 2 else 3 for i in range(len(frame))])
     assert task_from_frame(mixed, "mood", "tweet", "feeling").labels == ("bad", "good")
-    for columns, said in ((["tweet", "tweet"], "'tweet' comes twice"), ([0, 1], "0 comes twice, or its name is no text")):
+    wrong = {("tweet", "tweet"): "'tweet' comes twice", (0, 1): "0 comes twice, or its name is no text"}
+    for columns, said in wrong.items():
         with pytest.raises(ValueError, match=rf"task 'mood': column {said}.*it has: \[{columns[0]!r}, "):
-            task_from_frame(frame.set_axis(columns, axis=1), "mood", *columns)
+            task_from_frame(frame.set_axis(list(columns), axis=1), "mood", *columns)
 
 
 @pytest.mark.parametrize(
