@@ -63,7 +63,8 @@ class Selection:
         memory = {name: wanted.pop(name, _DEFAULTS[name]) for name in ("memory_margin", "memory_over")}
         if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
             return False
-        changed = set(config["recipe_options"]) - {"decay"}  # the minBERT and GEM reports keep the rate constant
+        # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
+        changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
         if config["recipe"] != "paper" or changed or config["alpha"] is not None:
             return False
         if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests

@@ -331,6 +331,8 @@ def test_further_pretraining_is_compared_with_none():
         ("pals-204 annealed freeze=backbone", {"method_options": {"freeze": "backbone"}}, True),
         ("pals-204 annealed", {"recipe": "released"}, False),
         ("pals-204 annealed", {"recipe_options": {"pal_activation": "gelu"}}, False),
+        ("pals-204 annealed", {"recipe_options": {"decay": "jump"}}, False),
+        ("pals-204 annealed", {"recipe_options": {"decay": "constant"}}, True),
         ("pals-204 annealed", {"data": "synthetic"}, False),
         ("pals-204 annealed", {"backbone": "tiny"}, False),
         ("pals-204 annealed", {"size": 48}, False),
