@@ -18,11 +18,14 @@ def setting_name(record: dict) -> str:
     return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
 
 
-def acting(records: Sequence[dict]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def acting(records: Sequence[dict], more: Sequence[dict] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Two frames of the inspected runs of PALs without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
-    (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`)."""
+    (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`).
+    Runs of `more` stand for the settings of which `records` has none."""
     plain = Selection.parse("pals-204 annealed")
-    runs = [r for r in records if plain.matches(r) and "switched off" in r["results"]]
+    runs, others = ([r for r in a if plain.matches(r) and "switched off" in r["results"]] for a in (records, more))
+    known = set(map(setting_name, runs))
+    runs += [r for r in others if setting_name(r) not in known]
     runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
     runs = list({(setting_name(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
     named = {r["key"]: setting_name(r) for r in runs}

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -32,6 +33,7 @@ from palslib.ledger.results import (
     variants,
     variants_cells,
 )
+from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 
@@ -59,6 +61,9 @@ def run(method: str, seed: int, score: float, off: float | None = None, **change
     if off is not None:
         record["results"]["switched off"] = {"scores": scores, "dev_average": last["dev_average"] + off}
     return json.loads(json.dumps(record))
+
+
+_OF_RUN = ("method", "seed", "folder", "data", "progress", "evaluate_every", "checkpoint_every", "keep", "precision")
 
 
 def runs(method: str, *scores: float, **changes) -> list[dict]:
@@ -231,6 +236,18 @@ def test_quirks_alone_and_all_together():
     assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
 
 
+def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
+    """Neither one switch alone nor all of them count among the runs with the paper's recipe, in whatever order."""
+    seed_0 = [config for config in Grid.named("quirks").configs(Path("runs")) if config.seed == 0]
+    quirks = [run(c.method, 0, 90.0, **{k: v for k, v in vars(c).items() if k not in _OF_RUN}) for c in seed_0]
+    records = [*RECORDS, *runs("pals-204", 70.0, adaptation_rate=10, schedule="round-robin")]
+    for found in (table_3, against):
+        alone, among = found(one_setting(records)), found(one_setting([*records, *quirks]))
+        pd.testing.assert_frame_equal(among, alone)
+    rows = {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
+    assert set(quirk_effects([*records, *quirks])["row"]) == rows
+
+
 def test_switches_that_are_no_row_alone_have_rows_of_their_own():
     two = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"clip": "each tensor", "inactive": "drift"})
     sizes = [runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"sizes": s}) for s in ("official", "released")]
@@ -260,6 +277,9 @@ def test_whether_adaptations_act_by_setting():
     assert sizes[sizes["layer"] == 1]["size"].tolist() == [0.3] * 4
     again = runs("pals-204", 61.0, off=-9.0, adaptation_rate=10)  # a seed that is there twice is none more
     assert acting(again + pilot)[1]["difference"].tolist() == off["difference"].tolist()
+    uninspected = runs("pals-204", 60.0, adaptation_rate=10)  # hides no inspected run of its setting
+    assert acting(uninspected, pilot)[1]["difference"].tolist() == off["difference"].tolist()
+    assert acting(again, pilot)[1]["difference"].tolist() == pytest.approx([-0.1, -0.1, -9.0])
     table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
     assert table["seeds"].tolist() == [2, 2, 2]
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
