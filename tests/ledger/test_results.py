@@ -33,7 +33,6 @@ from palslib.ledger.results import (
     variants,
     variants_cells,
 )
-from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 
