@@ -238,10 +238,10 @@ class Method:
         return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
-    def family(kind: str) -> type["Method"]:
+    def family(kind: str, what: str = "kind of method") -> type["Method"]:
         """The family of that kind. Raises ValueError for an unknown one: your own is defined before it is used."""
         if kind not in list(Method.families):
-            raise ValueError(f"{unknown('kind of method', kind, Method.families)}; your own is to be defined first")
+            raise ValueError(f"{unknown(what, kind, Method.families)}; your own is to be defined first")
         return Method.families[kind]
 
     @staticmethod

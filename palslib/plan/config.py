@@ -207,7 +207,7 @@ class RunConfig:
         if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names the run's folder and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
         options = dict(self.own_method)
-        family = Method.family(options.pop("kind", None))
+        family = Method.family(options.pop("kind", None), "kind in own_method")
         for option in options:
             check_name(f"option of {family.kind} in own_method", option, family.options())
         return family(self.method, **options)

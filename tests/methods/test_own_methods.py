@@ -223,9 +223,9 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     [
         (
             {"own_method": {"kind": "Lora"}},
-            "unknown kind of method 'Lora': .*; your own is to be defined first",
+            "unknown kind in own_method 'Lora': .*; your own is to be defined first",
         ),
-        ({"own_method": {"layers": "top"}}, "unknown kind of method None"),
+        ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
         ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
