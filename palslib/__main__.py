@@ -109,11 +109,12 @@ class Adapters:
 
 def adapters(given: Adapters) -> None:
     """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
-    from palslib.analysis.adapter_removal import ablate
     from palslib.records import check_place, write_record
 
     with wrong_call():
-        check_place(given.record)
+        check_place(given.record, "spans")
+    from palslib.analysis.adapter_removal import ablate
+
     flags = {name: value for name, value in vars(given).items() if name not in ("record", "options")}
     record = ablate(**flags, **given.options)
     write_record(given.record, record)
@@ -200,7 +201,7 @@ def benchmark(given: Benchmark) -> None:
         if given.draw and not given.draw.is_file():
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
         if given.record:
-            check_place(given.record)
+            check_place(given.record, "parts")
     from palslib.benchmark.measure import benchmark
 
     benchmark(**vars(given))
@@ -252,11 +253,12 @@ class Heads:
 
 def heads(given: Heads) -> None:
     """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
-    from palslib.analysis.head_table import inspect
     from palslib.records import check_place, write_record
 
     with wrong_call():
-        check_place(given.out)
+        check_place(given.out, "removal")
+    from palslib.analysis.head_table import inspect
+
     options = dict(vars(given))
     out = options.pop("out")
     write_record(out, inspect(**options))
@@ -383,22 +385,23 @@ def _say(result: dict) -> None:
 def main(words: list[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = sys.argv[1:] if words is None else words
+    name = words[0] if words else ""
     try:
-        if not words or words[0] in ("-h", "--help"):
+        if not words or name in ("-h", "--help"):
             about = {name: " ".join(command.__doc__.split()) for name, command in COMMANDS.items()}
             lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in about.items()]
             print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n", flush=True)
             return 0 if words else 2
         with wrong_call():
-            command = COMMANDS[check_name("command", words[0], COMMANDS)]
+            command = COMMANDS[check_name("command", name, COMMANDS)]
             given = _parse(command, words[1:])
         return command(given) or 0
     except WrongCall as error:
-        return _complain(words[0], error.args[0], 2)
+        return _complain(name, error.args[0], 2)
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        return _complain(words[0], error, 1)
+        return _complain(name, error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
-        return _complain(words[0], str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))
+        return _complain(name, str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))
 
 
 def _complain(command: str, error: object, status: int) -> int:

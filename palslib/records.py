@@ -120,13 +120,13 @@ def _plain(value):
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def check_place(path: Path) -> None:
+def check_place(path: Path, field: str) -> None:
     """Raises ValueError where a record would replace something else: its file ends in `.json`, and if there is one
-    already, it is a record (each has an `environment`)."""
+    already, it is a record of the same kind, which has this field."""
     if path.suffix != ".json":
         raise ValueError(f"a record is a file that ends in .json, not {path}")
-    if path.exists() and "environment" not in read_object(path):
-        raise ValueError(f"{path} is there already and holds no record: give another file")
+    if path.exists() and field not in read_object(path):
+        raise ValueError(f"{path} is there already and holds no record of this kind: give another file")
 
 
 def write_record(path: Path, record: dict) -> None:

@@ -88,20 +88,24 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),
         (["sweep", "pilot", "--slots", "1000000"], "palslib sweep: slots must be an integer of at least 1 and "),
         (["heads", "a", "notes.txt"], "palslib heads: a record is a file that ends in .json, not notes.txt"),
-        (["heads", "a", "FILE"], "x.json is there already and holds no record: give another file"),
+        (["heads", "a", "FILE"], "x.json is there already and holds no record of this kind: give another file"),
         (["adapters", "FILE", "--folder=x", "--tasks=rte"], "x.json is there already and holds no record"),
-        (["benchmark", "--record", "FILE"], "x.json is there already and holds no record"),
+        (["benchmark", "--record", "FILE"], "x.json is there already and holds no record of this kind"),
+        (["heads", "a", "RUN"], "run.json is there already and holds no record of this kind: give another file"),
+        (["adapters", "RUN", "--folder=x", "--tasks=rte"], "run.json is there already and holds no record of this"),
         (["benchmark", "--quik"], "palslib benchmark: unknown flag '--quik': did you mean '--quick'? Valid: --record"),
     ],
 )  # fmt: skip
 def test_a_bad_call(tmp_path, capsys, words, message):
-    (tmp_path / "x.json").write_text('{"base": {}}')
-    assert main([str(tmp_path / "x.json") if word == "FILE" else word for word in words]) == 2
+    files = {"FILE": tmp_path / "x.json", "RUN": tmp_path / "run.json"}
+    files["FILE"].write_text('{"base": {}}')
+    files["RUN"].write_text('{"config": {}, "environment": {}}')
+    assert main([str(files.get(word, word)) for word in words]) == 2
     out, err = capsys.readouterr()
     assert message in err and (out, err.count("\n")) == ("", 1)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
+@pytest.mark.parametrize("words", [[], ["--help"], ["train", "--help"]])
 def test_a_reader_that_has_enough_is_no_traceback(words):
     reading, writing = os.pipe()
     os.close(reading)

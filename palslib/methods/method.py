@@ -240,7 +240,7 @@ class Method:
     @staticmethod
     def family(kind: str, what: str = "kind of method") -> type["Method"]:
         """The family of that kind. Raises ValueError for an unknown one: your own is defined before it is used."""
-        if kind not in list(Method.families):
+        if kind not in list(Method.families):  # a list or an object from JSON is no key
             raise ValueError(f"{unknown(what, kind, Method.families)}; your own is to be defined first")
         return Method.families[kind]
 
