@@ -38,4 +38,4 @@ SIZES = {
 TRAIN_SIZES = {task: sizes.train for task, sizes in SIZES.items() if sizes.train}
 """Task -> training examples, for the paper's eight tasks."""
 RELEASED_SIZES = {task: sizes.released for task, sizes in SIZES.items() if sizes.released}
-"""Task -> training examples according to the released code."""
+"""Task -> training examples N according to the released code, which has N · 25 / 32 (ledger D5)."""

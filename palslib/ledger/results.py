@@ -297,8 +297,9 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     """The effect on the dev average of switching rows D from the paper's recipe, alone or together.
 
     Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
-    if it is not the released code's), `method`, `schedule`, `difference` (switched minus the paper's recipe, paired by
-    seed), `half`, `seeds`. Rows of the ledger without runs are absent.
+    if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
+    `difference` (switched minus the paper's recipe at this rate, paired by seed), `half`, `seeds`, and `undefined`, the
+    number of seeds without a dev average. Rows of the ledger without runs are absent.
     """
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
@@ -310,24 +311,30 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
             plain = f"{config['method']} {config['schedule']} {_options(record)}"
-            found.setdefault((plain, changed, whole), {})[config["seed"]] = average(record)
+            found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = average(record)
     rows = []
-    for (plain, changed, whole), scores in found.items():
-        paper = {r["config"]["seed"]: average(r) for r in runs_of(plain, records)}
+    for (plain, rate, changed, whole), scores in found.items():
+        alike = [record for record in records if _rate(record) == rate]
+        paper = {r["config"]["seed"]: average(r) for r in runs_of(plain, alike)}
         method, schedule, *_ = plain.split()
         if not (seeds := sorted(scores.keys() & paper.keys())):
             continue
-        difference, half = mean_and_half([scores[s] - paper[s] for s in seeds])
+        differences = [scores[s] - paper[s] for s in seeds]
+        difference, half = mean_and_half(differences)
         named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
         fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
-        row |= {"method": method, "schedule": schedule, "difference": difference, "half": half, "seeds": len(seeds)}
-        rows.append(row)
-    columns = ["row", "fields", "method", "schedule", "difference", "half", "seeds"]
+        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": difference, "half": half}
+        rows.append(row | {"seeds": len(seeds), "undefined": sum(map(math.isnan, differences))})
+    columns = ["row", "fields", "method", "schedule", "rate", "difference", "half", "seeds", "undefined"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values(
         "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
     )
+
+
+def _rate(record: dict) -> float:
+    return record["config"].get("adaptation_rate", 1)
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:

@@ -12,10 +12,11 @@ from pydantic_core import ArgsKwargs
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.data.glue import RELEASED_SIZES
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
-from palslib.plan.recipes import RELEASED_SIZES, Recipe, get_recipe
+from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
 from palslib.plan.settings import Names, Number, Text, settings
 

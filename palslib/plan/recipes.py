@@ -10,11 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palslib.common.names import check_name
-from palslib.data import glue
 from palslib.methods.method import MOST, Method
 from palslib.plan.settings import Number, settings
-
-RELEASED_SIZES = glue.RELEASED_SIZES  # hard-coded in the released code as N · 25 / 32 (ledger D5)
 
 
 @settings(part="recipe field")

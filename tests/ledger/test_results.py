@@ -228,11 +228,17 @@ def test_quirks_alone_and_all_together():
     alike = [runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, **of) for of in ({"weights": "random"}, {"memory": 8})]
     others = [*changed, *released, *alike[0], *alike[1], *runs("pals-204", 4.0, 5.0, adaptation_rate=10, size=48)]
     pd.testing.assert_frame_equal(quirk_effects([*RECORDS, *others]).set_index("row"), frame)
-    released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = (
-        None  # of a batch with one score, in the released code
-    )
+    released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = None  # of equal scores, in the released code
     frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
     assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
+    assert frame["undefined"].to_dict() == {"D4": 0, "all": 1}
+
+
+def test_a_quirk_is_compared_at_its_own_rate_of_the_adaptations():
+    same_rate = [*runs("pals-204", 60.0), *runs("pals-204", 59.0, recipe_options={"order": "replayed"})]
+    changed = runs("pals-204", 61.0, adaptation_rate=10, recipe_options={"order": "replayed"})
+    frame = quirk_effects([*RECORDS, *changed, *same_rate])
+    assert frame[["row", "rate", "difference"]].values.tolist() == [["D4", 10, -1.0], ["D4", 1, -1.0]]
 
 
 def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():

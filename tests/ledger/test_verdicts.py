@@ -7,13 +7,14 @@ import matplotlib.pyplot as plt
 import pytest
 
 from palslib.common.places import PROJECT, RECORDS
+from palslib.data.glue import RELEASED_SIZES
 from palslib.data.tasks import Task
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.verdicts import VERDICTS, format_values, verdict, verdict_frame
 from palslib.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3, verdict_tiles
 from palslib.plan.config import RunConfig
-from palslib.plan.recipes import RECIPES, RELEASED_SIZES, Recipe, rate_factor
+from palslib.plan.recipes import RECIPES, Recipe, rate_factor
 
 LEDGER = load_ledger()
 FRAME = verdict_frame(records=[])
