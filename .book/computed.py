@@ -51,7 +51,7 @@ def methods() -> str:
         known = method in minus.index and minus.loc[method, "seeds"] >= SEEDS
         difference = f"{minus.loc[method, 'difference']:+.2f} ± {minus.loc[method, 'half']:.2f}" if known else "–"
         rows.append([LABELS[method], f"{ratio:.2f} / {fitted:.2f}", paper, here, difference])
-    return table(["method", "parameters: paper / here", "paper", "here (seeds)", "here, minus shared"], rows)
+    return table(["method", "parameters: BERT-base / here", "paper", "here (seeds)", "here, minus shared"], rows)
 
 
 def pilot() -> str:

@@ -12,7 +12,9 @@ from palslib.figures.style import TASK_COLOURS, task_name
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
 
-def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here") -> Axes:
+def forest(
+    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0
+) -> Axes:
     """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
 
     Args:
@@ -20,6 +22,7 @@ def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, 
             gives it. Nothing is drawn of fewer than two seeds.
         labels: method -> its name.
         ours: how the legend calls our runs.
+        least: the number of seeds that decides; with fewer a point of ours is hollow.
     """
     places = np.arange(len(frame))[::-1]
     printed, run = frame["paper"].notna(), frame["seeds"] > 1
@@ -29,9 +32,12 @@ def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, 
         (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base),\nseeds not paired"),
         (run, "difference", "half", _OURS, -0.14, f"{ours},\npaired by seed"),
     ):
-        part = frame[known]
-        error = part[half].fillna(0).clip(upper=1e3)
-        ax.errorbar(part[value], places[known] + shift, xerr=error, color=colour, label=name, **style)
+        few = known & (value == "difference") & (frame["seeds"] < least)
+        hollow = {"markerfacecolor": "white", "label": f"fewer than {least} seeds,\nwhich decide nothing"}
+        for which, fill in ((known & ~few, {"label": name}), (few, hollow)):
+            if which.any():
+                error = frame.loc[which, half].fillna(0).clip(upper=1e3)
+                ax.errorbar(frame.loc[which, value], places[which] + shift, xerr=error, color=colour, **fill, **style)
     names = [labels.get(method, method) for method in frame["method"]]
     seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
     ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])

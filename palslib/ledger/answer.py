@@ -5,30 +5,52 @@ from collections.abc import Sequence
 import pandas as pd
 
 from palslib.data.tasks import TASK_LABELS, TASKS
-from palslib.ledger.claims import SEEDS, holm, mean_and_half, on_the_edge
+from palslib.ledger.claims import SEEDS, Comparison, holm, mean_and_half, on_the_edge
 from palslib.ledger.pilot import acting
 from palslib.ledger.results import against, task_differences
 from palslib.methods.table import LABELS
 
 
-def answer(records: Sequence[dict], pilot: Sequence[dict] = (), other_rates: Sequence[dict] = ()) -> list[str]:
+def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequence[dict] = ()) -> list[str]:
     """Five sentences on the question of the paper, as far as the records answer it.
 
     Args:
         records: runs of one setting.
         pilot: used for the last sentence where `records` were not inspected.
-        other_rates: runs with other learning rates of the adaptations, for the last sentence.
+        own_rate: runs whose adaptations learn at BERT's own rate, for the first and the last sentence.
     """
     differences = against(records).set_index("method")
-    eight = against(records, "fine-tuned").set_index("method").loc["pals-204"]
-    switched_off = acting([*other_rates, *records])[1]
+    eight = against(records, "fine-tuned").set_index("method")
+    switched_off = acting([*own_rate, *records])[1]
+    separate = "eight separate models (eight times the parameters, the same steps in all)"
     return [
-        f"PALs minus the fully shared model: {_said(differences.loc['pals-204'])}.",
-        f"PALs minus eight separate models (eight times the parameters, the same steps in all): {_said(eight)}.",
+        f"PALs minus the fully shared model: {_of_pals(records, own_rate)}.",
+        f"PALs minus {separate}: {_said(eight.loc['pals-204'])}{_for_comparison(eight.loc['shared'])}.",
         _of_all_methods(differences[differences["seeds"] >= SEEDS]),
         _by_task(task_differences(records, "pals-204", "shared").set_index("task").loc[list(TASKS)]),
         _without_them(acting(pilot)[1] if switched_off.empty else switched_off),
     ]
+
+
+def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
+    """PALs against the shared model: all seeds; the first ones, as more were added once they were known; and with the
+    paper's one learning rate for all parameters."""
+    question = Comparison.parse("pals-204 annealed > shared annealed")
+    found = question.decide(records)
+    said = _said(pd.Series(found.cells))
+    if len(found.seeds) > SEEDS:
+        first = _points(*mean_and_half(found.differences[:SEEDS]))
+        said += f"; the first {SEEDS} seeds, before more were added: {first}"
+    one_rate = question.decide([*(r for r in records if r["config"]["method"] == "shared"), *own_rate])
+    if one_rate.decides:
+        said += f"; at BERT's own rate for the PALs, as in the paper: {_points(*one_rate.interval)}"
+        said += f" ({len(one_rate.seeds)} seeds)"
+    return said
+
+
+def _for_comparison(shared: pd.Series) -> str:
+    known = shared["seeds"] >= SEEDS
+    return f" (the shared model minus them: {_points(shared['difference'], shared['half'])})" if known else ""
 
 
 def _of_all_methods(compared: pd.DataFrame) -> str:
@@ -36,10 +58,11 @@ def _of_all_methods(compared: pd.DataFrame) -> str:
         return "No other method has been compared with the shared model on three seeds yet."
     alone, together = compared["p"] < 0.05, pd.Series(holm(list(compared["p"])), compared.index) < 0.05
     above, best = compared["difference"] > 0, compared["difference"].idxmax()
+    left = (" and ".join(LABELS[m] for m in compared.index[together & side]) or "none" for side in (above, ~above))
     return (
         f"Of {len(compared)} methods with at least {SEEDS} seeds, {(alone & above).sum()} scored above the shared "
-        f"model and {(alone & ~above).sum()} below it, each by its own 95 % interval ({(together & above).sum()} and "
-        f"{(together & ~above).sum()} after Holm's correction for {len(compared)}); "
+        f"model and {(alone & ~above).sum()} below it, each by its own 95 % interval (after Holm's correction for "
+        f"{len(compared)}: {next(left)} above, {next(left)} below); "
         f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
     )
 
@@ -70,6 +93,10 @@ def _without_them(differences: pd.DataFrame) -> str:
     return f"Removing the PALs from trained models changes the dev average by {' to '.join(ends)}."
 
 
+def _points(difference: float, half: float) -> str:
+    return f"{difference:+.2f} ± {half:.2f}"
+
+
 def _said(row: pd.Series) -> str:
     """The text for a difference: its value, interval, number of seeds and verdict."""
     if row["seeds"] < SEEDS:
@@ -77,6 +104,6 @@ def _said(row: pd.Series) -> str:
     low, high = row["difference"] - row["half"], row["difference"] + row["half"]
     kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
     if on_the_edge(row["difference"], row["half"]):
-        kind += ", but only just"
+        kind = "this ends at 0, and one more seed may decide either way"
     interval = f"95 % interval {low:+.2f} to {high:+.2f}, {row['seeds']:.0f} seeds"
     return f"{row['difference']:+.2f} points ({interval}): {kind}"

@@ -16,6 +16,7 @@ from statistics import fmean, median, stdev
 
 from palslib.analysis.forgetting import transfer_measures
 from palslib.data.metrics import main_scores
+from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.ledger.selection import Selection, Setting
 from palslib.records import from_lines
@@ -58,7 +59,17 @@ class Comparison:
     @property
     def alone(self) -> bool:
         """Whether it compares models for one task each."""
-        return all(term.alone for term in self.left + self.right)
+        return all(term.alone for term in self._terms)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
+        of_glue = all(t.options.get("data", "glue") == "glue" and t.schedule != "sequential" for t in self._terms)
+        return len(self._terms) == 2 and of_glue and not (self.what or self.alone)
+
+    @property
+    def _terms(self) -> tuple[Selection, ...]:
+        return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
         """The outcome on these records, in the setting with the most seeds (if equal, the most runs)."""
@@ -67,7 +78,7 @@ class Comparison:
 
     def _settings(self, records: Sequence[dict]):
         """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
-        terms, found = self.left + self.right, {}
+        terms, found = self._terms, {}
         for index, term in enumerate(terms):
             for record in filter(term.matches, records):
                 setting = Setting.of(record, self.alone)
@@ -131,15 +142,7 @@ class Outcome:
     @property
     def p(self) -> float:
         """The two-sided p-value of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
-        from scipy import stats
-
-        if len(self.seeds) < 2 or any(map(math.isnan, self.differences)):
-            return math.nan
-        if not any(self.differences):
-            return 1.0
-        error = stdev(self.differences) / math.sqrt(len(self.seeds))
-        t = abs(fmean(self.differences)) / error if error else math.inf
-        return 2 * float(stats.t.sf(t, len(self.seeds) - 1))
+        return p_value(self.differences)
 
     @property
     def cells(self) -> dict:
@@ -169,6 +172,11 @@ class Outcome:
             return "reproduced"
         return "not reproduced" if difference + half < self.bound else "inconclusive"
 
+    @property
+    def decided(self) -> bool:
+        """Whether the whole interval lies on one side of the bound, with enough seeds."""
+        return self.verdict in ("reproduced", "not reproduced")
+
     def __str__(self) -> str:
         """The comparison, means ± standard errors, the mean difference and its interval, and the number of seeds."""
         text = f"{self.comparison.text}?"
@@ -178,7 +186,7 @@ class Outcome:
         if len(self.seeds) == 1:
             return f"{text} (1 seed)"
         difference, half = self.interval
-        just = ", only just" if self.decides and on_the_edge(difference - self.bound, half) else ""
+        just = ", only just" if self.decided and on_the_edge(difference - self.bound, half) else ""
         return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
 
 
@@ -192,6 +200,19 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return fmean(values), math.inf
     return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def p_value(values: Sequence[float]) -> float:
+    """The two-sided p-value of Student's t-test that the mean of values is 0; NaN for less than two, or with a NaN."""
+    from scipy import stats
+
+    if len(values) < 2 or any(map(math.isnan, values)):
+        return math.nan
+    if not any(values):
+        return 1.0
+    error = stdev(values) / math.sqrt(len(values))
+    t = abs(fmean(values)) / error if error else math.inf
+    return 2 * float(stats.t.sf(t, len(values) - 1))
 
 
 def on_the_edge(difference: float, half: float) -> bool:
@@ -252,6 +273,23 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(record["file"] for record in records if "file" in record))
 
 
+def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
+    """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
+    number of comparisons, and whether one task makes more than half of a decided difference of dev averages."""
+    deciding = [of for of in outcomes if of.decides]
+    corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
+    against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
+    if against and min(against) >= 0.05:
+        yield f"no longer after Holm's correction for {len(deciding)} comparisons"
+    for of in outcomes:
+        if of.decided and of.comparison.mixed:
+            parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}
+            shares = {task: fmean(part.differences) / len(TASKS) for task, part in parts.items()}
+            task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)
+            if abs(shares[task]) > abs(whole) / 2:
+                yield f"{TASK_LABELS[task]} makes {shares[task]:+.2f} of {whole:+.2f} points"
+
+
 def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tuple[str, ...]]:
     """Verdict, value and note of a row C, and the files of the records that it rests on."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
@@ -271,6 +309,7 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tup
     verdicts = {outcome.verdict for outcome in outcomes}
     if row.scale:
         return "not testable at this scale", value, f"{about}; it would take {row.scale}", files
+    about = "; ".join([about, *_cautions(seen)])
     if "not reproduced" in verdicts or verdicts == {"reproduced"}:
         return ("not reproduced" if "not reproduced" in verdicts else "reproduced"), value, about, files
     return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files

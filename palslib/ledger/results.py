@@ -339,18 +339,26 @@ def _rate(record: dict) -> float:
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
     """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
-    of the differences between pairs; with fewer than three pairs the argument), and the smallest difference that three
-    pairs can then show with a power of 80 %."""
+    of the differences between pairs), and the smallest difference that these pairs, or else three, can then show with a
+    power of 80 %.
+
+    Args:
+        spread: stands for that of fewer than three pairs, where dev averages on GLUE's eight tasks are compared.
+    """
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):
         for text in row.compare or row.needs or ("–",):
-            outcome = Comparison.parse(text).decide(records) if row.compare else None
+            comparison = Comparison.parse(text) if row.compare else None
+            outcome = comparison.decide(records) if comparison else None
             about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds) if outcome else 0}
             about["verdict"] = outcome.verdict if outcome else ""
             if row.scale and about["verdict"] not in ("", "not run"):
                 about["verdict"] = "not testable at this scale"
-            own = stdev(outcome.differences) if outcome and len(outcome.seeds) >= SEEDS else spread
-            about |= {"spread": own, "smallest": math.nan if own is None else smallest_difference(own, SEEDS)}
+            own = spread if comparison and comparison.mixed else None
+            if about["seeds"] >= SEEDS:
+                own = stdev(outcome.differences)
+            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, about["seeds"]))
+            about |= {"spread": own, "smallest": smallest}
             rows.append(about | {"beyond this scale": row.scale})
     return pd.DataFrame(rows)
 

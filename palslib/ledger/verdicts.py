@@ -35,8 +35,8 @@ another setting beside it, and models trained to be shipped (figures/records/PLA
 VERDICTS = {
     "holds": "A: derived here, and equal",
     "does not follow": "B: derived here, and different",
-    "reproduced": "C: several seeds agree with the claim",
-    "not reproduced": "C: several seeds contradict it",
+    "reproduced": "C: here, several seeds agree with the claim",
+    "not reproduced": "C: here, several seeds contradict it",
     "inconclusive": "C: too few seeds, or too small a difference",
     "not testable at this scale": "C: what it rests on takes longer runs than there are",
     "not run": "C: the runs that would decide do not exist",

@@ -458,3 +458,31 @@ def test_what_rows_need_and_compare_can_be_read():
             assert f" {comparison.relation} " in text and comparison.left != comparison.right, (row.id, text)
             assert all(term in needs for term in comparison.left + comparison.right), (row.id, text)
             assert comparison.what in ("", *MEASURES) or get_task(comparison.what), (row.id, text)
+
+
+def test_a_verdict_that_several_comparisons_may_owe_to_chance_says_so():
+    """C3: annealed - square root is -.15, -.2, -.3: p = .039, times 3 comparisons .117."""
+    of = {"annealed": (60.0, 60.0, 60.0), "square-root": (60.15, 60.2, 60.3), "proportional": (60, 60.5, 60.1)}
+    of |= {"round-robin": (60.3, 60.2, 60.2)}
+    records = [r for schedule, averages in of.items() for r in runs("pals-204", *averages, schedule=schedule)]
+    found, _, note, _ = claim_verdict(LEDGER["C3"], records)
+    assert found == "not reproduced" and "no longer after Holm's correction for 3 comparisons" in note
+    sharp = [r for r in records if r["config"]["schedule"] in ("annealed", "square-root")]
+    assert "Holm" not in claim_verdict(LEDGER["C3"], sharp)[2]
+
+
+def test_a_difference_that_is_one_tasks_says_so():
+    """RTE is 40 points better, the other seven tasks .1: RTE makes 5 of the 5.0875 points."""
+    pals = [made_up(s, 65.1, 90.0 + s / 10, method="pals-204") for s in range(3)]
+    shared = [made_up(s, 65.0, 50.0, method="shared") for s in range(3)]
+    for record in pals + shared:
+        last = record["results"]["last"]
+        last["dev_average"] = (7 * last["scores"]["cola"]["matthews"] + last["scores"]["rte"]["accuracy"]) / 8
+    row = LEDGER["C2"]
+    assert "RTE makes +5.01 of +5.10 points" in claim_verdict(row, pals + shared)[2]
+    even = [
+        made_up(s, 66 + s / 10, 66 + s / 10, method=m) if m != "shared" else made_up(s, 60, 60, method=m)
+        for s in range(3)
+        for m in ("pals-204", "shared")
+    ]
+    assert "makes" not in claim_verdict(row, even)[2]

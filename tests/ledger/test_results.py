@@ -298,7 +298,14 @@ def test_the_plan_says_what_so_many_seeds_can_show():
     c2 = frame.loc["C2"][frame.loc["C2", "compared"].str.startswith("pals-204 annealed")].iloc[0]
     assert (c2["seeds"], c2["verdict"], c2["spread"]) == (3, "reproduced", pytest.approx(0.1))
     assert c2["smallest"] == smallest_difference(c2["spread"], 3)
-    assert frame.loc["C24", "spread"] == 0.5 and frame.loc["C24", "smallest"] == smallest_difference(0.5, 3)
+    assert (frame.loc["C11", "spread"] == 0.5).all()
+    assert (frame.loc["C11", "smallest"] == smallest_difference(0.5, 3)).all()
+    assert frame.loc[["C13", "C14", "C15", "C18", "C24"], "smallest"].isna().all()  # 0.5 is no spread of such scores
+    one_task = frame["compared"].str.contains(" : ") & (frame["seeds"] < 3)
+    assert one_task.sum() > 9 and frame.loc[one_task, "smallest"].isna().all()
+    five = [*runs("shared", *[60.0] * 5), *runs("pals-204", 60.0, 60.1, 60.0, 60.1, 60.0)]
+    line = plan_frame(five).set_index("compared").loc["pals-204 annealed > shared annealed"]
+    assert line["smallest"] == smallest_difference(line["spread"], 5)
     assert {"C13b", "C17"} <= set(frame.index)
     random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
     verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]
@@ -314,11 +321,18 @@ def test_the_answer_in_five_sentences():
     assert more[2].startswith(
         "Of 2 methods with at least 3 seeds, 2 scored above the shared model and 0 below it, each by "
     )
+    assert "(after Holm's correction for 2: PALs and low rank above, none below)" in more[2]
     assert "low rank has the largest difference: +3.00" in more[2]
     inspected = [*RECORDS, *runs("pals-204", 62.0, 64.1, 62.9, off=-3.0, adaptation_rate=10)]
     own_rate = runs("pals-204", 60.0, 62.0, 61.0, off=-0.1)
     ends = "-0.1 ± 0.0 points (3 seeds; 1 × BERT's rate, V^D from zero) to -3.0 ± 0.0 points (3 seeds; 10 × "
-    assert ends in answer(inspected, other_rates=own_rate)[4]
+    assert ends in answer(inspected, own_rate=own_rate)[4]
+    same = runs("pals-204", 59.9, 62.0, 61.1)
+    assert answer(RECORDS, own_rate=same)[0].endswith("as in the paper: +0.00 ± 0.25 (3 seeds).")
+    two_more = [*runs("shared", *[60.0] * 5)[3:], *runs("pals-204", *[61.0] * 5, adaptation_rate=10)[3:]]
+    assert "the first 3 seeds, before more were added: +2.00 ± 0.25" in answer([*RECORDS, *two_more])[0]
+    separate = runs("fine-tuned", 58.0, 60.0, 59.0)
+    assert answer([*RECORDS, *separate])[1].endswith("better (the shared model minus them: +2.00 ± 0.00).")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert worse[0].endswith("worse.")
 
@@ -329,6 +343,13 @@ def test_figures_draw_what_there_is():
     names = [tick.get_text() for tick in axes[0].get_yticklabels()]
     assert "PALs  (3 seeds)" in names and "BERT layer on top  (not run)" in names
     assert len(axes[0].containers) == 2
+    two = [*RECORDS, *runs("lhuc", 61.0, 63.0)]
+    drawn = forest(against(two), LABELS, "shared", plt.subplots()[1], least=3).get_legend_handles_labels()
+    assert drawn[1][-1].startswith("fewer than 3 seeds") and drawn[0][-1][0].get_xdata().tolist() == [
+        -1,
+        1,
+    ]  # low rank, LHUC
+    assert drawn[0][-1][0].get_markerfacecolor() == "white" != drawn[0][-2][0].get_markerfacecolor()
     task_forest(task_differences(RECORDS, "pals-204", "shared"), axes[1])
     assert [tick.get_text() for tick in axes[1].get_yticklabels()][:2] == ["average", "CoLA"]
     axes = plt.subplots(1, 2)[1]
@@ -345,8 +366,8 @@ def test_figures_draw_what_there_is():
     ("half", "kind"),
     [
         (0.40, "better"),
-        (0.52, "better, but only just"),
-        (0.58, "no difference that so many runs can show, but only just"),
+        (0.52, "this ends at 0, and one more seed may decide either way"),
+        (0.58, "this ends at 0, and one more seed may decide either way"),
         (0.70, "no difference that so many runs can show"),
     ],
 )
