@@ -240,8 +240,9 @@ def smallest_difference(spread: float, seeds: int) -> float:
 
 
 def _printed(scores: Sequence[float]) -> str:
-    """The mean ± standard error of scores, without the error for one score."""
-    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if len(scores) > 1 else ""
+    """The mean ± standard error of scores, without the error for one score or where a score is NaN."""
+    known = len(scores) > 1 and not any(map(math.isnan, scores))
+    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if known else ""
     return f"{fmean(scores):.1f}{error}"
 
 
@@ -276,7 +277,7 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
     number of comparisons, and whether one task makes more than half of a decided difference of dev averages."""
-    deciding = [of for of in outcomes if of.decides]
+    deciding = [of for of in outcomes if of.decides and not any(map(math.isnan, of.differences))]
     corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
     against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
     if against and min(against) >= 0.05:
@@ -284,7 +285,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     for of in outcomes:
         if of.decided and of.comparison.mixed:
             parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}
-            shares = {task: fmean(part.differences) / len(TASKS) for task, part in parts.items()}
+            shares = {task: fmean(part.differences or [0.0]) / len(TASKS) for task, part in parts.items()}
             task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)
             if abs(shares[task]) > abs(whole) / 2:
                 yield f"{TASK_LABELS[task]} makes {shares[task]:+.2f} of {whole:+.2f} points"

@@ -356,7 +356,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                 about["verdict"] = "not testable at this scale"
             own = spread if comparison and comparison.mixed else None
             if about["seeds"] >= SEEDS:
-                own = stdev(outcome.differences)
+                own = pd.Series(outcome.differences).std(skipna=False)
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, about["seeds"]))
             about |= {"spread": own, "smallest": smallest}
             rows.append(about | {"beyond this scale": row.scale})

@@ -467,6 +467,9 @@ def test_a_verdict_that_several_comparisons_may_owe_to_chance_says_so():
     records = [r for schedule, averages in of.items() for r in runs("pals-204", *averages, schedule=schedule)]
     found, _, note, _ = claim_verdict(LEDGER["C3"], records)
     assert found == "not reproduced" and "no longer after Holm's correction for 3 comparisons" in note
+    without = [*records, *runs("bert-layer-on-top", *[math.nan] * 3, schedule="square-root")]
+    without += runs("bert-layer-on-top", 60.0, 61.0, 62.0)  # a score that is none is no comparison
+    assert "for 3 comparisons" in claim_verdict(LEDGER["C3"], without)[2]
     sharp = [r for r in records if r["config"]["schedule"] in ("annealed", "square-root")]
     assert "Holm" not in claim_verdict(LEDGER["C3"], sharp)[2]
 

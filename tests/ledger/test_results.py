@@ -306,6 +306,8 @@ def test_the_plan_says_what_so_many_seeds_can_show():
     five = [*runs("shared", *[60.0] * 5), *runs("pals-204", 60.0, 60.1, 60.0, 60.1, 60.0)]
     line = plan_frame(five).set_index("compared").loc["pals-204 annealed > shared annealed"]
     assert line["smallest"] == smallest_difference(line["spread"], 5)
+    undefined = [*runs("shared", *[math.nan] * 3), *runs("pals-204", 60.0, 61.0, 62.0)]
+    assert plan_frame(undefined).set_index("row").loc[["C2"], "smallest"].isna().all()
     assert {"C13b", "C17"} <= set(frame.index)
     random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
     verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]
