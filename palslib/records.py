@@ -19,6 +19,7 @@ from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
 
@@ -37,14 +38,24 @@ def _git(*arguments: str) -> str | None:
 
 def environment() -> dict:
     """Versions, git commit (and whether the tree was dirty), and the processor; no paths, no name of the machine."""
+    changes = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "git_commit": _git("rev-parse", "HEAD"),
-        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "git_dirty": None if changes is None else bool(changes),  # None: unknown, which is not clean
         "cpu": _processor(),
         "cores": os.cpu_count(),
     }
+
+
+def conditions(environment: dict, precision: str, accelerator) -> dict:
+    """What is no setting of a run and may change its last digits: code, processor, device, threads, processes."""
+    import torch  # only here, so that reading records does not load it
+
+    about = {name: environment[name] for name in ("git_commit", "git_dirty", "cpu")}
+    about |= {"precision": precision, "device": accelerator.device.type}
+    return about | {"threads": torch.get_num_threads(), "processes": accelerator.num_processes}
 
 
 def _version(package: str) -> str | None:
@@ -89,6 +100,7 @@ def make_record(run) -> dict:
             "train": plan.sizes,
             "dev": {t: {s: len(d) for s, d in splits.items()} for t, splits in run.dev_data.items()},
             "cut": {task: data.cut for task, data in run.train_data.items()},
+            "cut_dev": {t: {s: d.cut for s, d in splits.items()} for t, splits in run.dev_data.items()},
         },
         "sampling": {"expected": plan.expected_steps(), "drawn": plan.drawn_steps(), "passes": plan.passes()},
         **({"memory": run.memory.counts()} if run.memory else {}),
@@ -197,7 +209,8 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         if isinstance(record, dict) and "runs" in record:
             runs = [record | run for run in _field(path, record, "a list", "runs") if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
-        if not runs and (alone or path.name == "record.json"):  # the name of a run's own record
+        other = isinstance(record, dict) and "kind" in record  # of pre-training, of a comparison of spans
+        if not runs and (alone or (path.name == "record.json" and not other)):  # the name of a run's own record
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
             _field(path, run, "an object", "config")
@@ -224,9 +237,10 @@ def _place(path: Path) -> str:
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     """One row for each finished run: config, counts, both averages and every task's metrics (last and best).
 
+    The column `settings` has, as JSON, all fields of the config that can change the result, but the seed.
     Raises the errors of `read_records`.
     """
-    rows = []
+    rows, defaults = [], asdict(RunConfig())  # for fields that older records lack
     for path, record in _runs(source):
         if record["status"] != "finished":
             continue
@@ -238,6 +252,8 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
         size = _field(path, {"size": None} | record["method"], "a whole number or null", "size")
         row |= {"size": size, "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
+        settings = {k: v for k, v in (defaults | config).items() if k not in {"seed", *CHANGE_NO_RESULT}}
+        row["settings"] = json.dumps(settings, sort_keys=True)
         for which in ("last", "best"):
             result = record["results"][which]
             average = _field(path, record, "a number or null", "results", which, "glue_average")
@@ -262,8 +278,18 @@ def history_frame(record: dict) -> pd.DataFrame:
 def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average") -> pd.DataFrame:
     """The mean, standard error and number of seeds of a score in each group; for one seed the error is NaN.
 
-    Raises ValueError where a seed occurs twice in a group: its runs differ in a column that `by` leaves out.
+    Raises ValueError where the runs of a group differ in more than the seed, and where a seed occurs twice.
     """
+    if "settings" in frame:
+        for group, texts in frame.groupby(by, sort=False)["settings"]:
+            first, *others = map(json.loads, texts.unique())
+            if differ := sorted(
+                {name for other in others for name in first | other if first.get(name) != other.get(name)}
+            ):
+                which = dict(zip(by, group, strict=True))
+                raise ValueError(
+                    f"runs of one group ({which}) differ in {', '.join(differ)}: select some of them first"
+                )
     if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
         row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
         raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")

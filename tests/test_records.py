@@ -7,7 +7,7 @@ import os
 import pandas as pd
 import pytest
 
-from palslib import RunConfig, train
+from palslib import RunConfig, records, train
 from palslib.ledger.verdicts import evidence
 from palslib.records import environment, history_frame, load_records, read_records, summarise, write_record
 
@@ -180,6 +180,31 @@ def test_summarise_refuses_a_seed_twice():
     with pytest.raises(ValueError, match=r"two runs of one seed in one group: {'method': 'a', 'seed': 0}"):
         summarise(frame, ["method"])
     assert len(summarise(frame, ["method", "steps"])) == 2
+
+
+def test_summarise_refuses_runs_of_different_settings(tmp_path):
+    """Two seeds, and ten times the rate: no sample of seeds. Which weights were kept changes nothing."""
+    for seed, more in ((0, {}), (1, {"keep": "best"}), (2, {"learning_rate": 1e-2})):
+        run = record(seed=seed)
+        (tmp_path / f"{seed}.json").write_text(json.dumps(run | {"config": run["config"] | more}))
+    frame = load_records(tmp_path)
+    assert summarise(frame[frame["seed"] < 2], ["method", "schedule"])["seeds"].tolist() == [2]
+    with pytest.raises(ValueError, match=r"runs of one group \({'method': '.+'}\) differ in learning_rate: select"):
+        summarise(frame, ["method"])
+
+
+def test_pretraining_beside_runs_is_left_out(tmp_path):
+    """Its record has the name of a run's, and says that it is of another kind."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "one.json").write_text(json.dumps(record()))
+    (tmp_path / "mine" / "record.json").write_text('{"kind": "pretraining", "key": "abc"}')
+    assert len(load_records(tmp_path)) == 1
+
+
+def test_an_unknown_state_of_the_tree_is_not_clean(monkeypatch):
+    """Git may be too slow, or not there."""
+    monkeypatch.setattr(records, "_git", lambda *arguments: None)
+    assert records.environment()["git_dirty"] is None
 
 
 def test_environment_names_no_folder_and_no_host():

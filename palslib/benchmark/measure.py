@@ -11,7 +11,6 @@ GPU, everything is timed there, by the device's own events; bf16 is measured if 
 widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compile.
 """
 
-import json
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from palslib.benchmark.released import ReleasedRun
 from palslib.benchmark.timing import STARTS, in_turn, made_of, matrix_rate, resident, spread, start_up
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
+from palslib.common.reading import read_object
 from palslib.data.tasks import TASKS, get_task
 from palslib.data.tokens import some_rows
 from palslib.figures.benchmark import benchmark_figure, lines, machine
@@ -338,12 +338,14 @@ def benchmark(record: Path | None = None, draw: Path | None = None, **options) -
         options: `quick`, `adapters_python` and `against` of `Benchmark`.
     """
     if draw:
-        found = json.loads(draw.read_text(encoding="utf-8"))
+        if "parts" not in (found := read_object(draw)):
+            raise ValueError(f"{draw} holds no record of `palslib benchmark`")
     else:
         with tempfile.TemporaryDirectory() as folder:
             say = partial(print, "...", file=sys.stderr, flush=True)
             found = Benchmark(Path(folder), progress=say, **options).record()
-        write_record(record or runs_folder() / "benchmark" / f"{machine(found)}.json", found)
+        name = machine(found) + ("-quick" if found["status"] == "quick" else "")
+        write_record(record or runs_folder() / "benchmark" / f"{name}.json", found)
     print(*lines(found), sep="\n")
     use_style()
-    save_figure(benchmark_figure(found), "benchmark")
+    save_figure(benchmark_figure(found), "benchmark-quick" if found["status"] == "quick" else "benchmark")

@@ -39,6 +39,8 @@ def prove(folder: Path) -> dict:
     try:
         about = read_object(folder / MANIFEST)
         own = about.pop("checksum", None)
+    except FileNotFoundError as error:
+        raise Damaged(f"{MANIFEST} is missing") from error
     except ValueError as error:
         raise Damaged(f"{MANIFEST} is damaged") from error
     if own != _own_checksum(about):

@@ -371,6 +371,6 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
         row = {k: config[k] for k in ("method", "schedule", "seed")}
         row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
         row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        row |= {"clean": not about.get("git_dirty"), "processor": about.get("cpu", "")}
+        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", "")}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

@@ -23,6 +23,9 @@ from palslib.plan.settings import Names, Number, Text, settings
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
+CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every"}
+"""Fields that are not in the key of a run."""
+
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
 # terabytes (attention of size 1e9), run for years or overflow float32.
 
@@ -217,7 +220,7 @@ class RunConfig:
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
         omitted = {name for name, default in _LATER.items() if getattr(self, name) == default}
-        omitted |= {"folder", "progress", "log_with", "keep", "checkpoint_every"}  # they change no result
+        omitted |= CHANGE_NO_RESULT
         about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 

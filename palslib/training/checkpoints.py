@@ -7,7 +7,6 @@ history. The two newest checkpoints are kept: where the newest is damaged, the r
 import json
 import math
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,54 +21,12 @@ from safetensors.torch import load_file, save_file
 from palslib.common.files import atomic_write, remove, remove_temporaries, restore, set_aside
 from palslib.common.lock import InUse, run_lock
 from palslib.common.processes import FIRST
-from palslib.common.sealed import MANIFEST, Damaged, prove, seal
+from palslib.common.sealed import Damaged, prove, seal
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.content import exchanged
 
 if TYPE_CHECKING:
     from palslib.training.loop import Run
-
-_UNREADABLE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, LookupError, TypeError)
-_UNREADABLE += (AttributeError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError)
-"""The exceptions that readers raise for a damaged file. OSError itself is not one of them: a failing disk raises it."""
-
-
-def read_part(path: Path, read: Callable[[Path], object]):
-    """The result of `read` for a file. Raises Damaged, which names the file, where it cannot be read."""
-    try:
-        return read(path)
-    except _UNREADABLE as error:
-        raise Damaged(f"{path.name} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
-
-
-def read_tensors(path: Path) -> dict:
-    """The content of a file of `torch.save`: only tensors and plain values, no code that could run."""
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def check_tensors(name: str, tensors: dict, expected: dict) -> None:
-    """Raises Damaged unless the tensors have the expected names and shapes and are finite."""
-    if wrong := sorted(set(tensors) ^ set(expected)):
-        raise Damaged(f"{name} does not fit the model: {wrong[0]} is {'missing' if wrong[0] in expected else 'new'}")
-    for key, tensor in tensors.items():
-        if tensor.shape != expected[key].shape:
-            raise Damaged(f"{name}: {key} has shape {tuple(tensor.shape)}, not {tuple(expected[key].shape)}")
-        if not tensor.isfinite().all():
-            raise Damaged(f"{name}: {key} is not finite")
-
-
-def check_moments(name: str, moments: dict, optimizer) -> None:
-    """Raises Damaged unless an optimiser's state fits its parameters and is finite."""
-    groups, given = optimizer.param_groups, moments.get("param_groups", ())
-    if [len(group["params"]) for group in given] != [len(group["params"]) for group in groups]:
-        raise Damaged(f"{name} does not fit the optimiser: it has other groups of parameters")
-    parameters = [p for group in groups for p in group["params"]]
-    for number, state in moments["state"].items():
-        for key, value in state.items():
-            if torch.is_tensor(value) and value.ndim and value.shape != parameters[number].shape:
-                raise Damaged(f"{name}: {key} of parameter {number} has shape {tuple(value.shape)}")
-            if torch.is_tensor(value) and not value.isfinite().all():
-                raise Damaged(f"{name}: {key} of parameter {number} is not finite")
 
 
 @dataclass(frozen=True)
@@ -109,23 +66,22 @@ class Checkpoints:
         remove_temporaries(self.place)
         with atomic_write(self.place, keep=True) as temporary:
             temporary.mkdir()
-            yield temporary
+            try:
+                yield temporary
+            except (SafetensorError, RuntimeError) as error:  # a full disk, as Rust and C++ say it
+                raise OSError(f"{self.place}: not saved: {error}") from error
             seal(temporary, key=self.key, step=step, content=self.content)
 
     def find(self, read: Callable[[Path], dict]) -> Found:
         """Finds the newest undamaged checkpoint; changes no file. `read` returns the state in a folder, which has a
         `key`, or raises Damaged.
 
-        Raises ValueError for a checkpoint of another config. Checkpoints of earlier versions have no manifest and are
-        read without one.
+        Raises ValueError for a checkpoint of another config.
         """
         damaged = {}
         for place in filter(Path.exists, self.places):
             try:
-                about = prove(place) if (place / MANIFEST).exists() else {}
-                state = read(place)
-                if state.get("sealed") and not about:
-                    raise Damaged(f"{MANIFEST} is missing")
+                about, state = prove(place), read(place)
             except Damaged as error:
                 damaged[place] = str(error)
                 continue
@@ -133,7 +89,7 @@ class Checkpoints:
                 raise ValueError(
                     f"{place.parent} holds a checkpoint of another config, {place.name}; choose another folder"
                 )
-            return Found(state, place, damaged, exchanged(about.get("content", {}), self.content))
+            return Found(state, place, damaged, exchanged(about["content"], self.content))
         return Found(None, None, damaged, [])
 
     def settle(self, found: Found) -> list[str]:
@@ -195,6 +151,15 @@ def say(sentences: list[str], folder: Path) -> None:
         print(f"palslib: {folder}: {sentence}", file=sys.stderr)
 
 
+def changed_conditions(state: dict, now: dict, folder: Path) -> list[str]:
+    """Says, and returns in a list, under which other conditions than those of a checkpoint the run goes on."""
+    if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state.get("under", {}).items() if was != now[k]]):
+        return []
+    said = [f"went on at step {state['step']} under other conditions: {', '.join(changed)}"]
+    say(said, folder)
+    return said
+
+
 def save_checkpoint(run: "Run") -> None:
     """Saves model, optimiser and history, whole or not at all, unless this step has a checkpoint already."""
     if run.saved and run.saved[1] == run.step:
@@ -204,7 +169,8 @@ def save_checkpoint(run: "Run") -> None:
     if run.accelerator.is_main_process:
         run.check_lock()
         state = {"step": run.step, "losses": run.losses, "tokens": run.tokens, "spent": run.spent}
-        state |= {"history": run.history, "key": run.config.key, "notes": run.notes, "sealed": True}
+        state |= {"history": run.history, "key": run.config.key, "notes": run.notes}
+        state |= {"keep": run.config.keep, "under": run.conditions()}
         state |= {"memory": run.memory.counts()} if run.memory else {}
         # Not accelerate's save_state: its keys depend on whether there is one process or several.
         with run.checkpoints.saving(run.step) as folder:
@@ -216,21 +182,23 @@ def save_checkpoint(run: "Run") -> None:
 
 
 def _read(run: "Run", folder: Path) -> dict:
-    """The state in a checkpoint, checked against this run, which is not changed. Raises Damaged."""
-    state = read_part(folder / "run.json", lambda path: json.loads(path.read_text(encoding="utf-8")))
-    names = {"step", "losses", "tokens", "spent", "history", "key"} | ({"memory"} if run.memory else set())
-    if not isinstance(state, dict) or not names <= state.keys():
-        raise Damaged(f"run.json does not hold {', '.join(sorted(names))}")
-    if state["key"] == run.config.key:
-        state["model"] = read_part(folder / "model.safetensors", load_file)
-        check_tensors("model.safetensors", state["model"], run.model.state_dict())
-        state["optimizer"] = read_part(folder / "optimizer.bin", read_tensors)
-        check_moments("optimizer.bin", state["optimizer"], run.optimizer)
-        if run.config.keep == "best" and any(math.isfinite(point["dev_average"]) for point in state["history"]):
-            try:
-                MultiTaskModel.from_pretrained(run.folder / "best")
-            except (ValueError, OSError) as error:
-                raise Damaged(f"the best weights up to then are not there: {error}") from error
+    """The state in a checkpoint whose files are verified. Raises Damaged where the best weights are not there, and
+    ValueError where weights of the best point are kept now and were not before, or the other way round."""
+    state = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    if state["key"] != run.config.key:
+        return state
+    scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
+    asked, kept = run.config.keep, state.get("keep", run.config.keep)
+    if scored and (asked == "best") != (kept == "best"):
+        raise ValueError(f"the run in {run.folder} was begun with keep={kept!r}: go on so, or resume=False")
+    # The best weights that this checkpoint does not have itself.
+    if scored and asked == "best" and max(scored, key=lambda point: point["dev_average"])["step"] != state["step"]:
+        try:
+            MultiTaskModel.from_pretrained(run.folder / "best")
+        except (ValueError, OSError) as error:
+            raise Damaged(f"the best weights up to then are not there: {error}") from error
+    state["model"] = load_file(folder / "model.safetensors")
+    state["optimizer"] = torch.load(folder / "optimizer.bin", map_location="cpu", weights_only=True)
     return state
 
 
@@ -252,7 +220,7 @@ def load_checkpoint(run: "Run") -> None:
     if state is None or found.exchanged:
         return
     run.saved = found.place, state["step"]
-    run.notes = [*state.get("notes", []), *run.notes]
+    run.notes = [*state.get("notes", []), *run.notes, *changed_conditions(state, run.conditions(), run.folder)]
     run.model.load_state_dict(state["model"])
     run.optimizer.load_state_dict(state["optimizer"])
     run.step, run.losses, run.tokens = state["step"], state["losses"], state["tokens"]
@@ -264,3 +232,5 @@ def load_checkpoint(run: "Run") -> None:
             p.grad = torch.zeros_like(p)
     if run.recipe.dropout == "until evaluated" and run.history:
         run.model.eval()
+    if run.config.keep == "best" and run.history and run.best["step"] == run.step:
+        run.keep_model("best")  # in case the run was killed between the checkpoint and these

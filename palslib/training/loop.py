@@ -29,7 +29,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import environment, make_record, write_record
+from palslib.records import conditions, environment, make_record, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import Checkpoints, load_checkpoint, record_or_room, save_checkpoint, tidy
 from palslib.training.episodic_memory import EpisodicMemory
@@ -191,7 +191,13 @@ class Run:
         seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}
         self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
         if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
+            if self.config.checkpoint_every:  # first: it has these weights, too, if the run is killed between the two
+                save_checkpoint(self)
             self.keep_model("best")
+
+    def conditions(self) -> dict:
+        """What is no setting and may change the last digits, as far as records name it."""
+        return conditions(self.environment, self.precision, self.accelerator)
 
     def evaluate_without(self) -> dict | None:
         """All scores, and their average, with the tasks' additions within BERT switched off; None if there are none."""
@@ -270,6 +276,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
 def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> Trained:
     """Trains from the run's current step to its end."""
     config, main = run.config, run.accelerator.is_main_process
+    every = config.checkpoint_every
     shown = main and config.progress
     bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
     latest: dict[str, float] = {}
@@ -280,7 +287,9 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         began = time.perf_counter()
         run.train_step()
         bar.update()
-        if run.step % 20 == 0 or run.step == config.steps:
+        evaluates = run.step == config.steps or (config.evaluate_every and run.step % config.evaluate_every == 0)
+        saves = every and run.step % every == 0 and run.step < config.steps
+        if run.step % 20 == 0 or evaluates or saves:  # which waits for the device, so this counts as training
             run.read_losses()
             now = dict(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
             latest.update(now)
@@ -288,12 +297,11 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             seen = run.step
             bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
         run.spent["train"] += time.perf_counter() - began
-        if run.step == config.steps or (config.evaluate_every and run.step % config.evaluate_every == 0):
+        if evaluates:
             run.evaluate()
             if shown:
                 bar.write(f"step {run.step}: dev average {run.history[-1]['dev_average']:.1f}", file=sys.stderr)
-        every = config.checkpoint_every
-        if every and run.step % every == 0 and run.step < config.steps:
+        if saves:
             save_checkpoint(run)
         stop = on_step and on_step(run) is False
         if run.step < config.steps and (stop or signals.asked(run.accelerator, run.step)):

@@ -81,4 +81,6 @@ def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str
                 bar.update(len(some))
     model.train()
     mean = loss / max(pieces, 1)
+    if mean > 700:  # e to that is no float
+        raise FloatingPointError(f"the mean loss on dev texts is {mean:,.0f}: training has diverged")
     return {"accuracy": 100 * right / max(pieces, 1), "loss": mean, "perplexity": math.exp(mean), "pieces": pieces}

@@ -24,23 +24,14 @@ from palslib.common.files import atomic_write, remove_temporaries
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
 from palslib.common.reading import read_object
-from palslib.common.sealed import Damaged
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import RECIPES, rate_factor
-from palslib.records import environment
+from palslib.records import conditions, environment
 from palslib.training.accelerator import make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import (
-    Checkpoints,
-    check_moments,
-    check_tensors,
-    read_part,
-    read_tensors,
-    record_or_room,
-    say,
-)
+from palslib.training.checkpoints import Checkpoints, changed_conditions, record_or_room, say
 from palslib.training.evaluation import autocast, precision_of
 from palslib.training.masked_language_model import HEAD, masked_language_model, measure, predict_chosen
 from palslib.training.signals import StopSignals
@@ -122,30 +113,26 @@ def _pretrain(
     checkpoints = Checkpoints(folder.with_name(folder.name + ".checkpoint"), config.key, content)
 
     def read(place: Path) -> dict:
-        """The state in a checkpoint, which was a single file in the first version. Raises Damaged."""
-        state = read_part(place if place.is_file() else place / "state.bin", read_tensors)
-        if not isinstance(state, dict) or not {"key", "step", "losses", "before", "model", "optimizer"} <= state.keys():
-            raise Damaged("it is no checkpoint of further pre-training")
-        if state["key"] == config.key:
-            check_tensors("its weights", state["model"], model.state_dict())
-            check_moments("its optimiser", state["optimizer"], optimizer)
-        return state
+        return torch.load(place / "state.bin", map_location="cpu", weights_only=True)
 
     remove_temporaries(folder)  # left if this run was killed while writing
     remove_temporaries(checkpoints.place)
     found = checkpoints.find(read)
     said = checkpoints.settle(found)
     say(said, folder)
+    about, precision = environment(), precision_of(config)
+    now = conditions(about, precision, accelerator)
     if found.state and not found.exchanged:
         state = found.state
+        said += changed_conditions(state, now, folder)
         model.load_state_dict(state.pop("model"))
         optimizer.load_state_dict(state.pop("optimizer"))
     else:
         state = {"key": config.key, "step": 0, "losses": [], "before": measure(model, dev, tokenizer, config, device)}
-    state["notes"] = [*notes, *state.get("notes", []), *said]
+    state |= {"notes": [*notes, *state.get("notes", []), *said], "under": now}
 
     def save() -> None:
-        kept = state | {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "sealed": True}
+        kept = state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         lock.check()
         with checkpoints.saving(state["step"]) as place:
             torch.save(kept, place / "state.bin")
@@ -153,7 +140,7 @@ def _pretrain(
     for step in tqdm(range(state["step"], config.steps), desc="masked language model", disable=not config.progress):
         task, seed = plan.tasks[step], seed_from(config.seed, step)
         torch.manual_seed(seed)  # dropout, like the masks, is a function of the step
-        with autocast(precision_of(config), device):
+        with autocast(precision, device):
             rows = train[task].batch(plan.examples(step), device=device)["rows"]
             logits, labels = predict_chosen(model, rows, tokenizer, seed)
         loss = cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # perhaps no piece was chosen
@@ -180,11 +167,12 @@ def _pretrain(
     names = ("backbone", "weights", "tasks", "data", "schedule", "steps", "batch_size", "max_length")
     settings = {k: asdict(config)[k] for k in (*names, "learning_rate", "seed")}
     settings |= {k: portable(settings[k]) for k in ("backbone", "data")}
-    record = {"key": config.key, "status": "finished", "settings": settings, "before": state["before"]}
+    record = {"kind": "pretraining", "key": config.key, "status": "finished", "settings": settings}
+    record |= {"before": state["before"]}
     record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
     for step, seen in ((0, record["before"]), (config.steps, record["after"])):
         accelerator.log({f"dev/{name}": seen[name] for name in ("accuracy", "loss", "perplexity")}, step=step)
-    record |= {"precision": precision_of(config), "device": device.type, "environment": environment()}
+    record |= {"precision": precision, "device": device.type, "environment": about}
     record |= {"content": content} | ({"notes": state["notes"]} if state["notes"] else {})
     if not all(p.isfinite().all() for p in model.parameters()):
         raise FloatingPointError("a weight is not finite after the last step")

@@ -50,7 +50,7 @@ class StopSignals:
         for number, before in self._before.items():
             signal.signal(number, before if before is not None else signal.SIG_DFL)
         if self.number and kind is None:
-            raise Stopped(f"{signal.Signals(self.number).name}, when the run had come to its end", self.number)
+            raise Stopped(f"{signal.Signals(self.number).name}, when the run had ended or stopped", self.number)
 
     def asked(self, accelerator, step: int) -> bool:
         """Whether to stop after this step; the same in all processes."""

@@ -128,7 +128,7 @@ def test_record(done):
     assert record["environment"]["packages"]["torch"] and record["threads"] == torch.get_num_threads()
     assert str(folder.parent) not in json.dumps(record) and "/tmp" not in json.dumps(record)
     assert load_records(folder / "records").empty
-    assert all((folder / "figures" / f"benchmark.{ending}").stat().st_size > 5000 for ending in ("png", "svg"))
+    assert all((folder / "figures" / f"benchmark-quick.{ending}").stat().st_size > 5000 for ending in ("png", "svg"))
 
 
 def test_lines(done):
@@ -144,7 +144,7 @@ def test_draw(done, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
     assert main(["benchmark", "--draw", str(done[1] / "records" / "here.json")]) == 0
     assert capsys.readouterr().out.splitlines() == lines(done[0])
-    assert (tmp_path / "benchmark.png").exists()
+    assert (tmp_path / "benchmark-quick.png").exists()
 
 
 def test_in_turn():

@@ -55,7 +55,7 @@ def test_a_run_that_started_anew_says_what_goes_on(tmp_path):
 
 
 def test_at_the_end_the_run_is_finished_first(tmp_path):
-    with pytest.raises(Stopped, match="SIGTERM, when the run had come to its end"):
+    with pytest.raises(Stopped, match="SIGTERM, when the run had ended or stopped"):
         train(small(tmp_path / "run", **TINY), on_step=send(signal.SIGTERM, 6))
     assert (tmp_path / "run" / "record.json").exists()
 
