@@ -6,6 +6,7 @@ status 2 and whatever fails later with 1, each with one line of message. Of seve
 results.
 """
 
+import itertools
 import json
 import shlex
 import shutil
@@ -158,6 +159,8 @@ def sweep(given: Sweep) -> int:
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         grid = Grid.named(given.grid)
         configs = replace(grid, base=grid.base | given.base).configs(folder)
+        if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
+            raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
         if not (command := tuple(shlex.split(given.command))):
             raise ValueError("--command is empty: the config file itself would be called")
         terms = Terms(command, given.limit, given.retries)

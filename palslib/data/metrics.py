@@ -4,6 +4,7 @@ Stickland & Murray 2019: table 2 averages nine scores (ledger A21), table 3 eigh
 released code averages Matthews and Pearson over batches of eight instead (ledger D3): `batchwise`.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -13,40 +14,27 @@ from palslib.common.names import check_name
 from palslib.data.tasks import Task
 
 
-def _correlation(name: str) -> Callable:
-    """A correlation from scipy, imported at its first use because that takes longer than importing this package."""
+def _metric(module: str, name: str, constant: float | None = None, **options) -> Callable:
+    """A function of scipy or scikit-learn, imported at its first use because that takes longer than importing this
+    package. `constant` is its value where all labels or all predictions are equal."""
 
-    def correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
-        from scipy import stats
-
-        if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-            return float("nan")  # constant values have no correlation
+    def metric(labels: np.ndarray, predictions: np.ndarray) -> float:
+        if constant is not None and (np.ptp(predictions) == 0 or np.ptp(labels) == 0):
+            return constant
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-            return float(getattr(stats, name)(labels, predictions).statistic)
+            warnings.simplefilter("ignore", RuntimeWarning)  # of values that are nearly constant
+            value = getattr(importlib.import_module(module), name)(labels, predictions, **options)
+        return float(getattr(value, "statistic", value))
 
-    return correlation
-
-
-def _of_classes(name: str, **options) -> Callable:
-    """A score from scikit-learn, which is imported at its first use."""
-
-    def score_of_classes(labels: np.ndarray, predictions: np.ndarray) -> float:
-        from sklearn import metrics
-
-        if name == "matthews_corrcoef" and (np.ptp(predictions) == 0 or np.ptp(labels) == 0):
-            return 0.0  # by convention, as in scikit-learn, but without its warning
-        return float(getattr(metrics, name)(labels, predictions, **options))
-
-    return score_of_classes
+    return metric
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": _of_classes("accuracy_score"),
-    "f1": _of_classes("f1_score", zero_division=0.0),
-    "matthews": _of_classes("matthews_corrcoef"),
-    "pearson": _correlation("pearsonr"),
-    "spearman": _correlation("spearmanr"),
+    "accuracy": _metric("sklearn.metrics", "accuracy_score"),
+    "f1": _metric("sklearn.metrics", "f1_score", zero_division=0.0),
+    "matthews": _metric("sklearn.metrics", "matthews_corrcoef", constant=0.0),  # by convention, as in scikit-learn
+    "pearson": _metric("scipy.stats", "pearsonr", constant=float("nan")),
+    "spearman": _metric("scipy.stats", "spearmanr", constant=float("nan")),
 }
 """Name -> function of (labels, predictions), both (N,); its values are at most 1."""
 
@@ -73,12 +61,17 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
         by_batches: computes Matthews and Pearson as means over batches of eight (ledger D3).
 
-    Raises ValueError for no rows or different numbers of rows, and for an output that is NaN or infinite, naming task
-    and row (the first is 0), because the argmax of NaNs would be scored as class 0.
+    Raises ValueError for no rows or different numbers of rows, outputs of another shape, and a label or an output that
+    is NaN or infinite, naming task and row (the first is 0), because the argmax of NaNs would be scored as class 0.
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     if len(labels) == 0 or len(labels) != len(outputs):
         raise ValueError(f"task {task.name!r}: {len(labels)} labels and {len(outputs)} predictions to compare")
+    widths = {len(task.labels) or 1} | ({1} if len(task.labels) == 2 else set())
+    if outputs.ndim != 2 or outputs.shape[1] not in widths:
+        raise ValueError(f"task {task.name!r}: outputs of shape {outputs.shape}, not (N, {max(widths)})")
+    if (bad := ~np.isfinite(labels)).any():
+        raise ValueError(f"task {task.name!r}: the label of row {bad.argmax()} is {labels[bad.argmax()]}, not finite")
     if (bad := ~np.isfinite(outputs).all(-1)).any():
         row = int(bad.argmax())
         raise ValueError(f"task {task.name!r}: the output of row {row} is {outputs[row].tolist()}, not finite")

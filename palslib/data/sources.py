@@ -186,6 +186,8 @@ def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
         raise ValueError(f"{path.name}: the file is empty")
     (header, *rows), lines = rows, lines[1:]
     for row, line in zip(rows, lines, strict=True):
+        if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
+            raise ValueError(f"{path.name}, line {line}: a quotation mark opens a cell here and closes it lines later")
         if len(row) != len(header):
             about = f"{len(row)} cells, but the header has {len(header)}: {header}{_doubt(header, separator)}"
             raise ValueError(f"{path.name}, line {line}: {about}")
@@ -256,7 +258,8 @@ def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.Dat
     else:
         named = labels.map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
         # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").
-        if any(name.isdigit() and int(name) != i for i, name in enumerate(task.labels)):
+        meant = pd.to_numeric(pd.Series(task.labels, dtype=object), errors="coerce")
+        if any(meant.notna() & (meant != meant.index)):
             numbers[[isinstance(x, str) for x in cells]] = np.nan
         numbers = np.where(np.isnan(named), numbers, named)
         refuse(~np.isin(numbers, np.arange(len(task.labels))), valid)

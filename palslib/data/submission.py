@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from palslib.common.files import atomic_write, write_text
-from palslib.common.names import check_name
+from palslib.common.names import check_name, shown
 from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, check_texts, find_file, locate, read_repository, read_table
 from palslib.data.synthetic import synthetic_split
@@ -103,7 +104,7 @@ def _cell(name: str, value) -> str:
     """A prediction as GLUE writes it. Raises ValueError for a value that is no class or no finite score."""
     file = GLUE_FILES[name]
     if file.task == "stsb":
-        if not -float("inf") < value < float("inf"):
+        if not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
             raise ValueError(f"{name}: {value!r} is not a finite score")
         return f"{min(max(value, 0.0), 5.0):.3f}"
     labels = TASKS[file.task].labels if file.task else ("0", "1")
@@ -133,7 +134,10 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     predictions = given if isinstance(given, Mapping) else glue_predictions(given, data, split)
     texts = {}
     for name in GLUE_FILES:
-        values = pd.Series(predictions[name]).sort_index()
+        values = pd.Series(predictions[name])
+        if len(values) and (values.index.dtype.kind not in "iu" or values.index.min() < 0):
+            raise ValueError(f"{name}: an index is a row's number, from 0, not one of {shown(list(values.index[:3]))}")
+        values = values.sort_index()
         if not values.index.is_unique:
             raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} comes twice")
         lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())

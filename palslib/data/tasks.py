@@ -354,7 +354,7 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     elif path := _file(task, source, split):
         count = "row" if path.suffix == ".parquet" else "line"
         table = checked(labelled(read_table(path, task.separator), task, path.name), task, path.name, count)
-        if "{split}" not in source + task.files:
+        if Path(source).is_file() or "{split}" not in source + task.files:
             table = part(table, task, split)
     else:
         frame, features = read_repository(source, name, split)

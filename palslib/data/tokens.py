@@ -98,7 +98,7 @@ def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
     digest.update(rules.to_str().encode())
-    digest.update(repr((task, max_length)).encode())
+    digest.update(repr((task, max_length, tokenizer.truncation_side)).encode())
     return digest.hexdigest()[:24]
 
 

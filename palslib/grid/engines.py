@@ -98,7 +98,8 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
             lock = stack.enter_context(run_lock(folder))
         except InUse:
             return {"status": "elsewhere"}
-        if (record := finished(config)) and not exchanged_since(record, config):
+        stale = finished(config)
+        if stale and not exchanged_since(stale, config):
             return {"status": "finished"}
         if failure := failed(config, terms.since):
             return failure
@@ -111,7 +112,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
                 print(f"=== try {number + 1}, {time.strftime('%Y-%m-%d %H:%M:%S')}", file=log, flush=True)
                 words = [*terms.command, str(folder / "config.json")]
                 reason = _run_process(words, environment, log, lock, terms.limit, stop)
-            if finished(config):
+            if (record := finished(config)) and record != stale:  # that of other inputs shows no success
                 return {"status": "finished"}
             if stop.is_set():
                 return {"status": "stopped"}

@@ -4,10 +4,12 @@ A training step costs three forward passes over the word pieces of its texts, an
 start and checkpoints are left out. Lengths and sizes are GLUE's (`data/glue.py`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from palslib.common.names import check_name
 from palslib.data.glue import SIZES
+from palslib.methods.backbone import Backbone
 from palslib.methods.operations import count_operations
 from palslib.plan.config import RunConfig, make_plan
 
@@ -18,9 +20,13 @@ def operations(config: RunConfig) -> float:
         check_name("size of task", task, SIZES)
     method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
     text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
+    if config.resolved_recipe().padding == "max_length":
+        text = dict.fromkeys(text, count_operations(method, config.backbone, config.max_length).total(1))
     expected = make_plan(config, sizes).expected_steps()
     trained = sum(steps * config.batch_size * text[task] for task, steps in expected.items())
-    evaluations = max(1, config.steps // (config.evaluate_every or config.steps))
+    evaluations = math.ceil(config.steps / (config.evaluate_every or config.steps)) + config.evaluate_first
+    if config.inspect and method.adapted_layers(Backbone.of(config.backbone).num_layers):
+        evaluations += 1  # with all that tasks add switched off
     return 3 * trained + evaluations * sum(SIZES[task].dev * text[task] for task in config.tasks)
 
 

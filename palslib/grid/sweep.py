@@ -45,7 +45,7 @@ class Grid:
     @classmethod
     def named(cls, name: str | Path) -> "Grid":
         """The grid in a JSON file, or one of the package's grids by its name (`table3`)."""
-        if Path(name).suffix or Path(name).exists():
+        if Path(name).suffix or Path(name).is_file():
             return cls.from_file(name)
         names = sorted(path.stem for path in PLANS.glob("*.json"))
         return cls.from_file(PLANS / f"{check_name('grid (nor is it a file)', str(name), names)}.json")
@@ -166,7 +166,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
     rows = {config.name: state(config, since) for config in configs}
     known: dict[tuple[str, str], str] = {}  # hashes of splits, each read once
     done = {name for name, row in rows.items() if row["status"] == "finished"}
-    anew = {c.name for c in configs if c.name in done and exchanged_since(finished(c), c, known)}
+    anew = {c.name for c in configs if c.name in done and _outdated(c, known)}
     waiting = [c for c in configs if c.name not in done or c.name in anew]
     jobs: dict[str, tuple] = {}
     try:
@@ -211,6 +211,14 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
             rows[config.name] |= {"status": "failed", "reason": reason}
     table.show(list(rows.values()))
     return list(rows.values())
+
+
+def _outdated(config: RunConfig, known: dict[tuple[str, str], str]) -> bool:
+    """Whether a finished run's inputs have been exchanged. So may be those that cannot be read: the run says why."""
+    try:
+        return bool(exchanged_since(finished(config), config, known))
+    except ValueError:
+        return True
 
 
 def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:

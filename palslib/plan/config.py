@@ -40,7 +40,7 @@ class RunConfig:
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """The method's size s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own size,
     or a number. The default is `paper` with the recipe `released` (the released code's sizes) and with `own_method`,
-    otherwise `budget`."""
+    otherwise `budget`; a `Method` given in Python keeps its own size."""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     own_method: dict = field(default_factory=dict)
@@ -136,9 +136,9 @@ class RunConfig:
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
             files = {t: Path(t).stem for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
-            named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(t, t) for t in tasks)
+            named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
-                named["own"] = named.get("own", {}) | mine  # a new file replaces an earlier one of its name
+                named["own"] = (named.get("own") or {}) | mine  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):

@@ -61,6 +61,18 @@ def test_outputs_that_are_no_numbers_are_never_scored(task, value, by_batches):
         score(TASKS[task], [0, 1, 0], outputs, by_batches)
 
 
+@pytest.mark.parametrize(("task", "shape"), [("rte", (3, 3)), ("mnli", (3, 1)), ("stsb", (3, 2)), ("rte", (3,))])
+def test_outputs_of_another_shape_are_never_scored(task, shape):
+    with pytest.raises(ValueError, match=f"task '{task}': outputs of shape"):
+        score(TASKS[task], [0, 1, 0], np.zeros(shape))
+
+
+def test_labels_that_are_no_numbers_are_never_scored():
+    """A NaN among them would be taken for constant predictions, and count 0."""
+    with pytest.raises(ValueError, match="task 'stsb': the label of row 1 is nan, not finite"):
+        score(TASKS["stsb"], [0, math.nan, 1], np.array([[1.0], [2.0], [3.0]]))
+
+
 # ------------------------------------------------------------------------------------------------------ by batches: D3
 
 

@@ -183,6 +183,10 @@ def test_missing_tasks_are_listed_and_nothing_is_written(tmp_path):
         ("MNLI-m", {0: float("nan")}, "MNLI-m: nan is not a class"),
         ("STS-B", {0: float("nan")}, "STS-B: nan is not a finite score"),
         ("RTE", pd.Series([0, 1], index=[3, 3]), "RTE: index 3 comes twice"),
+        ("STS-B", {0: "x"}, "STS-B: 'x' is not a finite score"),
+        ("CoLA", pd.Series([0, 1], index=[1.5, 2]), r"CoLA: an index is a row's number, from 0, not one of \[1.5"),
+        ("CoLA", pd.Series([0, 1], index=[-5, 2]), r"CoLA: an index is a row's number, from 0, not one of \[-5"),
+        ("CoLA", {"a": 0, 2: 1}, "CoLA: an index is a row's number"),
         ("SST2", {0: 1}, "unknown file of a submission 'SST2': did you mean 'SST-2'"),
     ],
 )

@@ -361,6 +361,23 @@ def test_names_that_are_numbers(tmp_path):
         load_rows(task, as_split(tmp_path, "text,label\na,1\nb,0\n"), "x")
 
 
+@pytest.mark.parametrize("labels", [("-1", "1"), ("1.0", "2.0"), ("0.5", "1"), ("²", "2")])
+def test_names_that_are_other_numbers(tmp_path, labels):
+    task = Task("stars", ("text",), labels)
+    rows = load_rows(task, as_split(tmp_path, f"text,label\na,{labels[0]}\nb,{labels[1]}\n"), "x")
+    assert rows["label"].tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"x.csv, line 3, column 'label': '0' is not a label"):
+        load_rows(task, as_split(tmp_path, f"text,label\na,{labels[0]}\nb,0\n"), "x")
+
+
+def test_quotation_marks_that_swallow_rows_are_named(tmp_path):
+    """Between two stray ones of a tab-separated file all line breaks and tabs would be part of a text."""
+    lines = ["text\tmood", *(f"text {i}\tpositive" for i in range(8))]
+    lines[3], lines[6] = '"text 2\tpositive', 'text 5"\tpositive'
+    with pytest.raises(ValueError, match="line 4: a quotation mark opens a cell here"):
+        load_rows(replace(SENTIMENT, separator="\t"), as_split(tmp_path, "\n".join(lines)), "x")
+
+
 def test_split_by_distinct_text(tmp_path):
     """800, 100, 100 of 1,000 texts on average: four standard deviations are 51 and 38."""
     rows = [f"text {i},{('negative', 'positive')[i % 2]}" for i in range(1000)]
@@ -552,6 +569,15 @@ def test_the_minbert_tasks_from_a_folder(tmp_path, name):
         assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
     with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
         load_rows(name, str(tmp_path), "test")
+
+
+def test_one_file_is_split_also_for_a_task_of_several(tmp_path):
+    """Else a model would be scored on the rows that it was trained on."""
+    rows = [f"text {i},{('negative', 'positive')[i % 2]}" for i in range(300)]
+    path = written(tmp_path, "\n".join(["text,mood", *rows]))
+    several = replace(SENTIMENT, files="mood-{split}.csv")
+    parts = [set(load_rows(several, path, split)["text"]) for split in ("train", "validation", "test")]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 300
 
 
 def test_the_minbert_tasks_without_files():

@@ -42,6 +42,17 @@ def test_operations_of_a_run_by_hand():
     assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
 
 
+def test_what_a_run_does_besides_is_counted():
+    """Evaluations before the first step, every 15 of 20 steps, and with the additions switched off; padding."""
+    about = {"tasks": ("cola",), "steps": 20, "size": "paper"}
+    dev = operations(RunConfig(**about, evaluate_every=10)) - operations(RunConfig(**about))
+    plain = operations(RunConfig(**about))
+    for more, evaluations in (({"evaluate_every": 15}, 1), ({"inspect": True}, 1), ({"evaluate_first": True}, 1)):
+        assert operations(RunConfig(**about, **more)) - plain == pytest.approx(evaluations * dev)
+    padded = operations(RunConfig(**about, recipe_options={"padding": "max_length"}))
+    assert padded > 128 / 11 * plain  # attention grows with the square
+
+
 @pytest.mark.parametrize(
     ("of_plan", "rte"),
     [

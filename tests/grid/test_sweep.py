@@ -246,6 +246,36 @@ def test_a_failure_since_the_start_is_not_tried_again(write, configs):
     assert len(starts(config)) == 1
 
 
+def test_the_record_of_other_inputs_is_no_success(write, configs, monkeypatch):
+    """It stays where a new run fails before it puts it aside."""
+    swept(write([0]))
+    (config,) = configs()
+    monkeypatch.setattr(engines, "exchanged_since", lambda record, config: ["rte/train"])
+    assert engines.perform(config, Terms(("false",), retries=0), 1)["reason"] == "exit status 1"
+
+
+def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeypatch, capsys):
+    """A bad row in the data of a finished run: the others are executed."""
+    swept(write([0]))
+    stale = configs()[0].name
+
+    def exchanged_since(record, config, known=None):
+        if config.name == stale:
+            raise ValueError("mood.csv, line 62, column 'label': 'x' is not a label")
+        return []
+
+    for module in (sweep, engines):
+        monkeypatch.setattr(module, "exchanged_since", exchanged_since)
+    assert swept(write([0, 1])) == 1
+    assert "line 62" in (said := capsys.readouterr().out) and "1 of 2 runs finished" in said
+
+
+def test_base_cannot_replace_what_single_runs_say(write, capsys):
+    """It would be dropped in silence."""
+    assert swept(write([0], "", "--base", "seed=7")) == 2
+    assert "--base: seed is set by the grid's product or runs" in capsys.readouterr().err
+
+
 # -------------------------------------------------------------------------------------------------------- one run's end
 
 

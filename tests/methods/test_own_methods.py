@@ -17,6 +17,7 @@ from palslib.data.tasks import get_task
 from palslib.figures.diagrams import draw_layer
 from palslib.methods.functions import Adaptation, Projection
 from palslib.methods.method import Box, Method, Part, Term
+from palslib.plan.content import _sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +279,25 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, m
         said = "the record was made from other inputs of that name (method): kept as"
         assert (said in capsys.readouterr().err) == (number == 2)
     assert found[0] == found[1] != found[2]
+
+
+PLACES = {
+    "a base class": "class Base:\n def g(self): return CODE\nclass Mine(Base): pass",
+    "a property": "class Mine:\n @property\n def g(self): return CODE",
+    "a class method": "class Mine:\n @classmethod\n def g(cls): return CODE",
+    "a static method": "class Mine:\n @staticmethod\n def g(): return CODE",
+    "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
+    "a generator": "def f(x): return CODE\nclass Mine:\n def g(self, y): return sum(f(x) for x in y)",
+    "a lambda": "def f(x): return CODE\nclass Mine:\n def g(self): return lambda x: f(x)",
+}
+
+
+@pytest.mark.parametrize("source", PLACES.values(), ids=PLACES)
+def test_changed_code_is_seen_wherever_it_stands(source):
+    """Also where it is used within a comprehension or a lambda alone."""
+    mine = [cell(source.replace("CODE", code), number)["Mine"] for number, code in enumerate("112")]
+    first, again, changed = (list(_sources(family, set())) for family in mine)
+    assert first == again != changed
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path, monkeypatch):
