@@ -3,12 +3,13 @@
 import json
 import math
 import os
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from palslib import RunConfig, records, train
-from palslib.ledger.verdicts import evidence
+from palslib.ledger.verdicts import ASIDE, evidence
 from palslib.records import environment, history_frame, load_records, read_records, summarise, write_record
 
 
@@ -193,6 +194,27 @@ def test_summarise_refuses_runs_of_different_settings(tmp_path):
         summarise(frame, ["method"])
 
 
+def test_a_run_without_an_average_is_no_seed():
+    frame = pd.DataFrame({"method": ["a"] * 3, "seed": [0, 1, 2], "last dev average": [60.0, 62.0, math.nan]})
+    assert summarise(frame, ["method"])["seeds"].tolist() == [2]
+
+
+def test_a_field_that_an_older_record_lacks_has_its_default(tmp_path):
+    for seed, more in ((0, {}), (1, {"adaptation_rate": 1.0})):
+        run = record(seed=seed)
+        write_record(tmp_path / f"{seed}.json", run | {"config": run["config"] | more})
+    assert summarise(load_records(tmp_path), ["method"])["seeds"].tolist() == [2]
+
+
+@pytest.mark.parametrize("folder", ASIDE)
+def test_folders_that_decide_nothing(tmp_path, folder):
+    """Within the folder of records, at any depth; one's own folder may have any name."""
+    for place in ("main", folder, f"{folder}/second"):
+        write_record(tmp_path / place / "one.json", record())
+    assert [Path(r["file"]).parent.name for r in evidence(tmp_path)] == ["main"]
+    assert len(evidence(tmp_path / folder)) == 2
+
+
 def test_pretraining_beside_runs_is_left_out(tmp_path):
     """Its record has the name of a run's, and says that it is of another kind."""
     (tmp_path / "mine").mkdir()
@@ -215,4 +237,4 @@ def test_environment_names_no_folder_and_no_host():
     assert os.path.expanduser("~") + "/" not in text
     assert about["packages"]["torch"]
     assert about["git_commit"] is None or len(about["git_commit"]) == 40
-    assert about["git_dirty"] in (True, False)
+    assert (about["git_commit"] is None) == (about["git_dirty"] is None)  # outside a clone

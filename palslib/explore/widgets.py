@@ -13,6 +13,7 @@ from html import escape
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
+from palslib.common.names import check_name
 from palslib.figures.style import PAGE_WIDTH
 
 WIDE = {"width": "664px", "max_width": "99%"}
@@ -128,7 +129,9 @@ def symbols(words: str) -> str:
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:
-    """A choice from a list; `options` are values, or a dictionary of labels and values."""
+    """A choice from a list; `options` are values, or a dictionary of labels and values. Raises ValueError for a value
+    that is none of them."""
+    check_name(label, value, options.values() if isinstance(options, dict) else options)
     return widgets.Dropdown(options=options, value=value, description=label, layout={"width": "330px"})
 
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from palslib.figures.style import method_name, symbols
+from palslib.figures.style import different_colours, method_name, symbols
 
 
 def parameter_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
@@ -36,7 +35,7 @@ def cost_lines(frame: pd.DataFrame, ax: Axes) -> Axes:
     Args:
         frame: columns `method`, `tasks` and `ratio`; `fine-tuned`, the line to beat, is dashed black.
     """
-    colours = sns.color_palette("colorblind")
+    colours = different_colours(frame["method"].nunique())
     for number, (method, line) in enumerate(frame.groupby("method", sort=False)):
         style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
         ax.plot(line["tasks"], line["ratio"], **style)
@@ -59,7 +58,7 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> Axes:
         frame: columns `part` and `parameters`, as `explore.methods.parts_frame` gives it; no rows draw no bar.
         budget: in parameters.
     """
-    colours, left = sns.color_palette("colorblind"), 0.0
+    colours, left = different_colours(len(frame)), 0.0
     for number, (part, value) in enumerate(zip(frame["part"], frame["parameters"] / 1e6, strict=True)):
         ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=symbols(part))
         left += value

@@ -7,7 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.figures.style import TASK_COLOURS, task_name
+from palslib.figures.style import TASK_COLOURS, different_colours, task_name
 
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
@@ -58,7 +58,7 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
         axes: two, side by side.
     """
     order = list(frame["schedule"].unique())
-    colours = sns.color_palette("colorblind")
+    colours = different_colours(len(methods))
     columns = (("paper", "paper", "paper error"), ("here", "mean", "error"))
     for ax, (title, value, error) in zip(axes, columns, strict=True):
         for number, method in enumerate(methods):

@@ -50,6 +50,11 @@ def task_colours(tasks) -> dict[str, tuple]:
     return {task: (TASK_COLOURS | mine)[task] for task in order}
 
 
+def different_colours(number: int) -> list:
+    """As many colours that can be told apart: up to ten also by the colour-blind."""
+    return sns.color_palette("colorblind" if number <= 10 else "husl", number)
+
+
 def symbols(words: str) -> str:
     """V^E and V^D set as formulas, for matplotlib."""
     return words.replace("V^E", "$V^E$").replace("V^D", "$V^D$")

@@ -16,9 +16,9 @@ from statistics import fmean, median, stdev
 
 from palslib.analysis.forgetting import transfer_measures
 from palslib.data.metrics import main_scores
-from palslib.data.tasks import TASK_LABELS, TASKS
+from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, Row
-from palslib.ledger.selection import Selection, Setting
+from palslib.ledger.selection import Selection, Setting, repeats
 from palslib.records import from_lines
 
 NO_WORSE = 0.5
@@ -53,6 +53,10 @@ class Comparison:
         """The comparison that an entry of a row's `compare` states."""
         sides, _, what = text.partition(" : ")
         relation = ">=" if " >= " in sides else ">"
+        if sides.count(f" {relation} ") != 1:
+            raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
+        if what and what not in MEASURES:
+            get_task(what)  # raises ValueError for an unknown one
         left, right = (tuple(map(Selection.parse, side.split(" + "))) for side in sides.split(f" {relation} "))
         return cls(text, left, right, relation, what)
 
@@ -84,7 +88,13 @@ class Comparison:
                 setting = Setting.of(record, self.alone)
                 runs = found.setdefault(setting.shared, {}).setdefault(setting.acting, [{} for _ in terms])[index]
                 scores, of = runs.setdefault(record["config"]["seed"], ({}, []))
-                scores.update(self._scores(record))
+                new = {what: score for what, score in self._scores(record).items() if not math.isnan(score)}
+                for other in [other for other in of if scores.keys() & new.keys() & self._scores(other).keys()]:
+                    if not repeats(record, other):
+                        files = ", ".join(r.get("file", r["config"]["method"]) for r in (other, record))
+                        raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
+                    of.remove(other)  # of a run that was repeated the last counts
+                scores.update(new)
                 of.append(record)
         for actings in found.values():
             free = actings.pop(None, [{} for _ in terms])
@@ -98,7 +108,8 @@ class Comparison:
         if self.what in ("backward", "forward"):
             return {self.what: transfer_measures(record)[self.what]}
         if self.what in MEASURES or not (self.what or self.alone):
-            return {"average": record["results"]["last"]["dev_average"]}
+            average = record["results"]["last"]["dev_average"]
+            return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
         sizes = record.get("data", {}).get("train", {})
         scores = main_scores(record["results"]["last"]["scores"])
         return {(t, sizes.get(t)): score for t, score in scores.items() if self.what in ("", t)}
@@ -203,10 +214,10 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
 
 
 def p_value(values: Sequence[float]) -> float:
-    """The two-sided p-value of Student's t-test that the mean of values is 0; NaN for less than two, or with a NaN."""
+    """The two-sided p-value of Student's t-test that the mean of values is 0; NaN for less than two."""
     from scipy import stats
 
-    if len(values) < 2 or any(map(math.isnan, values)):
+    if len(values) < 2:
         return math.nan
     if not any(values):
         return 1.0
@@ -221,10 +232,12 @@ def on_the_edge(difference: float, half: float) -> bool:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979): those below 0.05 hold all together at 95 %."""
-    ordered, corrected, least = sorted(range(len(p)), key=lambda i: p[i]), [0.0] * len(p), 0.0
+    """The p-values corrected for their number (Holm 1979): those below 0.05 hold all together at 95 %. A NaN stays one
+    and does not count."""
+    ordered = sorted((i for i in range(len(p)) if not math.isnan(p[i])), key=lambda i: p[i])
+    corrected, least = [math.nan] * len(p), 0.0
     for rank, i in enumerate(ordered):
-        corrected[i] = least = min(1.0, max(least, (len(p) - rank) * p[i]))
+        corrected[i] = least = min(1.0, max(least, (len(ordered) - rank) * p[i]))
     return corrected
 
 
@@ -240,9 +253,8 @@ def smallest_difference(spread: float, seeds: int) -> float:
 
 
 def _printed(scores: Sequence[float]) -> str:
-    """The mean ± standard error of scores, without the error for one score or where a score is NaN."""
-    known = len(scores) > 1 and not any(map(math.isnan, scores))
-    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if known else ""
+    """The mean ± standard error of scores, without the error for one score."""
+    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if len(scores) > 1 else ""
     return f"{fmean(scores):.1f}{error}"
 
 
@@ -256,16 +268,23 @@ def _about(record: dict) -> str:
 
 def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
     """Verdict, value and note of C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
-    costs less than a quarter of removing all, and no removal costs more than that of all."""
+    costs less than a quarter of removing all, and no removal costs more than that of all. Of runs of several settings
+    those of the most frequent one count."""
+    settings = [Setting.of(record, alone=True) for record in records]
+    most = max(settings, key=settings.count)
+    records = [record for record, setting in zip(records, settings, strict=True) if setting == most]
     seen, holds, seeds = [], [], {}
     for record in records:
         for task, frame in from_lines(record["spans"]).groupby("task", sort=False):
+            if frame["change"].isna().any():
+                seen.append(f"{task}: undefined, as its whole score is 0")
+                continue
             one, whole = frame[frame["first"] == frame["last"]]["change"].min(), frame["last"].max()
             every = frame.loc[(frame["first"] == 0) & (frame["last"] == whole), "change"].item()
             seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
             holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
             seeds.setdefault(task, set()).add(record["config"]["seed"])
-    if (fewest := min(map(len, seeds.values()))) < SEEDS:
+    if (fewest := min(map(len, seeds.values()), default=0)) < SEEDS:
         return "inconclusive", "; ".join(seen), f"{_about(records[0])}, {fewest} of {SEEDS} seeds"
     return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records[0])
 
@@ -277,7 +296,7 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
     number of comparisons, and whether one task makes more than half of a decided difference of dev averages."""
-    deciding = [of for of in outcomes if of.decides and not any(map(math.isnan, of.differences))]
+    deciding = [of for of in outcomes if of.decides]
     corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
     against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
     if against and min(against) >= 0.05:

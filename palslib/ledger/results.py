@@ -210,7 +210,8 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
             else:
                 task, metric = COLUMNS[column]
                 scores = [last["scores"][task][metric] for last in results]
-            rows.append({"method": method, "column": column, "paper": paper, **_mean(scores)})
+            known = [math.nan if score is None else score for score in scores]
+            rows.append({"method": method, "column": column, "paper": paper, **_mean(known)})
     return pd.DataFrame(rows)
 
 

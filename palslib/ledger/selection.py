@@ -4,17 +4,20 @@ import json
 from dataclasses import asdict, dataclass
 from math import isclose
 
+from palslib.common.names import check_name
 from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
+from palslib.plan.sampling import SCHEDULES
 
 _FREE = ("size", "inner", "heads", "init")  # fields of a method that fitting to a budget changes or `Setting` compares
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
 _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _PRACTICAL |= {"inspect", "gradient_checkpointing"}
+_OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "weights")  # besides a method's own
 FURTHER = "-mlm"
 """The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
 _DEFAULTS = asdict(RunConfig())  # for fields that older records lack
@@ -46,8 +49,13 @@ class Selection:
     @classmethod
     def parse(cls, text: str) -> "Selection":
         """The selection that an entry of a row's `needs`, or one term of its `compare`, states."""
-        method, schedule, *options = text.split()
-        return cls(method, schedule, {k: _value(v) for k, v in (option.split("=", 1) for option in options)})
+        method, schedule, *given = text.split()
+        options = {k: _value(v) for k, v in (option.split("=", 1) for option in given)}
+        check_name("schedule", schedule, (*SCHEDULES, "single-task"))
+        if method in METHODS:
+            for option in options:
+                check_name(f"option of {method}", option, (*METHODS[method].to_dict(), *_OPTIONS))
+        return cls(method, schedule, options)
 
     @property
     def alone(self) -> bool:
@@ -140,3 +148,9 @@ class Setting:
         usual = asdict(method) if method else {}
         init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no such option, starts as BERT
         return cls(shared, json.dumps([rate, init]))
+
+
+def repeats(one: dict, other: dict) -> bool:
+    """Whether two records of one method and seed are of one run done twice, perhaps evaluated more often."""
+    schedules = {record["config"]["schedule"] for record in (one, other)}
+    return len(schedules) == 1 and Setting.of(one) == Setting.of(other)

@@ -28,9 +28,10 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 
-ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps")
+ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-new")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
-another setting beside it, models trained to be shipped, and runs from before the plan (figures/records/PLAN.md)."""
+another setting beside it, models trained to be shipped, runs from before the plan, and those of a grid that has one
+seed so far (figures/records/PLAN.md)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -62,19 +63,19 @@ class Verdict:
 
 def _all_near(unit: float) -> Callable[[list, list], bool]:
     """A check that every printed number equals the derived one at its position, rounded to `unit`."""
-    return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=False))
+    return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=True))
 
 
 def _any_near(unit: float) -> Callable[[list, list], bool]:
     """A check whether any printed number follows, for rows B, where every one of them must fail."""
-    return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=False))
+    return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=True))
 
 
 # Checks whether the printed numbers follow: p are those of `published`, v the derived ones, each flattened in order.
 # Rows A expect True, rows B False. Rows A without a printed number are absent: only their derivation counts.
 _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
     "A1": _all_near(1e7),
-    "A3": _all_near(1e5),
+    "A3": lambda p, v: _all_near(1e5)(p, v[:1]),
     **{row: lambda p, v: near(v[1], p[0], 0.01) for row in ("A4", "A5", "A6", "A7", "A9")},
     "A10": lambda p, v: near(v[2], p[0], 0.01) and near(v[3], p[0], 0.01),
     "A13": lambda p, v: v[1] <= p[0],
@@ -91,11 +92,11 @@ _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
     "A28": _all_near(1e5),
     "B1": lambda p, v: near(v[0], p[0], 1e6) or any(near(v[1], ratio, 0.01) for ratio in p[1:]),
     "B2": lambda p, v: not _all_near(0.1)(p, v[:4]) or _any_near(0.1)(p, v[4:]),
-    "B3": _all_near(1e6),
+    "B3": lambda p, v: _all_near(1e6)(p, v[:1]),  # the printed value is the second
     "B4": lambda p, v: near(v[1], p[1], 0.01),
     "B5": _any_near(1),
     "B6": lambda p, v: v == [p[1], p[2]],
-    "B7": _any_near(0.001),
+    "B7": lambda p, v: _any_near(0.001)(p, v[:2]),  # plain means; the note says what the shifted ones give
     "B8": _any_near(0.1),
     "B9": _all_near(0.1),
     "B10": lambda p, v: v[0] in p,
@@ -188,8 +189,8 @@ def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
 
 
 def evidence(folder: Path = RECORDS) -> list[dict]:
-    """The records that decide verdicts: all of a folder except those in the folders `ASIDE`."""
-    return read_records(path for path in files_within(folder) if path.parent.name not in ASIDE)
+    """The records that decide verdicts: all of a folder except those in its folders `ASIDE`."""
+    return read_records(p for p in files_within(folder) if not {*p.relative_to(folder).parts[:-1]} & {*ASIDE})
 
 
 def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """GLUE's sizes, by hand arithmetic."""
 
-import pytest
-
 from palslib.data.glue import RELEASED_SIZES, SIZES, TRAIN_SIZES
 from palslib.data.tasks import TASKS
 
@@ -11,9 +9,3 @@ def test_totals():
     assert list(TRAIN_SIZES) == list(RELEASED_SIZES) == list(TASKS)
     assert sum(TRAIN_SIZES.values()) == 949_098
     assert sum(sum(sizes.test.values()) for sizes in SIZES.values()) == 426_309
-
-
-def test_cut_to_integers_the_factor_cancels_to_2e_4():
-    """Ledger D5: MRPC is cut the most, 3,668 · 25/32 = 2,865.625 to 2,865, by 2.2e-4."""
-    cut = {task: 1 - (n * 25 // 32) / (n * 25 / 32) for task, n in RELEASED_SIZES.items()}
-    assert max(cut, key=cut.get) == "mrpc" and cut["mrpc"] == pytest.approx(0.625 / 2_865.625)

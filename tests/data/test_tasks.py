@@ -69,6 +69,7 @@ def test_the_earlier_name_of_load_rows_gives_the_same_and_says_so():
 
 
 BAD_NAMES = [
+    "日" * 34,  # 102 bytes
     "/tmp/x",
     "../x",
     "a/b",

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 
 import numpy as np
@@ -85,7 +85,7 @@ def test_differences_of_pairs_decide_and_fewer_than_three_never_do(pals, shared,
         ((66.0, 64.1, 67.9), 8.32e-4, "reproduced"),  # t = 2 / (.1 / √3) = 34.64, p = 1 - t / √(2 + t²)
         ((66.0, 64.0, 68.0), 0.0, "reproduced"),  # +2.0 each
         (SHARED, 1.0, "inconclusive"),  # equal runs
-        ((66.0, math.nan, 68.0), math.nan, "inconclusive"),
+        ((66.0, math.nan, 68.0), 0.0, "inconclusive"),  # two seeds are left
         ((66.0,), math.nan, "inconclusive"),
     ],
 )
@@ -489,3 +489,109 @@ def test_a_difference_that_is_one_tasks_says_so():
         for m in ("pals-204", "shared")
     ]
     assert "makes" not in claim_verdict(row, even)[2]
+
+
+# ------------------------------------------------------------------------------------------- rules that few rows reach
+
+
+def spans(seed, task, changes):
+    """A record of C17: the change that the removal of each span of layers makes."""
+    record = made_up(seed, 80.0, method="houlsby-64", size="paper", tasks=(task,))
+    lines = [f"{task},accuracy,80,{first},{last},0,{change}" for (first, last), change in changes.items()]
+    return record | {"spans": ["task,metric,whole,first,last,score,change", *lines]}
+
+
+SPANS = {(0, 0): -2.0, (1, 1): -2.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (0, 2): -40.0}
+
+
+def test_c17_no_removal_costs_more_than_that_of_all():
+    assert claim_verdict(LEDGER["C17"], [spans(s, "sst2", SPANS) for s in range(3)])[0] == "reproduced"
+    worse = [spans(s, "sst2", SPANS | {(1, 2): -45.0}) for s in range(3)]
+    assert claim_verdict(LEDGER["C17"], worse)[0] == "not reproduced"
+
+
+def test_c17_counts_the_seeds_of_the_task_with_fewest():
+    found = [spans(s, task, SPANS) for task, n in (("sst2", 3), ("rte", 2)) for s in range(n)]
+    kind, _, note, _ = claim_verdict(LEDGER["C17"], found)
+    assert kind == "inconclusive" and note.endswith("2 of 3 seeds")
+
+
+def test_c17_a_task_whose_score_is_0_decides_nothing():
+    """The change in percent of it is undefined; so it is said, and refutes nothing."""
+    found = [spans(s, "sst2", SPANS) for s in range(3)]
+    undefined = [spans(s, "cola", dict.fromkeys(SPANS, "")) for s in range(3)]
+    kind, value, *_ = claim_verdict(LEDGER["C17"], [*found, *undefined])
+    assert kind == "reproduced" and "cola: undefined, as its whole score is 0" in value
+    assert claim_verdict(LEDGER["C17"], undefined)[0] == "inconclusive"
+
+
+def test_c17_runs_of_another_setting_are_no_seeds():
+    found = [spans(s, "sst2", SPANS) for s in range(3)]
+    found[2]["config"]["steps"] = 60_000
+    assert claim_verdict(LEDGER["C17"], found)[2].endswith("2 of 3 seeds")
+
+
+def test_holm_of_no_worse_is_about_its_bound():
+    """Annealed - square root is -.65, -.7, -.8: -.15, -.2, -.3 from -.5, p = .039, times 3."""
+    of = {"annealed": (60.0,) * 3, "square-root": (60.65, 60.7, 60.8), "proportional": (60.0, 60.5, 60.1)}
+    of |= {"round-robin": (60.3, 60.2, 60.2)}
+    row = replace(LEDGER["C3"], compare=tuple(text.replace(" > ", " >= ") for text in LEDGER["C3"].compare))
+    found, _, note, _ = claim_verdict(row, [r for s, v in of.items() for r in runs("pals-204", *v, schedule=s)])
+    assert found == "not reproduced" and "no longer after Holm's correction for 3 comparisons" in note
+
+
+def test_holm_leaves_out_what_has_no_p():
+    assert holm([math.nan, 0.01, 0.001, 0.03]) == pytest.approx([math.nan, 0.02, 0.003, 0.03], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("relation", "mean", "just"), [(">", 0.28, True), (">", 0.40, False), (">=", -0.22, True), (">=", 0.27, False)]
+)
+def test_an_interval_that_ends_at_its_bound_says_only_just(relation, mean, just):
+    """.1 apart: half is .248."""
+    pals = runs("pals-204", *[60 + mean + d for d in (-0.1, 0, 0.1)])
+    found = decide(CLAIM.replace(" > ", f" {relation} "), pals + runs("shared", *[60.0] * 3))
+    assert found.verdict == "reproduced" and (", only just (" in str(found)) == just
+
+
+def test_spread_is_about_the_median():
+    """About the mean it would be 6, 4, 2, 0, 12."""
+    pals = runs("pals-204", 60.0, 62.0, 64.0, 66.0, 78.0)
+    assert decide(f"{CLAIM} : spread", pals + runs("shared", *[70.0] * 5)).left == (4, 2, 0, 2, 14)
+
+
+def test_the_records_of_an_outcome_are_those_of_its_pairs():
+    pals = [made_up(seed, 70.0, method="pals-204") for seed in (1, 2, 3, 9)]
+    found = decide(CLAIM, pals + runs("shared", 60.0, 61.0, 62.0, 63.0))
+    assert sorted(r["config"]["seed"] for r in found.records) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_run_without_an_average_as_read_from_its_file_leaves_the_other_seeds():
+    """JSON has null for it."""
+    pals, shared = runs("pals-204", 62.0, 64.1, 62.9, 63.0), runs("shared", *SHARED, 61.0)
+    pals[3]["results"]["last"]["dev_average"] = None
+    assert decide(CLAIM, pals + shared).seeds == (0, 1, 2)
+
+
+def test_different_runs_of_one_seed_are_refused():
+    """Which of them counts would be left to the order of files. A run that was merely repeated counts once."""
+    found = [r for rate in (1e-4, 1e-3) for r in runs("houlsby-64", 60.0, tasks=("rte",), learning_rate=rate)]
+    with pytest.raises(ValueError, match="different runs of one seed, houlsby-64, houlsby-64: leave one of them out"):
+        decide("houlsby-64 single-task > fine-tuned single-task", found)
+    again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
+    outcome = decide(CLAIM, again)
+    assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{CLAIM} : colla", "unknown task 'colla': did you mean 'cola'"),
+        ("shared anealed > pals-204 annealed", "unknown schedule 'anealed': did you mean 'annealed'"),
+        ("pals-204 annealed haeds=6 > shared annealed", "unknown option of pals-204 'haeds': did you mean 'heads'"),
+        ("shared annealed < pals-204 annealed", "a comparison is `run > run` or `run >= run`"),
+    ],
+)
+def test_mistyped_comparisons(text, message):
+    with pytest.raises(ValueError, match=message):
+        Comparison.parse(text)

@@ -11,7 +11,7 @@ from palslib.data.glue import RELEASED_SIZES
 from palslib.data.tasks import Task
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
-from palslib.ledger.verdicts import VERDICTS, format_values, verdict, verdict_frame
+from palslib.ledger.verdicts import _FOLLOWS, VERDICTS, format_values, verdict, verdict_frame
 from palslib.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3, verdict_tiles
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, Recipe, rate_factor
@@ -147,24 +147,35 @@ def test_verdicts_of_a_and_b():
     assert verdicts[b].value_counts().to_dict() == {"does not follow": len(b)}
 
 
+def changed(values):
+    """The numbers of a row, each replaced by another."""
+    if isinstance(values, dict):
+        return {name: changed(value) for name, value in values.items()}
+    return [changed(v) for v in values] if isinstance(values, list) else None if values is None else 2 * values + 1
+
+
+@pytest.mark.parametrize("row_id", [row for row in _FOLLOWS if row[0] == "A" and row != "A13"])  # an upper bound
+def test_other_printed_numbers_would_not_hold(row_id):
+    published = changed(LEDGER[row_id].published)
+    assert verdict(replace(LEDGER[row_id], published=published)).verdict == "does not hold"
+
+
+NOT_SO = ("B2", "B6", "B11", "B13", "B20")  # what is derived for them is no list of what could be printed
+
+
+@pytest.mark.parametrize("row_id", [row for row in _FOLLOWS if row[0] == "B" and row not in NOT_SO])
+def test_what_is_derived_would_follow_if_it_were_printed(row_id):
+    row = LEDGER[row_id]
+    printed = numbers(row.derived)[: len(numbers(row.published))]
+    assert verdict(replace(row, published=printed)).verdict == "not demonstrated"
+
+
 @pytest.mark.parametrize(
     ("row_id", "published", "expected"),
     [
-        ("A4", 1.14, "does not hold"),
-        ("A1", 120_000_000, "does not hold"),
-        ("A20", {"steps": 60_000, "epochs": 24, "steps_an_epoch": 2_400, "warm_up": 0.1}, "does not hold"),
         ("A22", [0.608, 0.589, 0.595, 0.593, 0.581, 0.558, 0.592, 0.589], "does not hold"),  # then B12 would hold
-        ("A22", [0.608, 0.589, 0.595, 0.593, 0.580, 0.558, 0.592, 0.590], "does not hold"),
-        ("A24", 71.5, "does not hold"),
-        ("A27", [204, 84, 264, 100], "does not hold"),
-        ("A28", 1_800_000, "does not hold"),
         ("B1", {"added": 57_000_000, "ratio": 1.67, "ratio_in_table": 1.66}, "not demonstrated"),
         ("B1", {"added": 73_000_000, "ratio": 1.67, "ratio_in_table": 1.52}, "not demonstrated"),
-        ("B8", [79.5, 79.3], "not demonstrated"),
-        ("B9", 75.0, "not demonstrated"),
-        ("B12", 0.581, "not demonstrated"),
-        ("B16", [0, 3.66], "not demonstrated"),
-        ("B18", 20, "not demonstrated"),
     ],
 )
 def test_a_source_that_printed_something_else_would_get_another_verdict(row_id, published, expected):

@@ -188,6 +188,8 @@ def test_batches_are_full_and_every_pass_is_a_permutation(sizes, schedule, batch
 def test_passes_are_steps_times_batch_over_examples():
     """Five steps each of 8 examples: 40/50, 40/20, 40/200, 40/10."""
     assert plan("round-robin").passes() == {"cola": 0.8, "mrpc": 2.0, "mnli": 0.2, "rte": 4.0}
+    whole = {"cola": 5 / 7, "mrpc": 5 / 3, "mnli": 5 / 25, "rte": 5 / 2}  # whole batches, also the last of a pass
+    assert plan("round-robin", reshuffle=False).passes() == pytest.approx(whole)
 
 
 # --- expected and drawn ---------------------------------------------------------------------------------------------
@@ -262,11 +264,9 @@ def test_d5_probabilities_from_other_sizes_than_the_datas():
 
 
 def test_d5_the_released_sizes():
-    """QNLI 108,436 for 104,743, QQP 363,849 for 363,846; a common factor 25/32 cancels."""
+    """QNLI 108,436 for 104,743, QQP 363,849 for 363,846."""
     differ = {t: n for t, n in RELEASED_SIZES.items() if n != GLUE_TRAIN_SIZES[t]}
     assert differ == {"qnli": 108_436, "qqp": 363_849}
-    scaled = task_probabilities({t: n * 25 / 32 for t, n in RELEASED_SIZES.items()}, 0.7)
-    assert scaled == pytest.approx(task_probabilities(RELEASED_SIZES, 0.7))
 
 
 def test_each_quirk_is_a_field_of_the_recipe():
