@@ -17,6 +17,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -268,6 +269,28 @@ def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeyp
         monkeypatch.setattr(module, "exchanged_since", exchanged_since)
     assert swept(write([0, 1])) == 1
     assert "line 62" in (said := capsys.readouterr().out) and "1 of 2 runs finished" in said
+
+
+def test_no_more_jobs_than_slots(tmp_path):
+    """On this machine a pool of threads holds it, too; on Slurm only this does."""
+
+    class Engine:
+        slots, terms, running, most = 2, Terms(("true",)), 0, 0
+
+        def submit(self, config):
+            self.running += 1
+            self.most = max(self.most, self.running)
+            return SimpleNamespace(done=lambda: True, result=self.result)
+
+        def result(self):
+            self.running -= 1
+            return {"status": "failed", "reason": "no"}
+
+        def close(self): ...
+
+    engine = Engine()
+    assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
+    assert engine.most == 2
 
 
 def test_base_cannot_replace_what_single_runs_say(write, capsys):
