@@ -282,14 +282,10 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
     """
     if "settings" in frame:
         for group, texts in frame.groupby(by, sort=False)["settings"]:
-            first, *others = map(json.loads, texts.unique())
-            if differ := sorted(
-                {name for other in others for name in first | other if first.get(name) != other.get(name)}
-            ):
+            settings = pd.DataFrame([json.loads(text) for text in texts.unique()])
+            if differ := [name for name in settings if settings[name].astype(str).nunique() > 1]:
                 which = dict(zip(by, group, strict=True))
-                raise ValueError(
-                    f"runs of one group ({which}) differ in {', '.join(differ)}: select some of them first"
-                )
+                raise ValueError(f"runs of one group ({which}) differ in {', '.join(differ)}: select some first")
     if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
         row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
         raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")

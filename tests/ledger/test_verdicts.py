@@ -174,6 +174,10 @@ def test_what_is_derived_would_follow_if_it_were_printed(row_id):
     ("row_id", "published", "expected"),
     [
         ("A22", [0.608, 0.589, 0.595, 0.593, 0.581, 0.558, 0.592, 0.589], "does not hold"),  # then B12 would hold
+        ("A13", 1_000_000, "does not hold"),
+        ("B2", [80.0, 79.9, 79.6, 80.4], "not demonstrated"),
+        ("B6", [324, 324, 40, 40, 1950], "not demonstrated"),
+        ("B13", [15_000_000, 1.14], "not demonstrated"),
         ("B1", {"added": 57_000_000, "ratio": 1.67, "ratio_in_table": 1.66}, "not demonstrated"),
         ("B1", {"added": 73_000_000, "ratio": 1.67, "ratio_in_table": 1.52}, "not demonstrated"),
     ],
