@@ -46,6 +46,8 @@ def attend(
 
 def _by_name(name: str, q, k, v, rows: Rows, heads: int, dropout: float) -> torch.Tensor:
     """The context by a function of Transformers' attention interface, called as for a batch without padding."""
+    if name == "flex_attention":  # it takes a mask, and not where rows begin
+        raise ValueError("flex_attention would mix the rows of a batch: give sdpa, eager or flash_attention_2")
     function = ALL_ATTENTION_FUNCTIONS[name]
     ends = torch.tensor([0, *rows.lengths], device=q.device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": rows.width, "max_length_k": rows.width}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from palslib.common.names import shown
+from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 
 MINBERT = "minbert:"
@@ -138,6 +138,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
 
     from palslib.bert.minbert import MinBert
 
+    check_name("weights", weights, ("pretrained", "random"))
     logging.disable_progress_bar()  # only of reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
     if ours and (kind := load_config(backbone).model_type) != "bert":

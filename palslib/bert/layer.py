@@ -35,9 +35,6 @@ class Places:
     `layer` is the layer's number from 0, and every tensor is over word pieces, (N, ...).
     """
 
-    layers = range(0)
-    """The layers that the task adapts; the others are plain."""
-
     def query(self, layer: int, q, h):
         """Changes the queries (N, d) that BERT computes from h (N, d)."""
         return q

@@ -25,7 +25,7 @@ from palslib.methods.table import METHODS, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 
 STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
-LARGEST_SIZE = 1_020  # the maximum of the sliders for s
+LARGEST_SIZE = 1_020  # the maximum of the sliders for s, unless the method's own is larger
 _SHARING = {
     "one pair for a task's layers": "layers",
     "a pair for each layer": "none",
@@ -129,7 +129,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
             # Step 1 first: a browser moves an s that is not on the new grid, and sends the moved value back.
             for name, number in [("step", 1), ("min", 1), ("value", step), ("min", step), ("step", step)]:
                 setattr(c["size"], name, number)
-            c["size"].max = LARGEST_SIZE // step * step
+            c["size"].max = max(LARGEST_SIZE // step * step, getattr(m, "size", step))
             for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
                 c[name].value, c[name].disabled = getattr(m, name, usual), not m.takes(name)
 

@@ -54,7 +54,8 @@ class Adaptation(nn.Module, Places):
         return [self.pooler] if self.pooler is not None else []
 
     def draw(self, std: float) -> "Adaptation":
-        """Draws added parameters: matrices N(0, std), biases 0, norms 1 and 0; V^D zero within layers (ledger D8)."""
+        """Draws added parameters: matrices N(0, std), unless they are of zeros, biases 0, norms 1 and 0; V^D zero
+        within layers (ledger D8). A family of your own may draw them otherwise by overriding this."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
         return self
 
@@ -65,11 +66,13 @@ def initialise(module: nn.Module, std: float, init: str, starts_as_bert: bool, c
     kept = {id(p) for part in copied for p in part.parameters()}
     for part in module.modules():
         if isinstance(part, nn.Linear) and id(part.weight) not in kept:
-            part.weight.normal_(0, std)
-            part.bias.zero_()
-        elif isinstance(part, nn.LayerNorm) and id(part.weight) not in kept and init == "normal":
-            part.weight.normal_(0, std)
-            part.bias.normal_(0, std)
+            if part.weight.is_meta or part.weight.any():  # `nn.Linear` draws no zeros: its author meant them
+                part.weight.normal_(0, std)
+            if part.bias is not None:
+                part.bias.zero_()
+        elif isinstance(part, nn.LayerNorm) and init == "normal" and id(part.weight) not in kept:
+            for parameter in part.parameters():
+                parameter.normal_(0, std)
     if starts_as_bert and init == "identity":
         for part in module.modules():
             if isinstance(part, Projection):

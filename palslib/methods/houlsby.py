@@ -43,6 +43,8 @@ class Houlsby(Method):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.second == "pal" and self.adapters_per_layer == 2:
+            raise ValueError(f"{self.name!r} has a PAL at the second place of a layer, not a second adapter")
         if self.second == "pal" and self.pal_size % self.pal_heads:
             raise ValueError(
                 f"pal_size {self.pal_size} of {self.name!r} is not divisible by its {self.pal_heads} heads"

@@ -15,6 +15,7 @@ methods is a class: its fields are the options, its functions describe the famil
 Letters are those of `bert/rows.py`.
 """
 
+import math
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
@@ -182,6 +183,9 @@ class Method:
     def __post_init__(self):
         if not (isinstance(self.name, str) and self.name):
             raise ValueError(f"the name of a method must be a string, not {shown(self.name)}")
+        for field in fields(self):
+            if field.name != "name" and not self.takes(field.name) and getattr(self, field.name) != field.default:
+                raise ValueError(f"method {self.name!r} takes no option {field.name!r}")
         hints = get_type_hints(type(self))
         for name in sorted(self.options(), key=lambda name: name == "size"):  # size last: it may come from the heads
             value = getattr(self, name)
@@ -246,11 +250,14 @@ class Method:
 
     @staticmethod
     def from_dict(values: dict) -> "Method":
-        """The method of `to_dict`'s values, or of the first version's: options that the family lacks are left out.
+        """The method of `to_dict`'s values, or of the first version's: options of other families are left out.
 
-        Raises the errors of `family`.
+        Raises the errors of `family`, and ValueError for an option that no family has.
         """
         family = Method.family(values["kind"])
+        known = {"name", "kind"}.union(*(other.options() for other in Method.families.values()))
+        if lost := sorted(values.keys() - known):
+            raise ValueError(f"kind of method {family.kind!r} has no option {', '.join(lost)}")
         return family(**{k: v for k, v in values.items() if k == "name" or family.takes(k)})
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:
@@ -274,6 +281,9 @@ def _check(name: str, value: Any, wanted: Any, method: str) -> None:
     elif wanted is bool:
         if not isinstance(value, bool):
             raise ValueError(f"{name} of {method!r} must be true or false, not {value!r}")
+    elif wanted is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name} of {method!r} must be a number, not {shown(value)}")
     elif wanted is int:
         if not _counts(value):
             raise ValueError(f"{name} of {method!r} must be a positive integer of at most {MOST:,}, not {shown(value)}")

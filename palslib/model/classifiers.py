@@ -12,6 +12,13 @@ from torch.nn import functional
 from palslib.data.tasks import Task
 
 
+def halves(h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first texts and the second texts (B, d) of pairs (2B, d). Raises ValueError for an odd number of texts."""
+    if len(h) % 2:
+        raise ValueError(f"{len(h)} texts are not pairs: give all first texts, then as many second texts")
+    return h.chunk(2)
+
+
 class Concatenation(nn.Linear):
     """The head W [h1, h2] + b: from (2B, d), first texts then second texts, to (B, outputs)."""
 
@@ -19,7 +26,7 @@ class Concatenation(nn.Linear):
         super().__init__(2 * d, outputs)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
-        return super().forward(torch.cat(h.chunk(2), -1))
+        return super().forward(torch.cat(halves(h), -1))
 
 
 class Cosine(nn.Module):
@@ -29,7 +36,7 @@ class Cosine(nn.Module):
         super().__init__()
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
-        return 5 * torch.sigmoid(functional.cosine_similarity(*h.float().chunk(2)))[:, None]
+        return 5 * torch.sigmoid(functional.cosine_similarity(*halves(h.float())))[:, None]
 
 
 HEADS: dict[str, type[nn.Module]] = {"linear": nn.Linear, "concatenation": Concatenation, "cosine": Cosine}
@@ -44,7 +51,7 @@ def make_head(task: Task, d: int) -> nn.Module:
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy."""
     if task.is_regression:
-        return functional.mse_loss(logits[:, 0], labels)
+        return functional.mse_loss(logits[:, 0], labels.reshape(-1))
     if task.num_outputs == 1:
-        return functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
-    return functional.cross_entropy(logits, labels)
+        return functional.binary_cross_entropy_with_logits(logits[:, 0], labels.reshape(-1).float())
+    return functional.cross_entropy(logits, labels.reshape(-1))

@@ -29,6 +29,7 @@ from palslib.bert.rows import Rows
 from palslib.common.names import check_name
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
+from palslib.methods.counting import count_parameters
 from palslib.methods.functions import Adaptation, Vectors, initialise
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
@@ -131,7 +132,9 @@ class MultiTaskModel(
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
         self.adaptations, self.heads = TaskModules(), TaskModules()
-        self.to(self.device)
+        for part in (self.new_pooler, self.shared):
+            if part is not None:
+                part.to(self.device, self.dtype)
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
@@ -164,6 +167,8 @@ class MultiTaskModel(
                 model; a backbone given by name has its own.
         """
         encoder, name = backbone, type(backbone).__name__
+        if weights != "pretrained" and not isinstance(backbone, str):
+            raise ValueError(f"weights={weights!r} is for a backbone given by name; this {name} has its weights")
         if isinstance(backbone, str):
             encoder, name = load_encoder(backbone, seed, weights), backbone
             if tokenizer is None and has_tokenizer(backbone):
@@ -188,6 +193,11 @@ class MultiTaskModel(
         """The device of the backbone."""
         return self.backbone.embeddings.word_embeddings.weight.device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the backbone's parameters, which new ones get too."""
+        return self.backbone.embeddings.word_embeddings.weight.dtype
+
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
         """Makes a module whose random weights depend only on the seed and a name."""
         with torch.random.fork_rng(devices=[]):
@@ -211,9 +221,17 @@ class MultiTaskModel(
         """The newly initialised modules of a task: `adaptation` and `head`."""
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
-        # Copies of modules of a frozen backbone are trained nevertheless.
-        adaptation = adaptation.to(self.device).train(self.training).requires_grad_(True)
-        return {"adaptation": adaptation, "head": head.to(self.device).train(self.training)}
+        counted = count_parameters(self.method, self.config, 1, exact=True).per_task
+        built = sum(p.numel() for p in adaptation.parameters())
+        if built != counted and not self.method.copies_backbone:  # some encoders have embeddings of their own kinds
+            raise ValueError(
+                f"method {self.method.name!r}: its `terms` count {counted:,} parameters per task, but what it builds "
+                f"has {built:,}"
+            )
+        for part in adaptation.copied():  # of a frozen backbone's modules: trained nevertheless
+            part.requires_grad_(True)
+        parts = {"adaptation": adaptation, "head": head}
+        return {name: part.to(self.device, self.dtype).train(self.training) for name, part in parts.items()}
 
     def _parts(self, task: str) -> dict[str, nn.Module]:
         """The modules of a task of this model: `adaptation` and `head`."""
@@ -238,7 +256,6 @@ class MultiTaskModel(
         pooler, for a backbone without one, is trained even on a frozen backbone: untrained it would only add noise.
         """
         method, frozen = self.method, self.method.freeze != "nothing"
-        self.requires_grad_(True)
         self.backbone.requires_grad_(not (frozen or method.copies_backbone))
         if method.freeze == "backbone but norms":
             for part in self.backbone.modules():
@@ -281,8 +298,9 @@ class MultiTaskModel(
     def _run_layers(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
         """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation."""
         layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
+        adapted = self.method.adapted_layers(len(layers))
         for i in range(len(states) - 1, len(layers) if until is None else until):
-            given = (layers[i], states[-1], rows, adaptation if i in adaptation.layers else PLAIN, i)
+            given = (layers[i], states[-1], rows, adaptation if i in adapted else PLAIN, i)
             if self.recomputes and self.training:
                 h = checkpoint(adapted_layer, *given, use_reentrant=False)
             else:

@@ -15,9 +15,10 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from transformers import AutoConfig, AutoModel
 from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write
-from palslib.common.names import shown
+from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
@@ -58,7 +59,11 @@ def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str], *about: str) -> None:
     """Writes tensors and metadata with checksums. Raises ValueError naming a tensor that could not be read again, as it
     is not finite or of float64, and OSError naming the file where it cannot be written (a full disk)."""
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    owners = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+    tensors = {  # safetensors refuses memory that two names share: a module used in two places
+        name: tensor.clone() if owners[tensor.untyped_storage().data_ptr()] > 1 else tensor.contiguous()
+        for name, tensor in tensors.items()
+    }
     for name, tensor in tensors.items():
         if tensor.dtype == torch.float64:
             raise ValueError(
@@ -208,7 +213,7 @@ def fingerprint(model: "MultiTaskModel") -> str:
     for name, tensor in sorted(state.items()):
         if not name.startswith(("adaptations.", "heads.")):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:32]
 
 
@@ -278,6 +283,9 @@ def generate_model_card(model: "MultiTaskModel", **about) -> ModelCard:
     return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
 
 
+HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
+
+
 def from_pretrained(cls, folder: str | Path, **options):
     """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
 
@@ -286,8 +294,10 @@ def from_pretrained(cls, folder: str | Path, **options):
             `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
 
     Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
-    damaged or describes no model.
+    damaged or describes no model, or an option that there is not.
     """
+    for option in options:
+        check_name("option of from_pretrained", option, HUB_OPTIONS)
     place = Path(folder)
     old = place.with_name(place.name + ".old")  # complete if saving was killed between its two renames
     if not place.exists() and old.exists():
@@ -381,7 +391,8 @@ def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: tor
     path = Path(folder) / f"{task}.safetensors"
     with atomic_write(path) as temporary:
         tensors = _states(model._parts(task))
-        _write({k: v.to(dtype) for k, v in tensors.items()}, temporary, about, *about.values())
+        cast = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+        _write(cast, temporary, about, *about.values())
     return path
 
 
@@ -407,6 +418,7 @@ def load_task(model: "MultiTaskModel", path: str | Path) -> str:
             f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
             f"{model.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
         )
+    task = replace(task, data=model.tasks.get(task.name, task).data)  # where its rows lie is not in the file
     if model.tasks.get(task.name, task) != task:
         raise ValueError(
             f"{path.name} holds a task {task.name!r} that is not the model's of that name: "

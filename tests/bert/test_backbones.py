@@ -297,3 +297,11 @@ def test_random_weights_have_the_architecture_and_depend_on_the_seed_alone():
     assert torch.equal(words[0], words[1])
     assert not torch.equal(words[0], words[2]) and not torch.equal(words[0], words[3])
     assert words[0][1:].std().item() == pytest.approx(0.02, rel=0.01)
+
+
+def test_weights_of_another_word_are_refused():
+    """Not taken for the pre-trained ones."""
+    with pytest.raises(ValueError, match="unknown weights 'scratch'"):
+        backbones.load_encoder("tiny", weights="scratch")
+    with pytest.raises(ValueError, match="weights='random' is for a backbone given by name; this BertModel has its"):
+        MultiTaskModel.from_backbone(tiny_encoder(), weights="random")

@@ -182,6 +182,14 @@ def test_s_goes_in_steps_of_the_heads_and_another_s_is_explained_not_raised():
     assert (size.min, size.step, size.value) == (1, 1, 100)
 
 
+def test_an_s_above_the_sliders_end_is_counted_as_it_is():
+    """The end moves; a slider would cut the value in silence."""
+    explorer = explore_parameters([LowRank("wide", size=1_500), METHODS["pals-204"]])
+    assert explorer.controls["size"].value == 1_500
+    explorer.controls["method"].value = "pals-204"
+    assert (explorer.controls["size"].value, explorer.controls["size"].max) == (204, 1_020)
+
+
 def test_choices_that_a_method_does_not_have_are_off():
     explorer = explore_parameters()
     for method, off in {

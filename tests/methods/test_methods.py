@@ -9,6 +9,7 @@ from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_pa
 from palslib.methods.low_rank import LowRank
 from palslib.methods.projected import PAL
 from palslib.methods.table import LABELS
+from palslib.methods.whole import FineTuned
 
 NAMES = [
     "shared", "fine-tuned", "pals-204", "pals-no-sharing-84", "pals-276-top", "pals-276-bottom",
@@ -109,6 +110,8 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("houlsby-64", adapters_per_layer=3), r"unknown adapters_per_layer .*1, 2"),
         (lambda: get_method("houlsby-64", classifier_layers=0), r"unknown classifier_layers .*1, 2"),
         (lambda: get_method("lhuc", size=3), r"'lhuc' takes no option 'size' \(its options: pooler, freeze, layers\)"),
+        (lambda: FineTuned("mine", freeze="backbone"), "'mine' takes no option 'freeze'"),
+        (lambda: get_method("houlsby-64-not-shared", second="pal"), "a PAL at the second place of a layer, not a sec"),
         (lambda: get_method("fine-tuned", pooler="per-task"), r"\(its options: none\)"),
         (lambda: get_method("shared", freeze="backbone"), r"nothing to train: 'shared'.*'feature-extraction' is the"),
         (lambda: get_method("shared", freeze="backbone but norms"), r"nothing to train: 'shared'"),

@@ -28,7 +28,7 @@ class LoRA(Method):
     layers: str = "all"
 
     def terms(self, backbone):
-        d, r, L = backbone.hidden_size, self.size, backbone.num_layers
+        d, r, L = backbone.hidden_size, self.size, len(self.adapted_layers(backbone.num_layers))
         yield Term("A and B on query and value", f"{2 * L} · 2dr", 2 * L * 2 * d * r, extras=2 * L * (d + r))
 
     def operations(self, backbone, tokens):
@@ -63,7 +63,8 @@ class IA3(Method):
     freeze: str = "backbone"
 
     def terms(self, backbone):
-        d, d_ff, L = backbone.hidden_size, backbone.intermediate_size, backbone.num_layers
+        d, d_ff = backbone.hidden_size, backbone.intermediate_size
+        L = len(self.adapted_layers(backbone.num_layers))
         yield Term("scales", "L (2d + d_ff)", L * (2 * d + d_ff))
 
     def parts(self, backbone):
@@ -242,7 +243,7 @@ SOURCE = """
 from dataclasses import dataclass
 from torch import nn, ones
 from palslib.methods.functions import Adaptation
-from palslib.methods.method import Method
+from palslib.methods.method import Method, Term
 
 class Scaled(Adaptation):
     def __init__(self, method, encoder, pooler):
@@ -255,6 +256,9 @@ class Scaled(Adaptation):
 @dataclass(frozen=True, kw_only=True)
 class OnValues(Method):
     layers: str = "all"
+
+    def terms(self, backbone):
+        yield Term("scale", "d", backbone.hidden_size)
 
     def build(self, encoder, pooler, shared=None):
         return Scaled(self, encoder, pooler)
@@ -298,6 +302,75 @@ def test_changed_code_is_seen_wherever_it_stands(source):
     mine = [cell(source.replace("CODE", code), number)["Mine"] for number, code in enumerate("112")]
     first, again, changed = (list(_sources(family, set())) for family in mine)
     assert first == again != changed
+
+
+def test_lora_as_published_is_drawn():
+    """Maps without biases, the second of zeros, as its author made it: the model starts as BERT."""
+
+    class Published(Adaptation):
+        def __init__(self, method, encoder, pooler):
+            super().__init__(method, encoder, pooler)
+            self.down, self.up = nn.Linear(24, 4, bias=False), nn.Linear(4, 24, bias=False)
+            nn.init.zeros_(self.up.weight)
+
+    made = Published(METHODS["shared"], tiny_encoder(), None).draw(0.02)
+    assert made.down.weight.std() < 0.03 and made.down.weight.any() and not made.up.weight.any()
+
+
+def own_layers(monkeypatch, parameters: str, count: str = "self.adapted_layers(b.num_layers).stop * b.hidden_size"):
+    """A method whose module calls a part of it `layers`, with other parameters and another count where given."""
+    monkeypatch.setattr(Method, "families", dict(Method.families))
+    source = SOURCE.replace("self.by = nn.Parameter(ones(encoder.config.hidden_size))", parameters)
+    source = source.replace("self, backbone", "self, b").replace("backbone.hidden_size", count)
+    return cell(source.replace("FORMULA", "v * self.layers[layer].weight"), 9)["OnValues"]("mine")
+
+
+NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
+
+
+def test_a_module_may_call_its_parts_layers(monkeypatch):
+    """What is adapted is the method's to say."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), own_layers(monkeypatch, NORMS), ["rte"])
+    before = states(model, "rte", batch())[1]
+    randomise(model.adaptations)
+    assert not torch.allclose(states(model, "rte", batch())[1], before)
+
+
+def test_terms_that_are_not_what_is_built_are_refused(monkeypatch):
+    """Three norms of d = 24 gains, and one counted."""
+    method = own_layers(monkeypatch, NORMS, "b.hidden_size")
+    with pytest.raises(ValueError, match="'mine': its `terms` count 24 parameters per task, but what it builds has 72"):
+        MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
+
+
+def test_parameters_that_a_module_freezes_stay_frozen(monkeypatch):
+    method = own_layers(monkeypatch, NORMS + "; self.layers[0].requires_grad_(False)")
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
+    assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
+
+
+def test_a_module_used_in_two_places_is_saved_and_read(monkeypatch, tmp_path):
+    """safetensors takes no memory under two names; a checkpoint of a run would fail with it."""
+    method = own_layers(monkeypatch, NORMS + "; self.layers[2] = self.layers[0]", "2 * b.hidden_size")
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
+    randomise(model.adaptations)
+    model.save_pretrained(tmp_path / "model")
+    again = MultiTaskModel.from_pretrained(tmp_path / "model").adaptations["rte"].layers
+    assert again[2] is again[0] and torch.equal(again[0].weight, model.adaptations["rte"].layers[2].weight)
+
+
+def test_an_option_that_is_no_number_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Rate(Method):
+        rate: float = 1.0
+
+    try:
+        assert Rate("mine", rate=2).rate == 2
+        for wrong in (float("nan"), float("inf"), True, "1"):
+            with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
+                Rate("mine", rate=wrong)
+    finally:
+        del Method.families["Rate"]
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path, monkeypatch):

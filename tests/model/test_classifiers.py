@@ -14,7 +14,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import class_of, score
 from palslib.data.tasks import SUITES, Task, get_task
 from palslib.data.tokens import some_rows, tokenise_task
-from palslib.model.classifiers import Cosine, make_head, task_loss
+from palslib.model.classifiers import Concatenation, Cosine, make_head, task_loss
 from palslib.model.multi_task import MultiTaskModel
 
 MINBERT = SUITES["minbert"]
@@ -133,3 +133,19 @@ def test_head_dropout():
     model.head_dropout = 0.5
     assert not torch.allclose(model("sst5", ids).logits, calm)
     torch.testing.assert_close(model.eval()("sst5", ids).logits, calm)
+
+
+@pytest.mark.parametrize("name", ["stsb", "rte", "quora"])
+def test_labels_in_a_column_give_the_same_loss(name):
+    """(B, 1) would be broadcast to (B, B)."""
+    task = get_task(name)
+    logits, labels = torch.randn(4, task.num_outputs), torch.tensor([0, 1, 1, 0])
+    labels = labels.float() if task.is_regression else labels
+    assert torch.equal(task_loss(task, logits, labels[:, None]), task_loss(task, logits, labels))
+
+
+@pytest.mark.parametrize("head", [Cosine, Concatenation])
+def test_an_odd_number_of_texts_is_no_batch_of_pairs(head):
+    """The cosine of two rows with one would be broadcast."""
+    with pytest.raises(ValueError, match="3 texts are not pairs"):
+        head(4, 1)(torch.randn(3, 4))

@@ -372,3 +372,19 @@ def test_unknown_tasks(call, words):
         call(model)
     assert all(word in str(error.value) for word in words)
     assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte", "stsb"]
+
+
+@pytest.mark.parametrize("name", ["pals-204", "attention-on-top-204", "shared"])
+def test_new_parts_have_the_type_of_the_backbone(name):
+    """An encoder that was loaded in bfloat16 computes, and is trained, in bfloat16."""
+    model = MultiTaskModel.from_backbone(tiny_encoder().bfloat16(), tiny_method(name), ["rte"]).train()
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    model("rte", **batch(), labels=torch.tensor([0, 1, 0])).loss.backward()
+
+
+def test_attention_that_would_mix_rows_is_refused_when_it_is_set_afterwards():
+    """`check_encoder` sees only what is set before."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), "shared", ["rte"])
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match="flex_attention would mix the rows of a batch: give sdpa, eager or flash"):
+        model("rte", **{k: v[:, :4] for k, v in batch(pad=0).items()})

@@ -15,6 +15,7 @@ from shapes import equal_states, logits_of, randomise, randomised, tiny_method, 
 import palslib.common.files
 import palslib.model.saving
 from palslib.data.tasks import TASKS, Task
+from palslib.methods.method import Method
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -542,3 +543,25 @@ def test_saved_and_pushed(tmp_path, monkeypatch):
     monkeypatch.setattr(MultiTaskModel, "push_to_hub", push)
     assert tiny_model("shared").save_pretrained(tmp_path / "a", push_to_hub=True, private=True) == "address"
     assert calls == [("a", {"model_card_kwargs": None, "private": True}, ["a"])]
+
+
+def test_a_task_with_data_of_its_own_is_loaded_into_the_model_that_saved_it(tmp_path):
+    """Where its rows lie is not in the file."""
+    task = Task("mood", ("text",), ("no", "yes"), data="synthetic")
+    model = MultiTaskModel.from_backbone("tiny", tiny_method("pals-204"), [task])
+    assert model.load_task(model.save_task("mood", tmp_path)) == "mood" and model.tasks["mood"] == task
+
+
+def test_an_option_that_from_pretrained_does_not_know_is_refused(tmp_path):
+    """Not passed over, as a method would be that is asked for there."""
+    tiny_model("shared").save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"unknown option of from_pretrained 'method'.*revision, token"):
+        MultiTaskModel.from_pretrained(tmp_path / "model", method="lhuc")
+
+
+def test_an_option_that_no_family_has_is_refused(tmp_path):
+    """One of a later version, or a misspelt one, is not left out in silence; another family's is, as in old files."""
+    values = METHODS["lhuc"].to_dict()
+    assert Method.from_dict(values | {"heads": 12}) == METHODS["lhuc"]
+    with pytest.raises(ValueError, match="kind of method 'lhuc' has no option haeds"):
+        Method.from_dict(values | {"haeds": 12})
