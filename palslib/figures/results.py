@@ -100,7 +100,7 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
 
 def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
     """Left ‖TS(h)‖ / ‖h‖ by layer, right what switching the adaptations off costs, a colour each setting; lines and
-    points are means over seeds, with standard errors.
+    points are means over seeds, with standard errors; a point of one seed is hollow.
 
     Args:
         sizes: columns `setting`, `layer`, `size`, `seed`. off: columns `setting`, `difference`, `seed`.
@@ -117,7 +117,11 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
         handles = axes[0].get_legend_handles_labels()
         words = "learning rate of the PALs and start of $V^D$"
         axes[0].figure.legend(*handles, loc="outside lower center", ncols=2, title=words)
-    points = {"order": settings, "linestyle": "none", "capsize": 0.2, "legend": False}
-    sns.pointplot(off, x="difference", y="setting", ax=axes[1], **points, **shared)
+    for place, setting in enumerate(settings[::-1]):
+        values = off.loc[off["setting"] == setting, "difference"]
+        hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
+        style = {"fmt": "o", "capsize": 2, "color": palette[setting]} | hollow
+        axes[1].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
     axes[1].axvline(0, color="black", linewidth=1)
-    axes[1].set(xlabel="change of the dev average (points)", ylabel="", yticks=[], title="PALs switched off")
+    words = "change of the dev average\n(points; mean ± standard error)"
+    axes[1].set(xlabel=words, yticks=[], title="PALs switched off")

@@ -69,10 +69,11 @@ def plan_panels(frame: pd.DataFrame, axes) -> None:
         ax.grid(axis="x", visible=False)
 
 
-def task_bars(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> Axes:
-    """A group of bars for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
+def task_points(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> Axes:
+    """A group of points for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
     order = task_order(frame["task"])
-    sns.barplot(frame, x="task", y=y, hue=hue, order=order, errorbar=None, ax=ax)
+    about = {"palette": "viridis", "markers": ["o", "s", "D", "^"], "linestyle": "none", "dodge": 0.4, "errorbar": None}
+    sns.pointplot(frame, x="task", y=y, hue=hue, order=order, ax=ax, **about)
     ax.set_xticks(range(len(order)), list(map(task_name, order)))
     ax.set(xlabel="", ylabel=y)
     ax.legend(title="")

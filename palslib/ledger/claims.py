@@ -188,6 +188,12 @@ class Outcome:
         """Whether the whole interval lies on one side of the bound, with enough seeds."""
         return self.verdict in ("reproduced", "not reproduced")
 
+    @property
+    def only_just(self) -> bool:
+        """Whether it is decided, and its interval ends within `EDGE` of the bound."""
+        difference, half = self.interval if self.decided else (math.inf, 0.0)
+        return on_the_edge(difference - self.bound, half)
+
     def __str__(self) -> str:
         """The comparison, means ± standard errors, the mean difference and its interval, and the number of seeds."""
         text = f"{self.comparison.text}?"
@@ -197,7 +203,7 @@ class Outcome:
         if len(self.seeds) == 1:
             return f"{text} (1 seed)"
         difference, half = self.interval
-        just = ", only just" if self.decided and on_the_edge(difference - self.bound, half) else ""
+        just = ", only just" if self.only_just else ""
         return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
 
 

@@ -6,6 +6,7 @@ are over seeds, with standard error and number of seeds; without runs they are N
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ import pandas as pd
 from palslib.common.names import check_name
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
-from palslib.ledger.claims import SEEDS, Comparison, mean_and_half, smallest_difference
+from palslib.ledger.claims import SEEDS, Comparison, claim_verdict, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS
@@ -157,8 +158,8 @@ def _annealed(left: str, right: str, what: str = "average") -> Comparison:
 def variants(records: Sequence[dict]) -> pd.DataFrame:
     """The other runs under annealed sampling: methods that are not in `METHODS`, and options of those that are.
 
-    Columns `run`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared, paired
-    by seed, and `from it` and `from it half` of run minus the same method without these options.
+    Columns `run`, `size`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared,
+    paired by seed, and `from it` and `from it half` of run minus the same method without these options.
     """
     found = {}  # selection -> name, selection without options
     for record in records:
@@ -170,14 +171,15 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
             found[text] = name, plain
     rows = []
     for text, (name, plain) in found.items():
-        row = {"run": name, **_mean([average(r) for r in runs_of(text, records)])}
+        runs = runs_of(text, records)
+        row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
         shared = Comparison.parse(f"{text} > shared annealed").decide(records).cells
         row |= {"difference": shared["difference"], "half": shared["half"]}
         if text != plain:
             same = Comparison.parse(f"{text} > {plain}").decide(records).cells
             row |= {"from it": same["difference"], "from it half": same["half"]}
         rows.append(row)
-    names = ["run", "mean", "error", "seeds", "difference", "half", "from it", "from it half"]
+    names = ["run", "size", "mean", "error", "seeds", "difference", "half", "from it", "from it half"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -247,6 +249,7 @@ def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "run": line["run"],
+            "s": "–" if pd.isna(line["size"]) else f"{line['size']:.0f}",
             "here": cell(line["mean"], line["error"], line["seeds"]),
             "minus shared": difference(line["difference"], line["half"]),
             "minus the method as it stands": difference(line["from it"], line["from it half"]),
@@ -299,12 +302,13 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
     Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
     if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
-    `difference` (switched minus the paper's recipe at this rate, paired by seed), `half`, `seeds`, and `undefined`, the
-    number of seeds without a dev average. Rows of the ledger without runs are absent.
+    `difference` (switched minus the paper's recipe at this rate, paired by seed), `half`, `seeds`, `undefined`, the
+    number of seeds without a dev average, and `other processor`, that of pairs of runs on processors of different
+    makers. Rows of the ledger without runs are absent.
     """
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
-    found: dict[tuple, dict[int, float]] = {}
+    found: dict[tuple, dict[int, dict]] = {}
     for record in records:
         config = record["config"]
         differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
@@ -312,22 +316,24 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
             plain = f"{config['method']} {config['schedule']} {_options(record)}"
-            found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = average(record)
+            found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = record
     rows = []
-    for (plain, rate, changed, whole), scores in found.items():
+    for (plain, rate, changed, whole), switched in found.items():
         alike = [record for record in records if _rate(record) == rate]
-        paper = {r["config"]["seed"]: average(r) for r in runs_of(plain, alike)}
+        paper = {r["config"]["seed"]: r for r in runs_of(plain, alike)}
         method, schedule, *_ = plain.split()
-        if not (seeds := sorted(scores.keys() & paper.keys())):
+        if not (pairs := [(switched[seed], paper[seed]) for seed in sorted(switched.keys() & paper.keys())]):
             continue
-        differences = [scores[s] - paper[s] for s in seeds]
+        differences = [average(one) - average(other) for one, other in pairs]
         difference, half = mean_and_half(differences)
         named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
         fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
         row |= {"method": method, "schedule": schedule, "rate": rate, "difference": difference, "half": half}
-        rows.append(row | {"seeds": len(seeds), "undefined": sum(map(math.isnan, differences))})
+        row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
+        rows.append(row | {"other processor": sum(_maker(one) != _maker(other) for one, other in pairs)})
     columns = ["row", "fields", "method", "schedule", "rate", "difference", "half", "seeds", "undefined"]
+    columns.append("other processor")
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values(
         "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
@@ -336,6 +342,11 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 def _rate(record: dict) -> float:
     return record["config"].get("adaptation_rate", 1)
+
+
+def _maker(record: dict) -> str:
+    """The maker of the processor that a run was made on: `AMD`."""
+    return re.split(r"\W", record["environment"].get("cpu") or "")[0]
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
@@ -351,9 +362,16 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
         for text in row.compare or row.needs or ("–",):
             comparison = Comparison.parse(text) if row.compare else None
             outcome = comparison.decide(records) if comparison else None
-            about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds) if outcome else 0}
-            about["verdict"] = outcome.verdict if outcome else ""
-            if row.scale and about["verdict"] not in ("", "not run"):
+            alone = (
+                ()
+                if outcome or text == "–"
+                else {r["config"]["seed"] for r in records if Selection.parse(text).matches(r)}
+            )
+            about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds if outcome else alone)}
+            about["verdict"] = outcome.verdict if outcome else claim_verdict(row, records)[0]
+            if outcome and outcome.only_just:
+                about["verdict"] += ", only just"
+            if row.scale and about["verdict"] != "not run":
                 about["verdict"] = "not testable at this scale"
             own = spread if comparison and comparison.mixed else None
             if about["seeds"] >= SEEDS:
@@ -365,13 +383,16 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
-    """The origin of each run's dev average: file, key, commit, whether the working tree was clean, and processor."""
+    """The origin of each run's dev average: file, key, commit, whether the working tree was clean, and the processor
+    (and its `maker`). `options` are those of the method and of the recipe."""
     rows = []
     for record in records:
         config, about = record["config"], record["environment"]
-        row = {k: config[k] for k in ("method", "schedule", "seed")}
+        quirks = (f"{k}={v}" for k, v in config["recipe_options"].items())
+        row = {"method": config["method"], "options": " ".join(filter(None, [_options(record), *quirks]))}
+        row |= {k: config[k] for k in ("schedule", "seed")}
         row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
         row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", "")}
+        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", ""), "maker": _maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

@@ -85,7 +85,7 @@ class RunConfig:
     head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Gradient Episodic Memory: examples stored of each task, so that its loss does not rise; 0: none."""
+    """Gradient Episodic Memory: examples stored of each task; no gradient may point against theirs. 0: none."""
     memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
     """Gradient Episodic Memory: lower bound on the dual variables of the projection."""
     memory_over: Literal["trained", "shared"] = "trained"

@@ -1,4 +1,4 @@
-"""Gradient Episodic Memory: an update may not raise the loss on the stored examples of other tasks.
+"""Gradient Episodic Memory: the gradient may not point against those of other tasks' stored examples.
 
 Lopez-Paz & Ranzato 2017 (https://arxiv.org/abs/1706.08840), section 3. g is the gradient of the current task's batch,
 and row j of G the gradient of the loss on the memory of another task j seen so far:

@@ -115,6 +115,13 @@ def test_what_looks_sees_weights_that_sum_to_one():
     assert row == len(rows)
 
 
+def test_bf16_is_summed_in_float32():
+    rows = rows_of(LENGTHS)
+    given = [x.detach().bfloat16() for x in drawn(sum(LENGTHS))]
+    wide = attend(*(x.float() for x in given), rows, HEADS)
+    assert torch.equal(attend(*given, rows, HEADS), wide.bfloat16())
+
+
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_bf16_of_any_mixture(odd):
     """Under autocast a task's own term leaves one of the three in float32 ((IA)³ the value): all are cast, context and

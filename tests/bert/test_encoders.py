@@ -241,3 +241,12 @@ def test_untouched(kind):
         torch.manual_seed(2)
         outputs.append(one(**inputs).last_hidden_state)
     assert torch.equal(*outputs)
+
+
+def test_an_encoder_that_is_off_by_a_hundredth():
+    encoder = tiny_encoder()
+    layer = encoder.encoder.layer[1]
+    own = layer.forward
+    layer.forward = lambda *given, **others: 1.01 * own(*given, **others)
+    with pytest.raises(ValueError, match="computes something else"):
+        check_encoder(encoder)

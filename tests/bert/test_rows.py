@@ -129,8 +129,8 @@ def test_lengths_that_are_none(lengths):
 
 
 @settings(deadline=None)
-@given(LENGTHS, st.data())
-def test_back_again(lengths, data):
+@given(LENGTHS)
+def test_back_again(lengths):
     """What was padded, packed and is padded again is as it was; (B, ...) values come back in the caller's order."""
     grid = padded_batch(lengths, [0] * len(lengths), fill=0)
     rows = Rows.from_padded(**grid)

@@ -170,3 +170,7 @@ def test_dev_average():
     }
     assert dev_average(scores) == pytest.approx(190 / 3)
     assert dev_average({"own task": {"pearson": 42.0, "spearman": 1.0}}) == 42
+
+
+def test_f1_without_any_positive_is_0():
+    assert score(TASKS["mrpc"], [0, 0], np.eye(2)[[0, 0]]) == {"accuracy": 100, "f1": 0}

@@ -286,3 +286,16 @@ def test_what_the_course_files_lack(tmp_path):
     with pytest.raises(ValueError, match=r"unknown split 'train'.*Valid: dev, test"):
         write_course_csvs(model, tmp_path / "out", data, ["train"])
     assert not (tmp_path / "out").exists()
+
+
+def test_mismatched_and_diagnostic_files_are_read_from_their_own_splits(monkeypatch):
+    seen = []
+
+    def read(*place):
+        seen.append(place)
+        return pd.DataFrame({"premise": [], "hypothesis": [], "idx": []}), {}
+
+    monkeypatch.setattr("palslib.data.submission.read_repository", read)
+    answers = SimpleNamespace(tasks=TASKS, predict=lambda texts, task: pd.DataFrame({"label": [], "score": []}))
+    glue_predictions(answers, "own", "validation", ["MNLI-mm", "AX"])
+    assert seen == [("own", "mnli", "validation_mismatched"), ("own", "ax", "test")]

@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -58,6 +59,13 @@ def test_golden(frames):
     for frame in frames.values():
         digest.update(frame.to_csv(index=False, lineterminator="\n").encode())
     assert digest.hexdigest() == GOLDEN
+
+
+def test_golden_of_the_course():
+    digest = hashlib.sha256()
+    for task, split in product(("sst5", "quora", "sts"), ("train", "validation")):
+        digest.update(synthetic_split(task, split).to_csv(index=False, lineterminator="\n").encode())
+    assert digest.hexdigest() == "60a44f448ab7536ed12711266da34a24c662f9bb126a230ed0b46549a6981f96"
 
 
 def test_sizes_keep_the_ratios_of_glue(frames):

@@ -1,5 +1,6 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import palslib
+from palslib.data.sources import check_texts, find_file
 from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, task_from_file
 
 SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
@@ -638,3 +640,50 @@ def test_no_two_tasks_share_a_name():
     names = [name for suite in SUITES.values() for name in suite]
     assert len(names) == len(set(names)), "SUITES: a name is looked up in all of them"
     assert all(name == task.name for suite in SUITES.values() for name, task in suite.items())
+
+
+def test_texts_that_differ_in_blanks_are_in_one_part(tmp_path):
+    """Else the training set would hold what the test set asks."""
+    rows = "".join(f"text {i},neutral\n text {i} ,positive\n" for i in range(60))
+    path = written(tmp_path, "text,mood\n" + rows)
+    parts = [set(load_rows(SENTIMENT, path, split)["text"].str.strip()) for split in ("train", "validation", "test")]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 60
+
+
+def test_of_several_files_the_shortest_name(tmp_path):
+    for name in ("quora-dev.csv", "quora-dev-old.csv", "quora-dev-a.csv"):
+        (tmp_path / name).touch()
+    assert find_file(tmp_path, "quora-dev*.csv").name == "quora-dev.csv"
+
+
+def test_the_scale_is_the_largest_size_of_a_score(tmp_path):
+    path = written(tmp_path, "text,label\na,-10\nb,5\n")
+    assert task_from_file(path, score=True).scale == 10
+    path = written(tmp_path, "text,label\na,inf\nb,5\n")
+    with pytest.raises(ValueError, match="line 2, column 'label': 'inf' is not a finite number"):
+        load_rows(task_from_file(path, score=True))
+
+
+def test_twenty_numbers_are_classes_and_more_are_scores(tmp_path):
+    assert len(task_from_file(labels_in(tmp_path, [str(i) for i in range(20)] * 20)).labels) == 20
+    with pytest.raises(ValueError, match="numbers, as scores are"):
+        task_from_file(labels_in(tmp_path, [str(i) for i in range(21)] * 20))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"scale": math.inf}, "scale must be a finite number above 0, not inf"),
+        ({"separator": "\n"}, "separator must be a single character"),
+        ({"head": "cosine"}, "head 'cosine' compares two texts"),
+        ({"texts": ("a", "b"), "head": "cosine", "labels": ("x", "y")}, "takes no classes"),
+    ],
+)
+def test_what_is_no_task(values, message):
+    with pytest.raises(ValueError, match=message):
+        Task(**{"name": "mine", "texts": ("text",)} | values)
+
+
+def test_a_text_with_a_nul_is_none():
+    with pytest.raises(ValueError, match=r"row 1 .*is not a text"):
+        check_texts(pd.DataFrame({"text": ["a", "b\0"]}), Task("mine", ("text",)), "here")

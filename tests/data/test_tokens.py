@@ -193,3 +193,9 @@ def test_a_split_is_no_way_out_of_the_cache(tokenised, cached, tmp_path):
     (tmp_path / "data").mkdir()
     tokenised("text,label\na,0\nb,1\n", data=str(tmp_path / "data" / "{split}.csv"), split="../x")
     assert [path.name.startswith("own-.._x-") for path in cached()] == [True]
+
+
+def test_cut_rows_are_counted_in_every_portion(tokenised, monkeypatch):
+    monkeypatch.setattr("palslib.data.tokens._AT_ONCE", 2)
+    data = tokenised("text,label\n" + "one two three four five,0\n" * 5, max_length=6)
+    assert data.cut == 5 and data.lengths.tolist() == [6] * 5

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.tasks import TASKS, get_task
 from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
 from palslib.grid.sweep import Grid
@@ -35,6 +36,7 @@ from palslib.ledger.results import (
 )
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
+from palslib.records import read_records
 
 
 def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
@@ -52,6 +54,7 @@ def run(method: str, seed: int, score: float, off: float | None = None, **change
         "method": found.to_dict(),
         "recipe": asdict(config.resolved_recipe()),
         "precision": "bf16",
+        "environment": {"cpu": "AMD EPYC"},
         "results": {"last": last},
         "history": [
             {"step": 2_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.3}}}} if off is not None else {"step": 2_000}
@@ -105,8 +108,8 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert (row["mean"], row["seeds"], row["difference"], row["half"]) == (pytest.approx(53.0625), 2, -8, 0)
     assert (row["from it"], row["from it half"]) == (pytest.approx(-10.05), pytest.approx(12.706 * 0.05, rel=1e-4))
     cells = variants_cells(frame.reset_index()).to_numpy().tolist()
-    assert cells[0] == ["PALs, freeze=backbone", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", "-10.05 ± 0.64"]
-    assert cells[1] == ["Houlsby, size=paper", "61.0 (1)", "+1.00 (1)", "–"]
+    assert cells[0] == ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", "-10.05 ± 0.64"]
+    assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", "–"]
 
 
 def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
@@ -232,6 +235,9 @@ def test_quirks_alone_and_all_together():
     frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
     assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
     assert frame["undefined"].to_dict() == {"D4": 0, "all": 1}
+    changed[2]["environment"]["cpu"] = "Intel(R) Xeon(R) Processor"
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert frame["other processor"].to_dict() == {"D4": 1, "all": 0}
 
 
 def test_a_quirk_is_compared_at_its_own_rate_of_the_adaptations():
@@ -308,7 +314,17 @@ def test_the_plan_says_what_so_many_seeds_can_show():
     assert line["smallest"] == smallest_difference(line["spread"], 5)
     undefined = [*runs("shared", *[math.nan] * 3), *runs("pals-204", 60.0, 61.0, 62.0)]
     assert plan_frame(undefined).set_index("row").loc[["C2"], "smallest"].isna().all()
-    assert {"C13b", "C17"} <= set(frame.index)
+    assert "C13b" in frame.index
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.4, 60.5, 60.6)]  # 0.5 ± 4.303 · 0.1 / √3
+    verdicts = plan_frame(edge, 0.5).set_index("compared")["verdict"]
+    assert verdicts["pals-204 annealed > shared annealed"] == "reproduced"
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.06, 60.16, 60.26)]  # 0.16 - 0.248 = -0.09
+    assert plan_frame(edge).set_index("compared")["verdict"]["pals-204 annealed > shared annealed"] == "inconclusive"
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.17, 60.27, 60.37)]  # 0.27 - 0.248 = 0.02
+    found = plan_frame(edge).set_index("compared").loc["pals-204 annealed > shared annealed", "verdict"]
+    assert found == "reproduced, only just"
+    ablated = plan_frame(read_records(COMMITTED / "adapters")).set_index("row").loc["C17"]
+    assert (ablated["seeds"], ablated["verdict"]) == (1, "inconclusive") and frame.loc["C17", "verdict"] == "not run"
     random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
     verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]
     assert (verdicts["C10"], verdicts["C10b"]) == ("reproduced", "not testable at this scale")

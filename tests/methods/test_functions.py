@@ -19,7 +19,9 @@ from shapes import (
     tiny_method,
     tiny_model,
 )
+from torch import nn
 from torch.nn.functional import gelu
+from transformers import BertConfig, BertModel
 
 from palslib.bert.rows import Rows
 from palslib.methods.counting import count_parameters
@@ -506,3 +508,15 @@ def test_heads_change_the_function_not_the_count(heads):
     with torch.no_grad():
         logits = [m("rte", **inputs).logits for m in (model, other)]
     assert torch.equal(*logits) == (heads == 3)
+
+
+@pytest.mark.parametrize("name", ["ffn-306", "ffn-on-top-408"])
+def test_feed_forward_has_the_backbones_activation(name):
+    config = BertConfig(**tiny_encoder().config.to_dict() | {"hidden_act": "relu"})
+    one = MultiTaskModel.from_backbone(BertModel(config), tiny_method(name), ["rte"]).adaptations["rte"]
+    assert any(isinstance(part, nn.ReLU) for part in one.modules())
+
+
+def test_norms_of_small_layers_have_the_backbones_epsilon():
+    one = tiny_model("attention-on-top-204")
+    assert {layer.norm.eps for layer in one.adaptations["rte"].top_layers} == {one.config.layer_norm_eps} != {1e-5}

@@ -107,6 +107,8 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("pals-204", freeze="all"), r"unknown freeze .*nothing, backbone, backbone but norms"),
         (lambda: get_method("houlsby-64", second="beside"), r"unknown second .*serial, parallel, pal"),
         (lambda: get_method("houlsby-64", span=2), r"unknown span of 'houlsby-64' 2.*1, 3"),
+        (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
+        (lambda: get_method("houlsby-64", span=True), "unknown span of 'houlsby-64' True"),
         (lambda: get_method("houlsby-64", adapters_per_layer=3), r"unknown adapters_per_layer .*1, 2"),
         (lambda: get_method("houlsby-64", classifier_layers=0), r"unknown classifier_layers .*1, 2"),
         (lambda: get_method("lhuc", size=3), r"'lhuc' takes no option 'size' \(its options: pooler, freeze, layers\)"),

@@ -169,19 +169,49 @@ def test_new_models_and_tasks_are_in_the_encoders_mode():
         assert {module.training for module in model.modules()} == {training}
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_dropout_only_in_training(dropout):
-    """In eval mode two passes are equal; in train mode they differ if and only if there is dropout."""
-    for name in ("pals-204", "attention-on-top-204"):
-        model = randomised(name, dropout=dropout)
-        assert torch.equal(logits_of(model), logits_of(model))
-        model.train()
-        assert torch.equal(logits_of(model), logits_of(model)) == (dropout == 0.0)
+DROPOUTS = {
+    "embeddings": lambda model: model.backbone.embeddings.dropout,
+    "attention weights": lambda model: model.backbone.encoder.layer[0].attention.self.dropout,
+    "attention output": lambda model: model.backbone.encoder.layer[0].attention.output.dropout,
+    "feed-forward output": lambda model: model.backbone.encoder.layer[0].output.dropout,
+}
+
+
+@pytest.mark.parametrize("place", DROPOUTS)
+def test_each_dropout_of_bert_acts_in_training_alone(place):
+    """All other rates are 0."""
+    model = tiny_model("shared", mode="train")
+    calm = logits_of(model)
+    DROPOUTS[place](model).p = 0.5
+    assert not torch.equal(logits_of(model), calm)
+    assert torch.equal(logits_of(model.eval()), calm)
+
+
+@pytest.mark.parametrize("name", ["attention-on-top-204", "ffn-on-top-408"])
+def test_small_layers_drop_in_training_alone(name):
+    model = tiny_model(name, mode="train")
+    calm = logits_of(model)
+    model.adaptations["rte"].top_layers[0].dropout = 0.5
+    assert not torch.equal(logits_of(model), calm)
+    assert torch.equal(logits_of(model.eval()), calm)
+
+
+def test_recomputed_layers_run_twice():
+    """Equal gradients alone would not show whether anything is recomputed."""
+    model, runs = tiny_model("pals-204", mode="train"), []
+    model.recomputes = True
+    for layer in model.backbone.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda *_: runs.append(1))
+    loss_of(model).backward()
+    assert len(runs) == 2 * LAYERS
 
 
 def test_attention_dropout_of_a_pal():
     """The backbone's rate, on the attention weights, in train mode only."""
-    attention, rows = randomised("pals-204", dropout=0.5).adaptations["rte"].functions["0"], Rows.from_padded(**batch())
+    encoder, rows = tiny_encoder(), Rows.from_padded(**batch())
+    encoder.config.attention_probs_dropout_prob = 0.5  # and not that of the hidden states
+    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
+    attention = model.adaptations["rte"].functions["0"]
     z = torch.randn(18, 12, generator=torch.Generator().manual_seed(1))
     assert torch.equal(attention(z, rows, 0), attention(z, rows, 0))
     attention.train()
@@ -374,12 +404,15 @@ def test_unknown_tasks(call, words):
     assert list(model.tasks) == list(model.adaptations) == list(model.heads) == ["rte", "stsb"]
 
 
-@pytest.mark.parametrize("name", ["pals-204", "attention-on-top-204", "shared"])
-def test_new_parts_have_the_type_of_the_backbone(name):
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("pals-204", "bert"), ("attention-on-top-204", "bert"), (SHARED_BY_TASKS, "bert"), ("shared", "electra")],
+)
+def test_new_parts_have_the_type_of_the_backbone(name, shape):
     """An encoder that was loaded in bfloat16 computes, and is trained, in bfloat16."""
-    model = MultiTaskModel.from_backbone(tiny_encoder().bfloat16(), tiny_method(name), ["rte"]).train()
+    model = MultiTaskModel.from_backbone(tiny_encoder(shape).bfloat16(), tiny_method(name), ["rte"]).train()
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    model("rte", **batch(), labels=torch.tensor([0, 1, 0])).loss.backward()
+    loss_of(model, shape).backward()
 
 
 def test_attention_that_would_mix_rows_is_refused_when_it_is_set_afterwards():

@@ -1,5 +1,6 @@
 """Many tasks in one pass: equal to one task at a time, with as many layer passes and products as the formulas say."""
 
+import math
 from collections import Counter
 
 import pandas as pd
@@ -70,7 +71,15 @@ def test_operations_of_bert_base_by_hand():
 @pytest.mark.parametrize("shape", ["bert", "electra"])
 def test_operations_are_those_that_are_run(name, shape):
     """torch counts two operations for a product and its addition; the heads' 24 · (2 + 2 + 3) are in no formula."""
-    model = randomised(name, shape, tasks=("rte", "sst2", "mnli"))
+    check_operations(randomised(name, shape, tasks=("rte", "sst2", "mnli")), shape)
+
+
+def test_operations_of_a_pal_at_the_second_place():
+    options = {"second": "pal", "pal_size": 12, "pal_heads": 3}
+    check_operations(randomised("houlsby-64", tasks=("rte", "sst2", "mnli"), **options))
+
+
+def check_operations(model, shape="bert"):
     inputs = batch(shape, rows=2, width=7) | {"attention_mask": torch.ones(2, 7, dtype=torch.long)}
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         model.forward_many(dict.fromkeys(model.tasks), **inputs)
@@ -146,6 +155,36 @@ def texts_model(name="pals-276-top", backbone="tiny", tasks=("cola", "sst2", "mr
 @pytest.fixture(scope="module")
 def served():
     return texts_model()
+
+
+def test_texts_apart_by_hand():
+    """A logit x is the second label's probability σ(x); each row has its own second text, after the first."""
+    model = texts_model(tasks=[SUITES["minbert"][t] for t in ("quora", "sts")])
+    frame = model.predict(PAIRS, [["sts"], ["sts", "quora"], ["quora"]])
+    for row, task, label, score, probabilities in frame.itertuples(index=False):
+        inputs = model.tokenizer(list(PAIRS[row]), return_tensors="pt", padding=True)
+        with torch.inference_mode():
+            x = model(task, **inputs).logits.item()
+        if task == "sts":
+            assert score == pytest.approx(x * model.tasks[task].scale, abs=1e-5)
+        else:
+            yes = 1 / (1 + math.exp(-x))
+            assert probabilities == pytest.approx((1 - yes, yes), abs=1e-5)
+            assert label == model.tasks[task].labels[yes > 0.5]
+
+
+def test_a_tokenizer_of_the_callers(served):
+    class Adding:
+        def __call__(self, *columns, **options):
+            return served.tokenizer(*([text + " no" for text in column] for column in columns), **options)
+
+    check_equal(served.predict("It rains.", "cola", tokenizer=Adding()), served.predict("It rains. no", "cola"))
+
+
+def test_a_text_longer_than_the_positions_is_cut(served):
+    """`tiny` has 128 of them."""
+    long = "rain " * 300
+    check_equal(served.predict(long, "cola", max_length=512), served.predict(long, "cola", max_length=128))
 
 
 def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:

@@ -346,6 +346,7 @@ def test_what_is_said_about_a_file_is_part_of_its_checksum(tmp_path):
     [
         (lambda about: about.pop("method"), "KeyError: 'method'"),
         (lambda about: about.update(seed="0"), "seed must be of type int, not '0'"),
+        (lambda about: about.update(head_dropout=1.0), "head_dropout must be null, or from 0"),
         (lambda about: about.update(tasks={"rte": {}}), "tasks must be of type list"),
         (lambda about: about["tasks"][0].update(name="/tmp/x"), "'/tmp/x' is no name of a task"),
         (lambda about: about["tasks"][0].update(metrics=["acuracy"]), "unknown metric of task 'rte' 'acuracy'"),
@@ -565,3 +566,29 @@ def test_an_option_that_no_family_has_is_refused(tmp_path):
     assert Method.from_dict(values | {"heads": 12}) == METHODS["lhuc"]
     with pytest.raises(ValueError, match="kind of method 'lhuc' has no option haeds"):
         Method.from_dict(values | {"haeds": 12})
+
+
+def test_no_file_says_where_rows_lie(tmp_path):
+    task = Task("mood", ("text",), ("no", "yes"), data=str(tmp_path / "rows.csv"))
+    model = MultiTaskModel.from_backbone("tiny", tiny_method("lhuc"), [task])
+    model.save_pretrained(tmp_path / "model")
+    files = [model.save_task("mood", tmp_path), *(tmp_path / "model").iterdir()]
+    assert not [p.name for p in files if str(tmp_path).encode() in p.read_bytes()]
+
+
+def test_a_task_of_half_precision(tmp_path):
+    """Half the file; the model that reads it keeps its own precision."""
+    model = randomised("pals-204")
+    path = model.save_task("rte", tmp_path, torch.float16)
+    assert {tensor.dtype for tensor in load_file(path).values()} == {torch.float16}
+    model.load_task(path)
+    assert {p.dtype for p in model.adaptations["rte"].parameters()} == {torch.float32}
+
+
+def test_a_task_added_after_loading_is_drawn_from_the_models_seed(tmp_path):
+    model = tiny_model("pals-204", seed=3)
+    model.save_pretrained(tmp_path)
+    other = MultiTaskModel.from_pretrained(tmp_path)
+    for one in (model, other):
+        one.add_task("cola")
+    assert equal_states(model, other)

@@ -1,6 +1,7 @@
 """Models that go elsewhere: without what they were made from, to the Hub and back, into Transformers and ONNX."""
 
 import copy
+import math
 import shutil
 from pathlib import Path
 
@@ -147,6 +148,7 @@ def test_scores_on_the_tasks_own_scale():
     model, scores = tiny_model("pals-204"), torch.tensor([0.0, 2.5, 5.0])
     own, divided = model("stsb", **batch(), scores=scores), model("stsb", **batch(), labels=scores / 5)
     assert torch.equal(own.loss, divided.loss)
+    assert torch.equal(model.one_task("stsb")(**batch(), labels=scores).loss, divided.loss)  # as in a `Trainer`
     with pytest.raises(ValueError, match="task 'rte' has classes, not scores"):
         model("rte", **batch(), scores=scores)
 
@@ -164,7 +166,7 @@ def test_inside_transformers_trainer(task, tmp_path):
     arguments = TrainingArguments(str(tmp_path), **about)
     trainer = Trainer(model.one_task(task), arguments, train_dataset=rows, eval_dataset=rows)
     assert trainer.train().global_step == 2
-    assert trainer.evaluate()["eval_loss"] < 1e4
+    assert math.isfinite(trainer.evaluate()["eval_loss"])
     assert not equal_states(model.heads[task], before.heads[task])
     assert equal_states(model.heads[other], before.heads[other])
     trainer.save_model(str(tmp_path / "kept"))

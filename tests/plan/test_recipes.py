@@ -12,6 +12,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import METRICS, batchwise
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import tokenise_task
+from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, Recipe, get_recipe, rate_factor
@@ -270,3 +271,11 @@ def test_d16_labels_are_divided_by_five(tmp_path):
 
 def test_a_recipe_itself_with_options():
     assert get_recipe("released", dropout="throughout").dropout == "throughout"
+
+
+def test_a_recipe_leaves_what_is_not_as_published():
+    """Heads and sizes fitted to a budget or of one's own, and a PAL at the second place."""
+    paper, released = get_recipe("paper"), get_recipe("released")
+    assert paper.apply(get_method("pals-204", size=60, heads=6)).heads == 6
+    assert released.apply(get_method("houlsby-64", size=32)).size == 32
+    assert released.apply(get_method("houlsby-64", second="pal")).second == "pal"

@@ -16,6 +16,7 @@ import pytest
 from small_runs import assert_same_bits, finish, flip, names_in, small, stop_at, two_classes, weights
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.plan.content import exchanged, folder_content
 from palslib.records import environment
 from palslib.training import loop
 from palslib.training.in_turn import train_in_turn
@@ -289,3 +290,31 @@ def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
     assert "the checkpoint was made from other inputs" in again["notes"][0] and again["losses"] != record["losses"]
     aside = ["mine.aside-1", "mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
     assert names_in(tmp_path) == ["best", "mine", *aside, "mood.csv", "whole"]
+
+
+def test_a_second_damage_is_survived_too(tmp_path):
+    """The checkpoint put aside before gives way."""
+    settings = config(tmp_path / "run", steps=12)
+    for step in (5, 7):
+        train(settings, on_step=stop_at(step))
+        flip(tmp_path / "run" / "checkpoint" / "optimizer.bin")
+    assert finish(settings)[0][0] == 7
+
+
+def test_a_kill_between_the_renames_of_the_best_weights(tmp_path):
+    settings = config(tmp_path / "run", steps=12)
+    train(settings, on_step=stop_at(6))
+    (tmp_path / "run" / "best").rename(tmp_path / "run" / "best.old")
+    assert finish(settings)[0][0] == 7
+
+
+def test_every_file_that_decides_is_in_the_hash_of_a_folder(tmp_path):
+    load_encoder("tiny").save_pretrained(tmp_path)
+    load_tokenizer("tiny").save_pretrained(tmp_path)
+    names, found = sorted(tmp_path.iterdir()), {folder_content(tmp_path)}
+    for path in names:
+        path.write_bytes(path.read_bytes() + b" ")
+        found.add(folder_content(tmp_path))
+    (tmp_path / "notes.txt").write_text("mine")
+    assert len(found) == 1 + len(names) and folder_content(tmp_path) in found
+    assert exchanged({"rte/train": "a", "start": "b"}, {"rte/train": "c", "backbone": "d"}) == ["rte/train"]

@@ -356,3 +356,15 @@ def test_a_gradient_that_is_not_finite_stops_the_run(tmp_path):
 
     with pytest.raises(FloatingPointError, match="a memory is not finite at step 3, task 'cola'; last good checkpoint"):
         train(config(tmp_path), on_step=spoil)
+
+
+def test_a_run_projects_with_its_margin(tmp_path):
+    """The gradient -m against a memory m, margin 2: -m + max(2, 1) m = m."""
+    run = stepped(tmp_path, 4, memory_margin=2.0)
+    run.model.eval()
+    parameters = constrained_parameters(run.model, "trained")
+    memory = memory_gradient(run, "rte", run.memory.rows("rte"), parameters)
+    for p, m in zip(parameters, memory.split([p.numel() for p in parameters]), strict=True):
+        p.grad = -m.view_as(p)
+    run.memory.constrain(run, "cola")
+    torch.testing.assert_close(flat(run)[0], memory)

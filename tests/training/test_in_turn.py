@@ -130,3 +130,11 @@ def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
     assert record["config"]["tasks"] == ["sst2"]
     assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
     assert len(train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **TINY)) == 2
+
+
+def test_an_epoch_is_at_most_once_through_the_data(tmp_path):
+    two_classes(tmp_path / "mood.csv", rows=40)
+    about = TINY | {"epoch_steps": 1_000, "batch_size": 16}
+    (record,) = train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **about)
+    once = -(-record["data"]["train"]["mood"] // 16)
+    assert (record["config"]["steps"], record["config"]["evaluate_every"]) == (2 * once, once)

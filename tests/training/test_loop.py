@@ -18,6 +18,7 @@ from small_runs import assert_same_bits, finish, names_in, small, stop_at, two_c
 import palslib.common.files as paths
 import palslib.training.loop as training
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.common.seeds import seed_from
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.engines import finished
@@ -280,7 +281,51 @@ def test_bf16(tmp_path, short_run):
     assert all(tensor.dtype == torch.float32 for tensor in found.values())
     assert any(not torch.equal(found[name], other) for name, other in short_run.items())
     assert all((found[name] - other).abs().max() < 5e-3 for name, other in short_run.items())
-    assert precision_of(config(precision="auto")) in ("float32", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx", "found"), [(True, False, "bf16"), (False, True, "bf16"), (False, False, "float32")]
+)
+def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
+    assert precision_of(config(precision="auto")) == found
+
+
+def test_a_run_takes_the_head_dropout_and_the_rate_of_what_is_added(tmp_path):
+    run = Run(config(tmp_path, head_dropout=0.3, learning_rate=1e-3, warmup=0.25, adaptation_rate=10.0), tmp_path)
+    assert (run.model.head_dropout, run.model.max_length) == (0.3, 32)
+    run.train_step()  # the first of three of warm-up
+    rates = [group["lr"] for group in run.optimizer.param_groups]
+    assert rates == pytest.approx([1e-3 / 3, 1e-3 / 3, 1e-2 / 3, 1e-2 / 3])
+
+
+def test_dropout_is_a_function_of_seed_step_and_process(tmp_path, monkeypatch):
+    run, seen = Run(config(tmp_path, seed=3), tmp_path), []
+    monkeypatch.setattr(type(run.accelerator), "process_index", 1)
+    monkeypatch.setattr(type(run.accelerator), "num_processes", 2)
+    monkeypatch.setattr(training, "seed_from", lambda *names: seen.append(names) or seed_from(*names))
+    for _ in range(2):
+        run.train_step()
+    assert seen == [(3, 0, 1), (3, 1, 1)]
+
+
+def test_tokens_and_seconds_of_all_parts_count(tmp_path):
+    tokens = {}
+
+    def on_step(run):
+        tokens[run.step] = run.tokens
+        if run.step == 5:
+            run.spent["train"] += 1_000
+            tokens["expected"] = sum(
+                run.train_data[run.plan.tasks[k]].lengths[run.plan.examples(k)].sum() for k in range(12)
+            )
+        return run.step != 5
+
+    train(config(tmp_path), on_step=on_step)
+    assert train(config(tmp_path), on_step=on_step)["seconds"]["train"] > 1_000
+    assert tokens[12] == tokens["expected"]
 
 
 # ------------------------------------------------------------------------------------------------- evaluation, records
@@ -307,8 +352,8 @@ def test_evaluation_equals_a_plain_loop(tmp_path):
 
 
 def test_best_and_last(tmp_path, monkeypatch):
-    """Dev averages 50, 70, 60, 65: the best is the second, kept beside the last, and reported with its step."""
-    averages = iter([50.0, 70.0, 60.0, 65.0])
+    """Dev averages 50, 70, 70, 65: the best is the first 70, kept beside the last, and reported with its step."""
+    averages = iter([50.0, 70.0, 70.0, 65.0])
     monkeypatch.setattr(training, "dev_average", lambda scores: next(averages))
     seen = {}
 

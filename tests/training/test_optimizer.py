@@ -187,3 +187,12 @@ def test_query_key_and_value_are_clipped_apart():
     optimizer.step()
     kept = optimizer.state[qkv]["m"] / 0.1  # of the first step: (1 - 0.9) times the clipped gradient
     assert [third.norm().item() for third in kept.chunk(3)] == pytest.approx([1.0, 1.0, 0.1], rel=1e-4)
+
+
+def test_the_optimiser_takes_the_configs_numbers():
+    about = {"clip": 0.5, "weight_decay": 0.3, "warmup": 0.2, "learning_rate": 1e-3, "adaptation_rate": 10.0}
+    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte",), size=12)
+    optimizer = make_optimizer(model, RunConfig(backbone="tiny", steps=100, **about), get_recipe("released"))
+    assert (optimizer.clip_each, optimizer.rate_factor(10)) == (0.5, pytest.approx(0.5))
+    groups = [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
+    assert groups == [(1e-3, 0.3), (1e-3, 0.0), (pytest.approx(1e-2), 0.3), (pytest.approx(1e-2), 0.0)]

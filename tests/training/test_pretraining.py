@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.bert.minbert import MinBert
+from palslib.common.lock import InUse
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -273,3 +274,53 @@ def test_command_line(tmp_path, capsys):
     line = json.loads(capsys.readouterr().out)
     record = json.loads((tmp_path / "backbone" / "record.json").read_text())
     assert line == {k: record[k] for k in ("key", "before", "after")}
+
+
+def test_the_optimiser_takes_the_configs_numbers(tmp_path, monkeypatch):
+    """Its gradients are clipped to `clip`, its rate rises over two steps and falls over two."""
+    seen, real = [], torch.optim.AdamW.step
+
+    def step(optimizer, *args):
+        groups = optimizer.param_groups
+        norm = torch.nn.utils.get_total_norm([p.grad for g in groups for p in g["params"] if p.grad is not None])
+        seen.append((float(norm), *(g["lr"] for g in groups), *(g["weight_decay"] for g in groups)))
+        return real(optimizer, *args)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    about = {"tasks": ("cola",), "clip": 0.05, "weight_decay": 0.3, "learning_rate": 1e-3, "warmup": 0.5, "steps": 4}
+    pretrain(config(tmp_path / "backbone", **about))
+    for found, rate in zip(seen, [5e-4, 1e-3, 1e-3, 5e-4], strict=True):
+        assert found == pytest.approx((0.05, rate, rate, 0.3, 0.0), rel=1e-3)
+
+
+def test_a_lock_that_is_gone_is_seen_before_the_folder_is_written(tmp_path):
+    """Another writer may have it."""
+
+    def lose(step):
+        for path in tmp_path.glob("*lock*"):
+            path.unlink()
+
+    with pytest.raises(InUse):
+        pretrain(config(tmp_path / "backbone", steps=2), on_step=lose)
+
+
+def test_a_weight_that_is_not_finite_is_no_backbone(tmp_path, monkeypatch):
+    """That of the last position, which no text has: loss and scores stay finite."""
+    made = []
+
+    def make(*given):
+        made.append(masked_language_model(*given))
+        return made[0]
+
+    def spoil(step):
+        made[0].bert.embeddings.position_embeddings.weight.data[-1] = math.inf
+
+    monkeypatch.setattr(pretraining, "masked_language_model", make)
+    with pytest.raises(FloatingPointError, match="a weight is not finite after the last step"):
+        pretrain(config(tmp_path / "backbone", steps=1), on_step=spoil)
+    assert not (tmp_path / "backbone").exists()
+
+
+def test_a_batch_without_a_chosen_piece(tmp_path, monkeypatch):
+    monkeypatch.setattr("palslib.training.masked_language_model.CHOSEN", 0.0)
+    assert pretrain(config(tmp_path / "backbone", steps=2))["losses"] == [0.0, 0.0]
