@@ -319,10 +319,11 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
             found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = record
     rows = []
     for (plain, rate, changed, whole), switched in found.items():
-        alike = [record for record in records if _rate(record) == rate]
-        paper = {r["config"]["seed"]: r for r in runs_of(plain, alike)}
+        selection = Selection.parse(plain)
+        paper = [record for record in records if _rate(record) == rate and selection.matches(record)]
         method, schedule, *_ = plain.split()
-        if not (pairs := [(switched[seed], paper[seed]) for seed in sorted(switched.keys() & paper.keys())]):
+        pairs = [(one, other) for _, one in sorted(switched.items()) if (other := _partner(one, paper))]
+        if not pairs:
             continue
         differences = [average(one) - average(other) for one, other in pairs]
         difference, half = mean_and_half(differences)
@@ -342,6 +343,12 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 def _rate(record: dict) -> float:
     return record["config"].get("adaptation_rate", 1)
+
+
+def _partner(record: dict, others: Sequence[dict]) -> dict | None:
+    """The run of the same seed, if any: of several the last, but rather one on a processor of the same maker."""
+    same = [other for other in others if other["config"]["seed"] == record["config"]["seed"]]
+    return max(reversed(same), key=lambda other: _maker(other) == _maker(record), default=None)
 
 
 def _maker(record: dict) -> str:

@@ -238,6 +238,11 @@ def test_quirks_alone_and_all_together():
     changed[2]["environment"]["cpu"] = "Intel(R) Xeon(R) Processor"
     frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
     assert frame["other processor"].to_dict() == {"D4": 1, "all": 0}
+    again = runs("pals-204", 62.0, 64.1, 63.0, adaptation_rate=10)[2:]  # 62.1 - 63.0, in place of 62.1 - 62.9
+    again[0]["environment"]["cpu"] = "Intel(R) Xeon(R) 6"
+    for records in ([*RECORDS, *again], [*again, *RECORDS]):
+        row = quirk_effects([*records, *changed]).set_index("row").loc["D4"]
+        assert row["other processor"] == 0 and row["difference"] == pytest.approx((-1 - 1.2 - 0.9) / 3)
 
 
 def test_a_quirk_is_compared_at_its_own_rate_of_the_adaptations():
