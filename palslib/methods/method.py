@@ -7,7 +7,7 @@ methods is a class: its fields are the options, its functions describe the famil
     class LoRA(Method):
         size: int = field(default=8, kw_only=True)
         layers: Half = field(default="all", kw_only=True)  # the layers of BERT that it adapts
-        def terms(self, backbone): ...          # how many parameters, by closed form
+        def terms(self, backbone): ...          # how many parameters, biases too: the built module must have as many
         def operations(self, backbone, tokens): # how many multiply-adds
         def parts(self, backbone): ...          # how it is drawn
         def build(self, encoder, pooler, shared): ...  # its module, an `Adaptation`
