@@ -369,12 +369,11 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
         for text in row.compare or row.needs or ("–",):
             comparison = Comparison.parse(text) if row.compare else None
             outcome = comparison.decide(records) if comparison else None
-            alone = (
-                ()
-                if outcome or text == "–"
-                else {r["config"]["seed"] for r in records if Selection.parse(text).matches(r)}
+            spans = [] if outcome or text == "–" else [r for r in records if "spans" in r]  # what C17 rests on
+            seeds = (
+                outcome.seeds if outcome else {r["config"]["seed"] for r in spans if Selection.parse(text).matches(r)}
             )
-            about = {"row": row.id, "compared": text, "seeds": len(outcome.seeds if outcome else alone)}
+            about = {"row": row.id, "compared": text, "seeds": len(seeds)}
             about["verdict"] = outcome.verdict if outcome else claim_verdict(row, records)[0]
             if outcome and outcome.only_just:
                 about["verdict"] += ", only just"
