@@ -1,6 +1,6 @@
 """The minBERT report's results beside ours, and the range of its similarity head (notebook 12; ledger C13, B16)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,6 +30,13 @@ def model_label(model: str) -> str:
     return label if schedule == "single-task" else f"{label}, {schedule.replace('-', ' ')}"
 
 
+def _runs_of_table_1(records: Sequence[dict]) -> Iterator[tuple[str, dict]]:
+    """The runs that the ledger's C13 names for the rows of the report's table 1, each with its row's name."""
+    for model, need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=False):
+        for record in filter(Selection.parse(need).matches, records):
+            yield " ".join(model), record
+
+
 def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A tidy frame: columns `model`, `task` (the three, and `mean`), `report`, `ours`, `standard_error`, `seeds`.
 
@@ -37,15 +44,16 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     names for it; NaN without runs, and the standard error is NaN with one seed. A seed's `mean` is that of its three
     tasks; a seed without all three has none. Raises ValueError if a seed occurs twice, as in runs of several settings.
     """
-    rows, scores = [], []
-    for (model, printed), need in zip(MINBERT_TABLE_1.items(), load_ledger()["C13"].needs, strict=False):
-        name = " ".join(model)
+    rows = []
+    for model, printed in MINBERT_TABLE_1.items():
         report = {task: 100 * printed[column] for task, column in COLUMNS.items()}
         report["mean"] = np.mean(list(report.values()))
-        rows += [{"model": name, "task": task, "report": value} for task, value in report.items()]
-        for record in filter(Selection.parse(need).matches, records):
-            for task, values in record["results"]["last"]["scores"].items():
-                scores.append((name, task, record["config"]["seed"], values[get_task(task).metrics[0]]))
+        rows += [{"model": " ".join(model), "task": task, "report": value} for task, value in report.items()]
+    scores = [
+        (model, task, record["config"]["seed"], values[get_task(task).metrics[0]])
+        for model, record in _runs_of_table_1(records)
+        for task, values in record["results"]["last"]["scores"].items()
+    ]
     runs = pd.DataFrame(scores, columns=["model", "task", "seed", "ours"]).astype({"ours": float})
     each = summarise(runs, ["model", "task"], "ours")  # first, since it raises ValueError for a repeated seed
     whole = runs.pivot(index=["model", "seed"], columns="task", values="ours").reindex(columns=list(COLUMNS))
@@ -53,6 +61,22 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).rename(columns={"mean": "ours"})
     frame = pd.DataFrame(rows).merge(ours, "left", ["model", "task"]).fillna({"seeds": 0})
     return frame.astype({"ours": float, "standard_error": float, "seeds": int})
+
+
+def curves_frame(records: Sequence[dict]) -> pd.DataFrame:
+    """The runs of the report's table over training: `model`, `seed`, `task`, `step`, `score` and `loss`.
+
+    The score is of dev, in percent; the loss is the mean over training since the evaluation before. There is a row for
+    each task and evaluation.
+    """
+    columns = ["model", "seed", "task", "step", "score", "loss"]
+    rows = [
+        (model, record["config"]["seed"], task, at["step"], values[get_task(task).metrics[0]], at["loss"].get(task))
+        for model, record in _runs_of_table_1(records)
+        for at in record["history"]
+        for task, values in at["scores"].items()
+    ]
+    return pd.DataFrame(rows, columns=columns).astype({"score": float, "loss": float})
 
 
 def rank_frame(frame: pd.DataFrame) -> pd.DataFrame:
@@ -129,6 +153,31 @@ def results_dots(frame: pd.DataFrame) -> Figure:
     places = range(1, max(4, len(panels["place by mean"])) + 1)
     axes[-1].set(xlabel="1 is best", xticks=places, xlim=(0.5, len(places) + 0.5))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def training_curves(frame: pd.DataFrame) -> Figure:
+    """Dev scores (above) and training losses (below) over steps, means over seeds; `frame` as from `curves_frame`."""
+    kinds = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
+    colours = dict(zip(("annealed", "round-robin", "proportional"), sns.color_palette("colorblind"), strict=False))
+    parts = frame["model"].str.split(" ").str
+    frame = frame.assign(kind=parts[0].map(kinds), schedule=parts[1])
+    look = {"hue": "schedule", "palette": colours | {"single-task": "black"}}
+    look |= {"style": "kind", "style_order": list(kinds.values()), "marker": "o", "errorbar": None}
+    figure, axes = plt.subplots(2, len(COLUMNS), figsize=(PAGE_WIDTH, 4.6), sharex=True)
+    shown = {}
+    for column, task in zip(axes.T, COLUMNS, strict=True):
+        for ax, value in zip(column, ("score", "loss"), strict=True):
+            sns.lineplot(frame[frame["task"] == task], x="step", y=value, ax=ax, **look)
+            shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+            ax.legend([], frameon=False)
+            ax.set(xlabel="training step", ylabel="")
+        column[0].set_title(LABELS[task])
+    axes[0, 0].set_ylabel("dev score (%)")
+    axes[1, 0].set_ylabel("training loss")
+    there = {*frame["kind"], *frame["schedule"]}
+    shown = {label: shown[label] for label in (*kinds.values(), *colours) if label in there}
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
     return figure
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from palslib.ledger.minbert_report import (
     claims_frame,
+    curves_frame,
     rank_frame,
     results_dots,
     results_frame,
     results_table,
     similarity_range,
+    training_curves,
 )
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
 from palslib.plan.config import RunConfig
@@ -169,6 +171,38 @@ def test_dots(records):
     assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
     assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
     assert ax.get_yticklabels()[-1].get_text() == "one BERT a task"
+
+
+def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
+    """A record of two evaluations, ten steps apart, with the scores of `record` at the last and ten less before."""
+    run = record(**options)
+    last = run["results"]["last"]["scores"]
+    first = {task: {metric: score - 10 for metric, score in scores.items()} for task, scores in last.items()}
+    both = zip((10, 20), (first, last), losses, strict=True)
+    return run | {"history": [{"step": step, "scores": scores, "loss": loss} for step, scores, loss in both]}
+
+
+def test_curves():
+    """A row for each task and evaluation; a task that was not drawn since the last evaluation has no loss."""
+    frame = curves_frame([followed(), followed(method="pals-204"), followed(data="synthetic")])
+    assert set(frame["model"]) == {"shared annealed"}  # the report's PALs have a GELU
+    assert len(frame) == 2 * 3 and (frame["seed"] == 0).all()
+    at = frame.set_index(["task", "step"])
+    assert at.loc["sts", "score"].to_dict() == {10: 50, 20: 60}
+    assert at.loc["sst5", "loss"].to_dict() == {10: 1.5, 20: 1.0}
+    assert math.isnan(at.loc[("sts", 10), "loss"]) and at.loc[("sts", 20), "loss"] == 2
+    assert list(curves_frame([]).columns) == list(frame.columns)
+
+
+def test_training_curves():
+    runs = [followed(), followed(seed=1, scores=(42.0, 70.0, 62.0)), followed(schedule="round-robin")]
+    figure = training_curves(curves_frame(runs))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["shared", "annealed", "round-robin"]
+    assert [ax.get_title() for ax in figure.axes[:3]] == ["SST-5", "Quora", "STS"]
+    drawn = {tuple(y) for line in figure.axes[0].lines if len(y := line.get_ydata())}
+    assert drawn == {(31, 41), (30, 40)}  # annealed is the mean of two seeds
+    plt.close(figure)
 
 
 def test_similarity_range():
