@@ -367,24 +367,24 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):
         for text in row.compare or row.needs or ("–",):
-            comparison = Comparison.parse(text) if row.compare else None
-            outcome = comparison.decide(records) if comparison else None
-            spans = [] if outcome or text == "–" else [r for r in records if "spans" in r]  # what C17 rests on
-            seeds = (
-                outcome.seeds if outcome else {r["config"]["seed"] for r in spans if Selection.parse(text).matches(r)}
-            )
-            about = {"row": row.id, "compared": text, "seeds": len(seeds)}
-            about["verdict"] = outcome.verdict if outcome else claim_verdict(row, records)[0]
-            if outcome and outcome.only_just:
-                about["verdict"] += ", only just"
-            if row.scale and about["verdict"] != "not run":
-                about["verdict"] = "not testable at this scale"
-            own = spread if comparison and comparison.mixed else None
-            if about["seeds"] >= SEEDS:
-                own = pd.Series(outcome.differences).std(skipna=False)
-            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, about["seeds"]))
-            about |= {"spread": own, "smallest": smallest}
-            rows.append(about | {"beyond this scale": row.scale})
+            seeds, own = set(), None
+            if row.compare:
+                comparison = Comparison.parse(text)
+                outcome = comparison.decide(records)
+                seeds, verdict = outcome.seeds, outcome.verdict + ", only just" * outcome.only_just
+                own = spread if comparison.mixed else None
+                if len(seeds) >= SEEDS:
+                    own = pd.Series(outcome.differences).std(skipna=False)
+            else:
+                verdict = claim_verdict(row, records)[0]
+                if row.needs:  # C17 rests on the heads that its runs have looked into
+                    runs = filter(Selection.parse(text).matches, records)
+                    seeds = {run["config"]["seed"] for run in runs if "spans" in run}
+            if row.scale and verdict != "not run":
+                verdict = "not testable at this scale"
+            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
+            about = {"row": row.id, "compared": text, "seeds": len(seeds), "verdict": verdict}
+            rows.append(about | {"spread": own, "smallest": smallest, "beyond this scale": row.scale})
     return pd.DataFrame(rows)
 
 
