@@ -170,7 +170,7 @@ def test_golden_keys(key, values):
 
 
 @pytest.mark.parametrize(
-    "name", ["precision/bf16-seed1", "gem-300-steps/joint-seed0", "minbert/pals-204-annealed-seed0"]
+    "name", ["precision/bf16-seed1", "gem-300-steps/joint-seed0", "minbert-150-steps/pals-204-annealed-seed0"]
 )
 def test_records_are_found_by_their_configs(name):
     (record,) = read_records(RECORDS / f"{name}.json")
