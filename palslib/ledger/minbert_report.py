@@ -128,7 +128,10 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
             (left,), (right,) = comparison.left, comparison.right
             relation = "better than" if comparison.relation == ">" else "no worse than"
             line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
-            rows.append(line | comparison.decide(records).cells)
+            line |= comparison.decide(records).cells
+            if row.scale and line["seeds"]:
+                line["verdict"] = "not testable at this scale"
+            rows.append(line)
     return pd.DataFrame(rows)
 
 

@@ -156,6 +156,12 @@ def test_claims():
     ran = frame.loc["shared, round robin: better than shared, annealed"]
     assert (ran["difference"], ran["half"], ran["seeds"]) == (pytest.approx(3), pytest.approx(12.706, abs=1e-3), 2)
     assert ran["verdict"] == "inconclusive"
+    pals = [
+        record("pals-204", schedule, scores=(40.0, 70.0, 60.0), method_options={"activation": "gelu"})
+        for schedule in ("annealed", "round-robin")
+    ]
+    overfits = claims_frame(pals).set_index("row").loc["C13b", ["seeds", "verdict"]].to_numpy().tolist()
+    assert overfits == [[1, "not testable at this scale"], [0, "not run"]]  # as the ledger says of the row
     missing = frame.loc["shared, annealed: no worse than PALs, s = 204, annealed"]
     assert missing["verdict"] == "not run" and missing["seeds"] == 0
     assert "shared, annealed: no worse than shared, annealed, further pre-trained" in frame.index
