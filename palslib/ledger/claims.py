@@ -4,9 +4,11 @@ A comparison `left > right` is a paired test: two runs with the same seed draw t
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
 worse) uses -0.5 points in place of 0. Otherwise, and with fewer than three seeds (five for a spread), the verdict is
-inconclusive. A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that
-agree in all other settings are compared. If both sides are models for one task each, a seed's score is the mean over
-the tasks that both sides have.
+inconclusive. It is not testable at this scale if a run has fewer steps than the row's `steps`, or if the comparison is
+of one task and both sides have the median 0 (of Matthews' correlation: constant predictions, nothing was learnt). A
+side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
+other settings are compared. If both sides are models for one task each, a seed's score is the mean over the tasks that
+both sides have.
 """
 
 import math
@@ -29,6 +31,7 @@ EDGE = 0.05
 """In points. If an interval ends this close to its bound, the verdict is uncertain: one more seed may change it."""
 SPREAD_SEEDS = 5
 """The least number of seeds for a verdict on a spread over seeds."""
+NOT_TESTABLE = "not testable at this scale"
 MEASURES = {
     "average": "of all tasks after the last step",
     "backward": "backward transfer: what later tasks did to earlier ones",
@@ -178,10 +181,22 @@ class Outcome:
             return "not run"
         if not self.decides:
             return "inconclusive"
+        if self.unlearnt:
+            return NOT_TESTABLE
         difference, half = self.interval
         if difference - half > self.bound:
             return "reproduced"
         return "not reproduced" if difference + half < self.bound else "inconclusive"
+
+    def verdict_for(self, row: Row) -> str:
+        """The verdict as a comparison of this row, which may need runs of more steps than these."""
+        short = any(record["config"]["steps"] < row.steps for record in self.records)
+        return NOT_TESTABLE if short else self.verdict
+
+    @property
+    def unlearnt(self) -> bool:
+        """Whether it compares one task, and on both sides the median score is 0."""
+        return self.comparison.what in TASKS and bool(self.seeds) and median(self.left) == median(self.right) == 0
 
     @property
     def decided(self) -> bool:
@@ -332,10 +347,14 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tup
     value = "; ".join(map(str, seen))
     about = "; ".join(dict.fromkeys(_about(outcome.records[0]) for outcome in seen))
     files = _files(record for outcome in seen for record in outcome.records)
-    verdicts = {outcome.verdict for outcome in outcomes}
-    if row.scale:
-        return "not testable at this scale", value, f"{about}; it would take {row.scale}", files
-    about = "; ".join([about, *_cautions(seen)])
-    if "not reproduced" in verdicts or verdicts == {"reproduced"}:
-        return ("not reproduced" if "not reproduced" in verdicts else "reproduced"), value, about, files
+    verdicts = {outcome.verdict_for(row) for outcome in outcomes}
+    if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
+        return NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files
+    unlearnt = [TASK_LABELS[of.comparison.what] for of in seen if of.verdict == NOT_TESTABLE]
+    cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
+    about = "; ".join([about, *cautions, *_cautions(seen)])
+    if "not reproduced" in verdicts:
+        return "not reproduced", value, about, files
+    if verdicts <= {"reproduced", NOT_TESTABLE}:
+        return (NOT_TESTABLE if unlearnt else "reproduced"), value, about, files
     return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files

@@ -128,10 +128,8 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
             (left,), (right,) = comparison.left, comparison.right
             relation = "better than" if comparison.relation == ">" else "no worse than"
             line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
-            line |= comparison.decide(records).cells
-            if row.scale and line["seeds"]:
-                line["verdict"] = "not testable at this scale"
-            rows.append(line)
+            outcome = comparison.decide(records)
+            rows.append(line | outcome.cells | {"verdict": outcome.verdict_for(row)})
     return pd.DataFrame(rows)
 
 

@@ -165,7 +165,9 @@ class Row:
     compare: tuple[str, ...] = ()
     """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
     scale: str = ""
-    """C: the run that would decide it, if no record here can; the runs that exist then only show a tendency."""
+    """C: what it would take to decide it, where runs of fewer than `steps` steps only show a tendency."""
+    steps: int = 0
+    """C: the least number of steps of a run that can decide it."""
     field: str = ""
     """D: the field of the recipe that switches it, or several, separated by commas; empty if nothing differs."""
 
@@ -179,12 +181,18 @@ _TEXTS = ("source", "statement", "derivation")
 _KEYS = {
     "A": (("derived",), ("published",)),
     "B": (("published", "derived"), ()),
-    "C": ((), ("published", "needs", "compare", "scale")),
+    "C": ((), ("published", "needs", "compare", "scale", "steps")),
     "D": (("field",), ("published", "derived")),
 }
 """Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
 _NUMBERS, _RUNS = ("a number, a list or a table", (int, float, list, dict)), ("a list", list)
-_FORMS = {"published": _NUMBERS, "derived": _NUMBERS, "needs": _RUNS, "compare": _RUNS}
+_FORMS = {
+    "published": _NUMBERS,
+    "derived": _NUMBERS,
+    "needs": _RUNS,
+    "compare": _RUNS,
+    "steps": ("a whole number", int),
+}
 """Key -> what its value must be, in words and as types; the values of all others are texts."""
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from palslib.common.names import check_name
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
-from palslib.ledger.claims import SEEDS, Comparison, claim_verdict, mean_and_half, smallest_difference
+from palslib.ledger.claims import SEEDS, Comparison, Outcome, claim_verdict, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS
@@ -134,13 +134,15 @@ def average(record: dict, without: Sequence[str] = ()) -> float:
 
 
 def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
-    """Every method minus `base`, paired by seed: the columns of `Outcome.cells`; and the paper's difference, `paper`,
+    """Every method minus `base`, paired by seed: the columns of `Outcome.cells`; `other processor`, the number of pairs
+    on processors of different makers; and the paper's difference, `paper`,
     with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
     rows = []
     for method in METHODS:
         if method == base:
             continue
-        row = {"method": method, **_annealed(method, base).decide(records).cells}
+        outcome = _annealed(method, base).decide(records)
+        row = {"method": method, **outcome.cells, "other processor": _other_processor(outcome)}
         left, right = (TABLE_3.get(m, {}).get("annealed") for m in (method, base))
         row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
         if left and right and left.error and right.error:
@@ -173,13 +175,15 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
     for text, (name, plain) in found.items():
         runs = runs_of(text, records)
         row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
-        shared = Comparison.parse(f"{text} > shared annealed").decide(records).cells
-        row |= {"difference": shared["difference"], "half": shared["half"]}
+        outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
+        row |= {name: outcome.cells[name] for name in ("difference", "half")}
+        row["other processor"] = _other_processor(outcome)
         if text != plain:
             same = Comparison.parse(f"{text} > {plain}").decide(records).cells
             row |= {"from it": same["difference"], "from it half": same["half"]}
         rows.append(row)
-    names = ["run", "size", "mean", "error", "seeds", "difference", "half", "from it", "from it half"]
+    names = ["run", "size", "mean", "error", "seeds", "difference", "half", "other processor"]
+    names += ["from it", "from it half"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -252,6 +256,7 @@ def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
             "s": "–" if pd.isna(line["size"]) else f"{line['size']:.0f}",
             "here": cell(line["mean"], line["error"], line["seeds"]),
             "minus shared": difference(line["difference"], line["half"]),
+            "other processor": line["other processor"],
             "minus the method as it stands": difference(line["from it"], line["from it half"]),
         }
         for line in lines
@@ -356,6 +361,14 @@ def _maker(record: dict) -> str:
     return re.split(r"\W", record["environment"].get("cpu") or "")[0]
 
 
+def _other_processor(outcome: Outcome) -> int:
+    """The number of seeds whose runs were made on processors of different makers."""
+    makers = {seed: set() for seed in outcome.seeds}
+    for record in outcome.records:
+        makers.setdefault(record["config"]["seed"], set()).add(_maker(record))
+    return sum(len(found) > 1 for found in makers.values())
+
+
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
     """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
     of the differences between pairs), and the smallest difference that these pairs, or else three, can then show with a
@@ -371,7 +384,8 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
             if row.compare:
                 comparison = Comparison.parse(text)
                 outcome = comparison.decide(records)
-                seeds, verdict = outcome.seeds, outcome.verdict + ", only just" * outcome.only_just
+                seeds, verdict = outcome.seeds, outcome.verdict_for(row)
+                verdict += ", only just" * (outcome.only_just and verdict == outcome.verdict)
                 own = spread if comparison.mixed else None
                 if len(seeds) >= SEEDS:
                     own = pd.Series(outcome.differences).std(skipna=False)
@@ -380,11 +394,9 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                 if row.needs:  # C17 rests on the heads that its runs have looked into
                     runs = filter(Selection.parse(text).matches, records)
                     seeds = {run["config"]["seed"] for run in runs if "spans" in run}
-            if row.scale and verdict != "not run":
-                verdict = "not testable at this scale"
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
             about = {"row": row.id, "compared": text, "seeds": len(seeds), "verdict": verdict}
-            rows.append(about | {"spread": own, "smallest": smallest, "beyond this scale": row.scale})
+            rows.append(about | {"spread": own, "smallest": smallest})
     return pd.DataFrame(rows)
 
 

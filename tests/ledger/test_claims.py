@@ -428,6 +428,32 @@ def test_what_a_run_of_this_size_cannot_decide_is_said_whatever_was_seen(worst):
     assert claim_verdict(LEDGER["C13c"], found)[0] == "not run"
 
 
+def test_runs_of_the_size_that_a_row_asks_for_decide_it():
+    """C1 asks for 60,000 steps: with one step less it is not testable, with as many the interval decides."""
+
+    def both(steps):
+        return [
+            *runs("pals-204", 66.0, 66.1, 66.2, steps=steps),
+            *runs("fine-tuned", 64.0, 64.2, 64.1, steps=steps),
+        ]
+
+    assert LEDGER["C1"].steps == 60_000
+    assert claim_verdict(LEDGER["C1"], both(59_999))[0] == "not testable at this scale"
+    assert claim_verdict(LEDGER["C1"], both(60_000))[0] == "reproduced"
+
+
+def test_a_task_that_neither_side_has_learnt_decides_nothing():
+    """Constant predictions have a Matthews correlation of 0; with a median of 0 on both sides CoLA tests nothing."""
+    comparison = Comparison.parse("low-rank-100 annealed > pals-204 annealed : cola")
+
+    def outcome(left, right):
+        return replace(comparison.decide([]), seeds=(0, 1, 2), left=left, right=right, records=({},))
+
+    assert outcome((0.0, 0.0, 3.0), (0.0, -1.0, 0.0)).verdict == "not testable at this scale"
+    assert outcome((2.0, 2.1, 3.0), (0.0, 0.0, 0.0)).verdict == "reproduced"
+    assert outcome((0.0, 0.0, 0.0), (4.0, 4.0, 4.1)).verdict == "not reproduced"
+
+
 @pytest.mark.parametrize(
     ("scores", "expected"), [((66.0, 64.0, 65.0), "not reproduced"), ((64.0, 66.0, 65.0), "reproduced")]
 )

@@ -46,6 +46,7 @@ def test_statements_are_short_and_claims_need_runs():
     for row in LEDGER.values():
         assert len(row.statement) <= 200, "must stay readable in a table"
     assert [row.id for row in LEDGER.values() if row.kind == "C" and not row.needs] == ["C24"], "it is not pursued"
+    assert [row.id for row in LEDGER.values() if row.steps] == [row.id for row in LEDGER.values() if row.scale]
     assert [row.id for row in LEDGER.values() if row.scale] == ["C1", "C10b", "C13b"], (
         "what no run of this size can show"
     )

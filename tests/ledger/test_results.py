@@ -108,8 +108,11 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert (row["mean"], row["seeds"], row["difference"], row["half"]) == (pytest.approx(53.0625), 2, -8, 0)
     assert (row["from it"], row["from it half"]) == (pytest.approx(-10.05), pytest.approx(12.706 * 0.05, rel=1e-4))
     cells = variants_cells(frame.reset_index()).to_numpy().tolist()
-    assert cells[0] == ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", "-10.05 ± 0.64"]
-    assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", "–"]
+    assert cells[0] == ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", 0, "-10.05 ± 0.64"]
+    elsewhere = frozen[1] | {"environment": {"cpu": "Intel(R) Xeon(R)"}}
+    others = variants([*RECORDS, frozen[0], elsewhere]).set_index("run")
+    assert (row["other processor"], others["other processor"].tolist()) == (0, [1])  # the others' is not known
+    assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", 0, "–"]
 
 
 def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
