@@ -30,10 +30,12 @@ from palslib.ledger.results import (
     quirk_effects,
     signed_ranks,
     table_3,
+    table_3_cells,
     task_differences,
     variants,
     variants_cells,
 )
+from palslib.ledger.view import show_cells
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 from palslib.records import read_records
@@ -95,6 +97,24 @@ def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
             records.append(record)
         seeds = table_3(one_setting(records))["seeds"]
         assert sorted(seeds[seeds > 0]) == [3] * cells
+
+
+def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
+    """The cell of PALs annealed, which the other runs of the table keep beside it."""
+    shown = []
+    monkeypatch.setattr("palslib.ledger.view.display", lambda html: shown.append(html.data))
+
+    def cell_and_colour(records):
+        cells = table_3_cells(table_3(records))
+        show_cells(cells)
+        row, column = cells["", "method"].tolist().index("PALs"), list(cells.columns).index(("annealed", "here"))
+        place = f"row{row}_col{column}"
+        grey = any("color: #999" in rule and place in rule for rule in shown[-1].partition("</style>")[0].split("}"))
+        return cells.iloc[row, column], grey
+
+    assert cell_and_colour(RECORDS) == ("63.1 ± 0.64 (3)", False)  # 62, 64.225, 63.15
+    kept = [record for record in RECORDS if record["config"]["method"] != "pals-204"]
+    assert cell_and_colour(kept) == ("–", True)
 
 
 def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
