@@ -363,10 +363,8 @@ def _maker(record: dict) -> str:
 
 def _other_processor(outcome: Outcome) -> int:
     """The number of seeds whose runs were made on processors of different makers."""
-    makers = {seed: set() for seed in outcome.seeds}
-    for record in outcome.records:
-        makers.setdefault(record["config"]["seed"], set()).add(_maker(record))
-    return sum(len(found) > 1 for found in makers.values())
+    makers = {(record["config"]["seed"], _maker(record)) for record in outcome.records}
+    return sum(n > 1 for n in Counter(seed for seed, _ in makers).values())
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:

@@ -100,7 +100,7 @@ def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
 
 
 def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
-    """The cell of PALs annealed, which the other runs of the table keep beside it."""
+    """Without the runs of PALs their cell under annealed sampling is a grey dash; the table stays."""
     shown = []
     monkeypatch.setattr("palslib.ledger.view.display", lambda html: shown.append(html.data))
 
@@ -131,7 +131,7 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert cells[0] == ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", 0, "-10.05 ± 0.64"]
     elsewhere = frozen[1] | {"environment": {"cpu": "Intel(R) Xeon(R)"}}
     others = variants([*RECORDS, frozen[0], elsewhere]).set_index("run")
-    assert (row["other processor"], others["other processor"].tolist()) == (0, [1])  # the others' is not known
+    assert (row["other processor"], others["other processor"].tolist()) == (0, [1])  # RECORDS are from AMD's
     assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", 0, "–"]
 
 
