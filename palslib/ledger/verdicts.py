@@ -28,7 +28,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 
-ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
+ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps", "confirm")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
 another setting beside it, models trained to be shipped, and runs from before the plan (figures/records/PLAN.md)."""
 
