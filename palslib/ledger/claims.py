@@ -5,13 +5,16 @@ A comparison `left > right` is a paired test: two runs with the same seed draw t
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
 worse) uses -0.5 points in place of 0. Otherwise, and with fewer than three seeds (five for a spread), the verdict is
 inconclusive. It is not testable at this scale if a run has fewer steps than the row's `steps`, or if the comparison is
-of one task and both sides have the median 0 (of Matthews' correlation: constant predictions, nothing was learnt). A
-side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
-other settings are compared. If both sides are models for one task each, a seed's score is the mean over the tasks that
+of one task and both sides have the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
+
+A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
+other settings are compared. Of a run that was repeated, the one on a processor of the same maker as the other side's
+counts, or else the last. If both sides are models for one task each, a seed's score is the mean over the tasks that
 both sides have.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
@@ -86,8 +89,8 @@ class Comparison:
     def _settings(self, records: Sequence[dict]):
         """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
         terms, found = self._terms, {}
-        for index, term in enumerate(terms):
-            for record in filter(term.matches, records):
+        for index, matching in enumerate(_alike([list(filter(term.matches, records)) for term in terms])):
+            for record in matching:
                 setting = Setting.of(record, self.alone)
                 runs = found.setdefault(setting.shared, {}).setdefault(setting.acting, [{} for _ in terms])[index]
                 scores, of = runs.setdefault(record["config"]["seed"], ({}, []))
@@ -96,7 +99,7 @@ class Comparison:
                     if not repeats(record, other):
                         files = ", ".join(r.get("file", r["config"]["method"]) for r in (other, record))
                         raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
-                    of.remove(other)  # of a run that was repeated the last counts
+                    of.remove(other)  # of a run that was repeated the last in this order counts
                 scores.update(new)
                 of.append(record)
         for actings in found.values():
@@ -220,6 +223,23 @@ class Outcome:
         difference, half = self.interval
         just = ", only just" if self.only_just else ""
         return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
+
+
+def maker(record: dict) -> str:
+    """The maker of the processor that a run was made on: `AMD`."""
+    return re.split(r"\W", record.get("environment", {}).get("cpu") or "")[0]
+
+
+def _alike(each: list[list[dict]]) -> list[list[dict]]:
+    """The same records of each term, those last that were made on a processor of a maker that all terms have for their
+    seed: where a run was repeated on another, the one to be compared."""
+
+    def makers(records: list[dict]) -> set[tuple]:
+        return {(r["config"]["seed"], maker(r)) for r in records}
+
+    common = set.intersection(*map(makers, each))
+    chosen = {seed: name for seed, name in sorted(common)}
+    return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:

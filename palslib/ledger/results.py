@@ -6,7 +6,6 @@ are over seeds, with standard error and number of seeds; without runs they are N
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ import pandas as pd
 from palslib.common.names import check_name
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
-from palslib.ledger.claims import SEEDS, Comparison, Outcome, claim_verdict, mean_and_half, smallest_difference
+from palslib.ledger.claims import SEEDS, Comparison, Outcome, claim_verdict, maker, mean_and_half, smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS
@@ -337,7 +336,7 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
         row |= {"method": method, "schedule": schedule, "rate": rate, "difference": difference, "half": half}
         row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
-        rows.append(row | {"other processor": sum(_maker(one) != _maker(other) for one, other in pairs)})
+        rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
     columns = ["row", "fields", "method", "schedule", "rate", "difference", "half", "seeds", "undefined"]
     columns.append("other processor")
     frame = pd.DataFrame(rows, columns=columns)
@@ -353,17 +352,12 @@ def _rate(record: dict) -> float:
 def _partner(record: dict, others: Sequence[dict]) -> dict | None:
     """The run of the same seed, if any: of several the last, but rather one on a processor of the same maker."""
     same = [other for other in others if other["config"]["seed"] == record["config"]["seed"]]
-    return max(reversed(same), key=lambda other: _maker(other) == _maker(record), default=None)
-
-
-def _maker(record: dict) -> str:
-    """The maker of the processor that a run was made on: `AMD`."""
-    return re.split(r"\W", record["environment"].get("cpu") or "")[0]
+    return max(reversed(same), key=lambda other: maker(other) == maker(record), default=None)
 
 
 def _other_processor(outcome: Outcome) -> int:
     """The number of seeds whose runs were made on processors of different makers."""
-    makers = {(record["config"]["seed"], _maker(record)) for record in outcome.records}
+    makers = {(record["config"]["seed"], maker(record)) for record in outcome.records}
     return sum(n > 1 for n in Counter(seed for seed, _ in makers).values())
 
 
@@ -409,6 +403,6 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
         row |= {k: config[k] for k in ("schedule", "seed")}
         row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
         row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", ""), "maker": _maker(record)}
+        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", ""), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

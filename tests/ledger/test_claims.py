@@ -609,6 +609,21 @@ def test_different_runs_of_one_seed_are_refused():
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
 
 
+def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
+    """Shared was run on AMD and, as its partner was for seed 0 alone, on Intel's too."""
+
+    def on(cpu: str, found: list[dict]) -> list[dict]:
+        return [record | {"environment": {"cpu": cpu}} for record in found]
+
+    shared = on("AMD EPYC", runs("shared", 60.0, 61.0)), on("Intel(R) Xeon(R)", runs("shared", 50.0, 51.0))
+    pals = [*on("Intel(R) Xeon(R) 6", runs("pals-204", 62.0)), *on("AMD EPYC 9", runs("pals-204", 0.0, 63.0)[1:])]
+    for found in ([*shared[0], *shared[1], *pals], [*shared[1], *pals, *shared[0]]):
+        outcome = decide(CLAIM, found)
+        assert (outcome.left, outcome.right, len(outcome.records)) == ((62.0, 63.0), (50.0, 61.0), 4)
+    other = on("Other", runs("pals-204", 62.0, 63.0))  # no shared run was made on such a one: the last counts
+    assert decide(CLAIM, [*shared[1], *shared[0], *other]).right == (60.0, 61.0)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
