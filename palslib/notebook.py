@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import platform
+import re
 import textwrap
 import typing
 
@@ -76,7 +77,8 @@ def show_source(*objects) -> None:
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     """Displays a table without its index: numbers rounded, thousands separated, a dash for None and NaN."""
     styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
-    display(HTML(styled.to_html(exclude_styles=True)))  # no ids, which differ in every run and are half of the page
+    page = styled.to_html(exclude_styles=True)  # no ids, which differ in every run and are half of the page
+    display(HTML(re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)))  # a line a row
 
 
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:

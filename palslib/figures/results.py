@@ -98,30 +98,34 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
     return ax
 
 
-def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
-    """Left ‖TS(h)‖ / ‖h‖ by layer, right what switching the adaptations off costs, a colour each setting; lines and
-    points are means over seeds, with standard errors; a point of one seed is hollow.
+def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, axes) -> None:
+    """‖TS(h)‖ / ‖h‖ by layer and over training, and what switching the adaptations off costs, a colour each setting;
+    lines and points are means over seeds, with standard errors; a point of one seed is hollow.
 
     Args:
-        sizes: columns `setting`, `layer`, `size`, `seed`. off: columns `setting`, `difference`, `seed`.
-        axes: two, side by side.
+        sizes: columns `setting`, `layer`, `size`, `seed`. steps: the same with `step`, as
+            `ledger.pilot.acting_by_step` gives it; may be empty. off: columns `setting`, `difference`, `seed`.
+        axes: three, side by side.
     """
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
-    shared = {"hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se"}
-    sns.lineplot(sizes, x="layer", y="size", marker="o", ax=axes[0], **shared)
-    axes[0].set(xlabel="layer", ylabel="‖TS(h)‖ / ‖h‖", yscale="log", title="size of the PALs' output")
+    style = {"y": "size", "hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "marker": "o"}
+    sns.lineplot(sizes, x="layer", ax=axes[0], **style)
+    sns.lineplot(steps[steps["setting"].isin(settings)], x="step", ax=axes[1], **style)
+    words = "size of TS(h),\n‖TS(h)‖ / ‖h‖"
+    axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step", ylim=(1e-3, 30))
+    axes[1].set(xlabel="step", ylabel="", yscale="log", title="mean over layers", ylim=(1e-3, 30))
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
-    if axes[0].get_legend():
-        axes[0].get_legend().remove()
-        handles = axes[0].get_legend_handles_labels()
-        words = "learning rate of the PALs and start of $V^D$"
-        axes[0].figure.legend(*handles, loc="outside lower center", ncols=2, title=words)
+    for ax in axes[:2]:
+        if ax.get_legend():
+            ax.get_legend().remove()
+    handles = axes[0].get_legend_handles_labels()
+    axes[0].figure.legend(*handles, loc="outside lower center", ncols=2, title="learning rate and start of $V^D$")
     for place, setting in enumerate(settings[::-1]):
         values = off.loc[off["setting"] == setting, "difference"]
         hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
         style = {"fmt": "o", "capsize": 2, "color": palette[setting]} | hollow
-        axes[1].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
-    axes[1].axvline(0, color="black", linewidth=1)
-    words = "change of the dev average\n(points; mean ± standard error)"
-    axes[1].set(xlabel=words, yticks=[], title="PALs switched off")
+        axes[2].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
+    axes[2].axvline(0, color="black", linewidth=1)
+    words = "change of the dev average\n(points; mean ± s.e.)"
+    axes[2].set(xlabel=words, yticks=[], title="TS switched off")

@@ -18,22 +18,46 @@ def setting_name(record: dict) -> str:
     return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
 
 
-def acting(records: Sequence[dict], more: Sequence[dict] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Two frames of the inspected runs of PALs without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
+def acting(
+    records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two frames of the inspected runs of methods without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
     (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`).
-    Runs of `more` stand for the settings of which `records` has none."""
-    plain = Selection.parse("pals-204 annealed")
-    runs, others = ([r for r in a if plain.matches(r) and "switched off" in r["results"]] for a in (records, more))
-    known = set(map(setting_name, runs))
-    runs += [r for r in others if setting_name(r) not in known]
-    runs.sort(key=lambda r: (r["config"].get("adaptation_rate", 1), r["method"].get("init", "")))
-    runs = list({(setting_name(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
-    named = {r["key"]: setting_name(r) for r in runs}
+    Runs of `more` stand for the settings of which `records` has none. Methods other than PALs are named in `setting`.
+    """
+    runs, others = ([r for r in _plain(of, methods) if "switched off" in r["results"]] for of in (records, more))
+    known = set(map(_named, runs))
+    runs += [r for r in others if _named(r) not in known]
+    rank = {method: number for number, method in enumerate(methods)}
+    runs.sort(key=lambda r: (rank[r["config"]["method"]], r["config"].get("adaptation_rate", 1), r["method"]["init"]))
+    runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
+    named = {r["key"]: _named(r) for r in runs}
     sizes, off = acting_frame(runs), switched_off_frame(runs)
     sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
     sizes = sizes.groupby(["key", "seed", "layer"], sort=False)["size"].mean().reset_index()
     off = off[off["task"] == "average"]
     return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes, off))
+
+
+def acting_by_step(records: Sequence[dict], methods: Sequence[str] = ("pals-204",)) -> pd.DataFrame:
+    """‖TS(h)‖ / ‖h‖ over training, in runs that were inspected more than once: `setting` as in `acting`, `seed`,
+    `step`, `size`, a mean over tasks and layers."""
+    runs = _plain(records, methods)
+    frame = acting_frame(runs).groupby(["key", "seed", "step"], sort=False)["size"].mean().reset_index()
+    frame = frame[frame.groupby("key")["step"].transform("nunique") > 1]
+    return frame.assign(setting=frame["key"].map({r["key"]: _named(r) for r in runs}))
+
+
+def _plain(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
+    """The annealed runs of these methods without options."""
+    selections = [Selection.parse(f"{method} annealed") for method in methods]
+    return [record for record in records if any(selection.matches(record) for selection in selections)]
+
+
+def _named(record: dict) -> str:
+    """The setting's name, after that of a method other than PALs."""
+    method = record["config"]["method"]
+    return ("" if method == "pals-204" else f"{LABELS[method]}: ") + setting_name(record)
 
 
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:

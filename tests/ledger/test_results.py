@@ -16,7 +16,7 @@ from palslib.grid.sweep import Grid
 from palslib.ledger.answer import _said, answer
 from palslib.ledger.claims import smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3
-from palslib.ledger.pilot import acting, pilot_frame
+from palslib.ledger.pilot import acting, acting_by_step, pilot_frame
 from palslib.ledger.results import (
     COLUMNS,
     LABELS,
@@ -319,6 +319,13 @@ def test_whether_adaptations_act_by_setting():
     uninspected = runs("pals-204", 60.0, adaptation_rate=10)  # hides no inspected run of its setting
     assert acting(uninspected, pilot)[1]["difference"].tolist() == off["difference"].tolist()
     assert acting(again, pilot)[1]["difference"].tolist() == pytest.approx([-0.1, -0.1, -9.0])
+    low_rank = runs("low-rank-100", 60.0, off=-4.0, adaptation_rate=10)
+    sizes, off = acting([*low_rank, *pilot], methods=("pals-204", "low-rank-100"))
+    assert off["setting"].tolist()[-1] == "low rank: 10 × BERT's rate, $V^D$ from zero" and len(off) == 5
+    pilot[2]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.2}}}})
+    steps = acting_by_step(pilot)  # of the one run that was inspected twice, means over layers
+    assert steps[["step", "size"]].values.ravel() == pytest.approx([1_000, 0.15, 2_000, 0.2])
+    assert set(steps["setting"]) == {"10 × BERT's rate, $V^D$ from zero"}
     table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
     assert table["seeds"].tolist() == [2, 2, 2]
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
@@ -401,8 +408,12 @@ def test_figures_draw_what_there_is():
     axes = plt.subplots(1, 2)[1]
     schedule_lines(table_3(RECORDS), LABELS, ("shared", "pals-204"), axes)
     assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(SCHEDULES)
-    axes = plt.subplots(1, 2)[1]
-    acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes)
+    axes = plt.subplots(1, 3)[1]
+    found = runs("pals-204", 60.0, 60.0, off=-0.1)
+    found[0]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.2, "1": 0.2}}}})
+    sizes, off = acting(found)
+    acting_panels(sizes, acting_by_step(found), off, axes)
+    assert [len(ax.lines[0].get_xdata()) for ax in axes[:2]] == [2, 2]
     for of in ([], RECORDS[:1]):
         forest(against(of), LABELS, "shared", plt.subplots()[1])
         task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
