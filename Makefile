@@ -16,11 +16,12 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce test lab sweep no-grid benchmark lint notebooks numbers book cpu extras clean preflight
+.PHONY: help reproduce results test lab sweep no-grid benchmark lint notebooks numbers book cpu extras clean preflight
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make reproduce   set up, run every notebook, end with a table (NOTEBOOKS=01,04 for some of them)"
+	@echo "make results     set up, draw all tables and figures of ledger and runs from figures/records, in under a minute"
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
 	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4' or '--slurm time=60')"
@@ -36,6 +37,10 @@ help:
 reproduce: $(CORE)
 	$(check_imports)
 	@$(PY) -m palslib reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS))
+
+results: $(CORE)
+	$(check_imports)
+	@$(PY) -m palslib reproduce --notebooks 06,11,12
 
 # Two processes of one thread each: as fast as two threads, and sums always have the same last bits.
 PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile

@@ -5,16 +5,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from transformers import BertConfig, BertModel
 
 from palslib import TASKS, train
+from palslib.__main__ import main
+from palslib.bert.backbones import load_tokenizer
 from palslib.common.places import RECORDS
 from palslib.data.synthetic import synthetic_split
+from palslib.grid import sweep
 from palslib.grid.sweep import PLANS, Grid
 from palslib.ledger.claims import Comparison
-from palslib.ledger.paper import load_ledger
+from palslib.ledger.paper import TABLE_3, load_ledger
 from palslib.ledger.results import one_setting, plan_frame, quirk_effects, table_3
 from palslib.ledger.selection import Selection, Setting
 from palslib.records import read_records
+from palslib.reproduce import NOTEBOOKS, run_notebook
 
 
 def small_data(folder: Path) -> None:
@@ -48,13 +53,20 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
     grids = {name: configs for name, configs in grids.items() if name not in ("pilot", "table3", "trained")}
     runs = [
         {"status": "finished", "config": asdict(config), "method": config.resolved_method().to_dict()}
-        | {"precision": config.precision}
-        for configs in grids.values()
+        | {"precision": config.precision, "grid": name}
+        for name, configs in grids.items()
         for config in configs
     ]
-    needs = {(row.id, need) for row in load_ledger().values() if row.kind == "C" for need in row.needs}
-    missing = {row for row, need in needs if not any(map(Selection.parse(need).matches, runs))}
+    table, missing = [], set()
+    for row in (row for row in load_ledger().values() if row.kind == "C" and row.needs):
+        found = [{(r["grid"], r["config"]["seed"]) for r in runs if Selection.parse(n).matches(r)} for n in row.needs]
+        seeds = min(len({seed for _, seed in of}) for of in found)  # that all runs of the row have
+        of = (f"`{name}`" for name in sorted({name for of in found for name, _ in of} - {"same-rate", "curves"}))
+        table.append(f"| {row.id} | {seeds} | {', '.join(of) or '–'} |")
+        missing |= {row.id for of in found if not of}
     assert missing == {"C13e"}, "what a row C needs is a run of a grid in palslib/grid/plans"
+    plan = (RECORDS / "PLAN.md").read_text(encoding="utf-8")
+    assert "\n".join(table) in plan, "PLAN.md lists each row's grids:\n" + "\n".join(table)
     for text in (text for row in load_ledger().values() if row.kind == "C" for text in row.compare):
         comparison = Comparison.parse(text)
         settings = [
@@ -64,8 +76,6 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
         if all(settings):
             said = f"{text}: the grids' runs differ in more than what is compared (their `base`: precision, steps, ...)"
             assert set.intersection(*settings), said
-    plan = (RECORDS / "PLAN.md").read_text(encoding="utf-8")
-    assert all(row in plan for row in missing)
     unplanned = [name for name in grids if f"`{name}`" not in plan]
     assert not unplanned, f"PLAN.md says what is run for, and by which rule judged: {', '.join(unplanned)}"
     for name, configs in grids.items():  # three seeds of a method on one machine, before the next seed
@@ -94,3 +104,29 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
     found = table_3(runs)
     assert (found.loc[found["schedule"] == "annealed", "seeds"] == 1).all()
     assert set(quirk_effects(runs)["row"]) == {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
+
+
+@pytest.mark.slow
+def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, capsys):
+    """`palslib sweep table3`, its first seed, three steps a run, each in its process. BERT has BERT-base's layers and
+    heads, random weights, and a width of 48 (so sizes are fitted to the budget). Notebook 11 shows each run's cell."""
+    small_data(tmp_path)
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    tokenizer = load_tokenizer("minilm")
+    shape = {"hidden_size": 48, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 71}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    grid = json.loads((PLANS / "table3.json").read_text())
+    assert grid["product"] == {"seed": [0, 1, 2]}
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "table3.json").write_text(json.dumps(grid | {"product": {"seed": [0]}}))
+    monkeypatch.setattr(sweep, "PLANS", tmp_path / "plans")
+    small = f"backbone={tmp_path / 'bert'} size=budget steps=3 batch_size=2 evaluate_every=0".split()
+    assert main(["sweep", "table3", "--folder", str(tmp_path / "swept"), "--base", *small]) == 0
+    assert "19 of 19 runs finished" in capsys.readouterr().out
+    cells = table_3(one_setting(read_records(tmp_path / "swept"))).query("seeds == 1")
+    printed = {(method, schedule) for method, of in TABLE_3.items() for schedule in of if schedule != "ratio"}
+    assert printed | {("fine-tuned", "annealed")} == set(zip(cells["method"], cells["schedule"], strict=True))
+    page = run_notebook(NOTEBOOKS / "11_results.ipynb", tmp_path / "11.ipynb", {"records": str(tmp_path / "swept")})
+    assert not page.error and "19 records, of them 19 in one setting" in (tmp_path / "11.ipynb").read_text()
