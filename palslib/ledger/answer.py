@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from palslib.data.tasks import TASK_LABELS, TASKS
-from palslib.ledger.claims import SEEDS, Comparison, holm, mean_and_half, on_the_edge
+from palslib.ledger.claims import SEEDS, Comparison, Outcome, holm, mean_and_half, on_the_edge
 from palslib.ledger.pilot import acting
 from palslib.ledger.results import against, task_differences
 from palslib.methods.table import LABELS
@@ -33,19 +33,25 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequen
 
 
 def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
-    """PALs against the shared model: all seeds; the first three, which other methods have; and with the paper's one
-    learning rate for all parameters."""
+    """PALs against the shared model: all seeds; the first three, which other methods have; the last three, if these
+    are others; and with the paper's one learning rate for all parameters."""
     question = Comparison.parse("pals-204 annealed > shared annealed")
     found = question.decide(records)
     said = _said(pd.Series(found.cells))
     if len(found.seeds) > SEEDS:
-        first = _points(*mean_and_half(found.differences[:SEEDS]))
-        said += f"; seeds {', '.join(map(str, found.seeds[:SEEDS]))} alone: {first}"
+        said += f"; {_of_seeds(found, slice(SEEDS))}"
+    if len(found.seeds) >= 2 * SEEDS:
+        said += f"; {_of_seeds(found, slice(-SEEDS, None))}"
     one_rate = question.decide([*(r for r in records if r["config"]["method"] == "shared"), *own_rate])
     if one_rate.decides:
         said += f"; at BERT's own rate for the PALs, as in the paper: {_points(*one_rate.interval)}"
         said += f" ({len(one_rate.seeds)} seeds)"
     return said
+
+
+def _of_seeds(outcome: Outcome, part: slice) -> str:
+    seeds, differences = outcome.seeds[part], outcome.differences[part]
+    return f"seeds {', '.join(map(str, seeds))} alone: {_points(*mean_and_half(differences))}"
 
 
 def _for_comparison(shared: pd.Series) -> str:

@@ -14,6 +14,7 @@ from palslib.ledger.paper import (
     ADAPTERS_TABLE_2,
     ADAPTERS_TABLE_3,
     GEM_TABLE_1,
+    GLUE_TRAIN_SIZES,
     MINBERT_TABLE_1,
     RTE_ELSEWHERE,
     TABLE_2,
@@ -22,6 +23,7 @@ from palslib.ledger.paper import (
     load_ledger,
     parse_ledger,
 )
+from palslib.plan.sampling import annealed_alpha, task_probabilities
 
 LEDGER = load_ledger()
 COUNTS = {"A": 28, "B": 21, "C": 24, "D": 17}
@@ -233,3 +235,11 @@ def test_pals_and_low_rank_lie_within_two_standard_errors():
     """Low rank 81.9 - PALs 81.7 = 0.2, with standard error sqrt(.2² + .2²) = .28 (C6: equal on average)."""
     low, pals = TABLE_3["low-rank-100"]["annealed"], TABLE_3["pals-204"]["annealed"]
     assert abs(low.mean - pals.mean) < 2 * sqrt(low.error**2 + pals.error**2)
+
+
+def test_how_often_separate_models_go_through_their_data_in_60_000_annealed_steps():
+    """The words of C1: 25 epochs of 2,400 steps of 32 examples, shares p ∝ N^α."""
+    shares = [task_probabilities(GLUE_TRAIN_SIZES, annealed_alpha(epoch, 25)) for epoch in range(1, 26)]
+    passes = {t: sum(2_400 * of[t] for of in shares) * 32 / size for t, size in GLUE_TRAIN_SIZES.items()}
+    assert min(passes, key=passes.get) == "mnli" and max(passes, key=passes.get) == "rte"
+    assert f"{passes['mnli']:.1f} times (MNLI) to {passes['rte']:.0f} times (RTE)" in LEDGER["C1"].scale

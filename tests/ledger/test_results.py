@@ -383,7 +383,11 @@ def test_the_answer_in_five_sentences():
     same = runs("pals-204", 59.9, 62.0, 61.1)
     assert answer(RECORDS, own_rate=same)[0].endswith("as in the paper: +0.00 ± 0.25 (3 seeds).")
     two_more = [*runs("shared", *[60.0] * 5)[3:], *runs("pals-204", *[61.0] * 5, adaptation_rate=10)[3:]]
-    assert "seeds 0, 1, 2 alone: +2.00 ± 0.25" in answer([*RECORDS, *two_more])[0]
+    first = answer([*RECORDS, *two_more])[0]
+    assert "5 seeds): better; seeds 0, 1, 2 alone: +2.00 ± 0.25." in first
+    eight = [*runs("shared", *[60.0] * 8)[5:], *runs("pals-204", *[61.5] * 8, adaptation_rate=10)[5:]]
+    first = answer([*RECORDS, *two_more, *eight])[0]
+    assert first.endswith("seeds 0, 1, 2 alone: +2.00 ± 0.25; seeds 5, 6, 7 alone: +1.50 ± 0.00.")
     separate = runs("fine-tuned", 58.0, 60.0, 59.0)
     assert answer([*RECORDS, *separate])[1].endswith("better (the shared model minus them: +2.00 ± 0.00).")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
