@@ -13,9 +13,12 @@ from palslib.methods.table import LABELS
 
 def setting_name(record: dict) -> str:
     """How a run trains its task-specific parameters, such as `10 × BERT's rate, $V^D$ from zero`."""
-    drawn = record["method"].get("init") == "normal"
-    rate = record["config"].get("adaptation_rate", 1)
-    return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if drawn else 'from zero'}"
+    rate, start = _rate_and_start(record)
+    return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if start == 'normal' else 'from zero'}"
+
+
+def _rate_and_start(record: dict) -> tuple[float, str]:
+    return record["config"].get("adaptation_rate", 1), record["method"].get("init", "identity")
 
 
 def acting(
@@ -29,7 +32,7 @@ def acting(
     known = set(map(_named, runs))
     runs += [r for r in others if _named(r) not in known]
     rank = {method: number for number, method in enumerate(methods)}
-    runs.sort(key=lambda r: (rank[r["config"]["method"]], r["config"].get("adaptation_rate", 1), r["method"]["init"]))
+    runs.sort(key=lambda r: (rank[r["config"]["method"]], _rate_and_start(r)))
     runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
     named = {r["key"]: _named(r) for r in runs}
     sizes, off = acting_frame(runs), switched_off_frame(runs)
