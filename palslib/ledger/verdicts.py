@@ -30,7 +30,8 @@ from palslib.records import files_within, read_records
 
 ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps", "confirm")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
-another setting beside it, models trained to be shipped, and runs from before the plan (figures/records/PLAN.md)."""
+another setting beside it, models trained to be shipped, runs from before the plan, and seeds that count together when
+all of them are there (figures/records/PLAN.md)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
