@@ -238,7 +238,7 @@ def _alike(each: list[list[dict]]) -> list[list[dict]]:
         return {(r["config"]["seed"], maker(r)) for r in records}
 
     common = set.intersection(*map(makers, each))
-    chosen = {seed: name for seed, name in sorted(common)}
+    chosen = dict(sorted(common))  # seed -> maker
     return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
 
 
