@@ -110,11 +110,12 @@ def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, a
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
     style = {"y": "size", "hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "marker": "o"}
+    axes[1].sharey(axes[0])
     sns.lineplot(sizes, x="layer", ax=axes[0], **style)
     sns.lineplot(steps[steps["setting"].isin(settings)], x="step", ax=axes[1], **style)
     words = "size of TS(h),\n‖TS(h)‖ / ‖h‖"
-    axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step", ylim=(1e-3, 30))
-    axes[1].set(xlabel="step", ylabel="", yscale="log", title="mean over layers", ylim=(1e-3, 30))
+    axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step")
+    axes[1].set(xlabel="step", ylabel="", yscale="log", title="mean over layers")
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
     for ax in axes[:2]:
         if ax.get_legend():

@@ -89,7 +89,7 @@ class Comparison:
     def _settings(self, records: Sequence[dict]):
         """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
         terms, found = self._terms, {}
-        for index, matching in enumerate(_alike([list(filter(term.matches, records)) for term in terms])):
+        for index, matching in enumerate(alike([list(filter(term.matches, records)) for term in terms])):
             for record in matching:
                 setting = Setting.of(record, self.alone)
                 runs = found.setdefault(setting.shared, {}).setdefault(setting.acting, [{} for _ in terms])[index]
@@ -230,7 +230,7 @@ def maker(record: dict) -> str:
     return re.split(r"\W", record.get("environment", {}).get("cpu") or "")[0]
 
 
-def _alike(each: list[list[dict]]) -> list[list[dict]]:
+def alike(each: list[list[dict]]) -> list[list[dict]]:
     """The same records of each term, those last that were made on a processor of a maker that all terms have for their
     seed: where a run was repeated on another, the one to be compared."""
 

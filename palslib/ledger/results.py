@@ -16,7 +16,16 @@ import pandas as pd
 from palslib.common.names import check_name
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
-from palslib.ledger.claims import SEEDS, Comparison, Outcome, claim_verdict, maker, mean_and_half, smallest_difference
+from palslib.ledger.claims import (
+    SEEDS,
+    Comparison,
+    Outcome,
+    alike,
+    claim_verdict,
+    maker,
+    mean_and_half,
+    smallest_difference,
+)
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS
@@ -326,7 +335,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         selection = Selection.parse(plain)
         paper = [record for record in records if _rate(record) == rate and selection.matches(record)]
         method, schedule, *_ = plain.split()
-        pairs = [(one, other) for _, one in sorted(switched.items()) if (other := _partner(one, paper))]
+        partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
+        pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
         if not pairs:
             continue
         differences = [average(one) - average(other) for one, other in pairs]
@@ -347,12 +357,6 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 def _rate(record: dict) -> float:
     return record["config"].get("adaptation_rate", 1)
-
-
-def _partner(record: dict, others: Sequence[dict]) -> dict | None:
-    """The run of the same seed, if any: of several the last, but rather one on a processor of the same maker."""
-    same = [other for other in others if other["config"]["seed"] == record["config"]["seed"]]
-    return max(reversed(same), key=lambda other: maker(other) == maker(record), default=None)
 
 
 def _other_processor(outcome: Outcome) -> int:
