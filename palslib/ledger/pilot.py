@@ -28,18 +28,44 @@ def acting(
     (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`).
     Runs of `more` stand for the settings of which `records` has none. Methods other than PALs are named in `setting`.
     """
+    runs, named = _inspected(records, more, methods)
+    sizes = _after_the_last_step(acting_frame(runs)).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
+    off = switched_off_frame(runs)
+    off = off[off["task"] == "average"]
+    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes.reset_index(), off))
+
+
+def acting_table(records: Sequence[dict]) -> pd.DataFrame:
+    """A row for each setting of the inspected runs of PALs, after their last step: the number of `seeds`; means over
+    seeds, tasks and layers of `size`, ‖TS(h)‖ / ‖h‖, and `entropy`, that of the heads over log S; the task `lowest_of`
+    that has the layer with the `lowest` entropy; and `off`, the change of the dev average without the PALs, with its
+    standard error `off_error` over seeds."""
+    runs, named = _inspected(records)
+    ends = _after_the_last_step(acting_frame(runs))
+    by_setting = ends.groupby(ends["key"].map(named).rename("setting"), sort=False)
+    table = by_setting.agg(
+        seeds=("seed", "nunique"), size=("size", "mean"), entropy=("entropy", "mean"), lowest=("entropy", "min")
+    )
+    table["lowest_of"] = ends.loc[by_setting["entropy"].idxmin(), "task"].values
+    off = acting(records)[1].groupby("setting")["difference"]
+    return table.assign(off=off.mean(), off_error=off.sem()).reset_index()
+
+
+def _inspected(
+    records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
+) -> tuple[list[dict], dict[str, str]]:
+    """The runs that `acting` is about, each seed of a setting once, and key -> setting."""
     runs, others = ([r for r in _plain(of, methods) if "switched off" in r["results"]] for of in (records, more))
     known = set(map(_named, runs))
     runs += [r for r in others if _named(r) not in known]
     rank = {method: number for number, method in enumerate(methods)}
     runs.sort(key=lambda r: (rank[r["config"]["method"]], _rate_and_start(r)))
-    runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())  # each seed once
-    named = {r["key"]: _named(r) for r in runs}
-    sizes, off = acting_frame(runs), switched_off_frame(runs)
-    sizes = sizes[sizes["step"] == sizes.groupby("key")["step"].transform("max")]
-    sizes = sizes.groupby(["key", "seed", "layer"], sort=False)["size"].mean().reset_index()
-    off = off[off["task"] == "average"]
-    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes, off))
+    runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())
+    return runs, {r["key"]: _named(r) for r in runs}
+
+
+def _after_the_last_step(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
 
 
 def acting_by_step(records: Sequence[dict], methods: Sequence[str] = ("pals-204",)) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from palslib.grid.sweep import Grid
 from palslib.ledger.answer import _said, answer
 from palslib.ledger.claims import smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3
-from palslib.ledger.pilot import acting, acting_by_step, pilot_frame
+from palslib.ledger.pilot import acting, acting_by_step, acting_table, pilot_frame
 from palslib.ledger.results import (
     COLUMNS,
     LABELS,
@@ -331,6 +331,23 @@ def test_whether_adaptations_act_by_setting():
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
     assert table.loc[1, "switched off"] == pytest.approx(-3.0)
     assert len(acting([])[0]) == 0 and pilot_frame([]).empty
+
+
+def test_the_table_of_whether_adaptations_act():
+    """After the last step alone; means over seeds and layers; the lowest entropy with its task."""
+    inspected = runs("pals-204", 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
+    inspected[2]["results"]["switched off"]["dev_average"] -= 1  # the second seed: -4
+    for number, record in enumerate(inspected):
+        record["history"][0]["acting"]["rte"]["entropy"] = {"0": 1.0, "1": 0.9 - number / 10}
+        record["history"][0]["acting"]["cola"] = {"size": {"0": 0.3, "1": 0.5}, "entropy": {"0": 1.0, "1": 0.85}}
+        record["history"].insert(0, {"step": 1_000, "acting": {"sst2": {"size": {"0": 9.0}, "entropy": {"0": 0.0}}}})
+    one, ten = acting_table([*inspected, *inspected[:2], *runs("shared", 60.0, off=0.0)]).to_dict("records")
+    assert (one["seeds"], one["lowest"], one["lowest_of"]) == (1, pytest.approx(0.85), "cola")
+    assert (ten["seeds"], ten["lowest"], ten["lowest_of"]) == (2, pytest.approx(0.7), "rte")
+    assert ten["size"] == pytest.approx((0.1 + 0.3 + 0.3 + 0.5) / 4)
+    assert ten["entropy"] == pytest.approx((1.0 + 0.8 + 1.0 + 0.85 + 1.0 + 0.7 + 1.0 + 0.85) / 8)
+    assert (ten["off"], ten["off_error"]) == (pytest.approx(-3.5), pytest.approx(0.5))
+    assert ten["setting"] == "10 × BERT's rate, $V^D$ from zero"
 
 
 def test_the_plan_says_what_so_many_seeds_can_show():
