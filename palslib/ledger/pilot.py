@@ -91,9 +91,9 @@ def _named(record: dict) -> str:
 
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
-    CoLA, CoLA, and the change without PALs; means over seeds with standard errors, and the number of seeds."""
+    CoLA, CoLA, and the change when `switched off`; means over seeds with standard errors, and the number of seeds."""
     rows = []
-    for r in records:
+    for r in sorted(records, key=_rate_and_start):
         off = r["results"].get("switched off")
         config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
         scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
@@ -103,7 +103,21 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         rows.append(row | {"setting": setting_name(r) if off else "–", "seed": config["seed"]} | scores)
     columns = ["dev average", "without CoLA", "CoLA", "switched off"]
     frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
+    frame = frame.sort_values(["method", "rate", "steps"], kind="stable")
     grouped = frame.groupby(["method", "rate", "steps", "setting"], sort=False)[columns]
     table = grouped.agg(["mean", "sem"])
     table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
     return table.assign(seeds=grouped.size()).reset_index()
+
+
+def chosen_setting(table: pd.DataFrame, method: str = "PALs", steps: int = 2_000) -> pd.Series:
+    """The row of `pilot_frame` that rule 3 of PLAN.md chooses: of the settings that act, the one with the highest dev
+    average. A setting acts if that is at least a point lower without what tasks add.
+
+    Raises:
+        ValueError: if none acts.
+    """
+    acts = table[(table["method"] == method) & (table["steps"] == steps) & (table["switched off"] <= -1)]
+    if acts.empty:
+        raise ValueError(f"no setting of {method} with {steps:,} steps acts, in {len(table)} settings of the pilot")
+    return acts.loc[acts["dev average"].idxmax()]

@@ -16,7 +16,7 @@ from palslib.grid.sweep import Grid
 from palslib.ledger.answer import _said, answer
 from palslib.ledger.claims import smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3
-from palslib.ledger.pilot import acting, acting_by_step, acting_table, pilot_frame
+from palslib.ledger.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
 from palslib.ledger.results import (
     COLUMNS,
     LABELS,
@@ -331,6 +331,22 @@ def test_whether_adaptations_act_by_setting():
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
     assert table.loc[1, "switched off"] == pytest.approx(-3.0)
     assert len(acting([])[0]) == 0 and pilot_frame([]).empty
+
+
+def test_the_pilots_setting_is_the_best_that_acts():
+    def pilot(rate: float, score: float, off: float, **changes) -> list[dict]:
+        return runs("pals-204", score, score, off=off, adaptation_rate=rate, **changes)
+
+    ten, three, one = pilot(10, 61.0, -1.0), pilot(3, 60.0, -5.0), pilot(1, 69.0, -0.9)  # the best hardly acts
+    longer, low_rank = pilot(10, 65.0, -3.0, steps=4_000), runs("low-rank-100", 70.0, off=-3.0, adaptation_rate=10)
+    table = pilot_frame([*longer, *ten, *low_rank, *three, *one, *runs("shared", 62.0)])
+    assert chosen_setting(table)["setting"] == "10 × BERT's rate, $V^D$ from zero"
+    rows = table["method"] + table["steps"].map(" {} ".format) + table["setting"].str.split().str[0]
+    assert rows.tolist() == [
+        "PALs 2000 1", "PALs 2000 3", "PALs 2000 10", "PALs 4000 10", "low rank 2000 10", "shared 2000 –"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no setting of PALs with 2,000 steps acts, in 2 settings"):
+        chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
 
 
 def test_the_table_of_whether_adaptations_act():
