@@ -37,8 +37,8 @@ def _git(*arguments: str) -> str | None:
 
 
 def environment() -> dict:
-    """Versions, git commit (and whether the tree was dirty), and the processor; no paths, no name of the machine."""
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    """Versions, git commit (and whether the package differed from it), processor; no paths, no name of the machine."""
+    changes = _git("status", "--porcelain", "--", "palslib", "pyproject.toml")  # a new module counts, a figure not
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -194,7 +194,13 @@ def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tupl
 
 
 def files_within(folder: Path) -> list[Path]:
-    """The JSON files in a folder and its subfolders, except those of checkpoints, whose runs have no record yet."""
+    """The JSON files in a folder and its subfolders, except those of checkpoints, whose runs have no record yet.
+
+    Raises:
+        FileNotFoundError: for a folder that does not exist.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder of records")
     return [path for path in sorted(folder.rglob("*.json")) if not path.parent.name.startswith("checkpoint")]
 
 

@@ -42,7 +42,11 @@ def test_round_trip(tmp_path):
     assert (row["size"], row["ratio"], row["seconds"], row["key"]) == (120, 1.13, 3.0, "key1")
     assert len(load_records(tmp_path / "b.json")) == 1
     assert len(load_records([str(tmp_path / "b.json"), tmp_path / "a" / "one.json"])) == 2
-    assert load_records(tmp_path / "a" / "none").empty
+    (tmp_path / "none").mkdir()
+    assert load_records(tmp_path / "none").empty
+    for read in (load_records, read_records, evidence):  # a mistyped folder is no folder without runs
+        with pytest.raises(FileNotFoundError, match="nome: no such folder of records"):
+            read(tmp_path / "nome")
 
 
 def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):

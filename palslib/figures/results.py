@@ -99,8 +99,9 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
 
 
 def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, axes) -> None:
-    """‖TS(h)‖ / ‖h‖ by layer and over training, and what switching the adaptations off costs, a colour each setting;
-    lines and points are means over seeds, with standard errors; a point of one seed is hollow.
+    """‖TS(h)‖ / ‖h‖ by layer and over training, and what switching the adaptations off costs, a colour each setting,
+    named beside the last panel; lines and points are means over seeds, with standard errors; a point of one seed is
+    hollow.
 
     Args:
         sizes: columns `setting`, `layer`, `size`, `seed`. steps: the same with `step`, as
@@ -120,8 +121,6 @@ def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, a
     for ax in axes[:2]:
         if ax.get_legend():
             ax.get_legend().remove()
-    handles = axes[0].get_legend_handles_labels()
-    axes[0].figure.legend(*handles, loc="outside lower center", ncols=2, title="learning rate and start of $V^D$")
     for place, setting in enumerate(settings[::-1]):
         values = off.loc[off["setting"] == setting, "difference"]
         hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
@@ -129,4 +128,6 @@ def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, a
         axes[2].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
     axes[2].axvline(0, color="black", linewidth=1)
     words = "change of the dev average\n(points; mean ± s.e.)"
-    axes[2].set(xlabel=words, yticks=[], title="TS switched off")
+    axes[2].set(xlabel=words, title="TS switched off")
+    axes[2].yaxis.tick_right()
+    axes[2].set_yticks(range(len(settings)), settings[::-1])

@@ -1,6 +1,7 @@
 """The answer to the paper's question in five sentences, as far as the records give it (README, notebook 11)."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import pandas as pd
 
@@ -33,25 +34,31 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequen
 
 
 def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
-    """PALs against the shared model: all seeds; the first three, which other methods have; the last three, if these
-    are others; and with the paper's one learning rate for all parameters."""
-    question = Comparison.parse("pals-204 annealed > shared annealed")
-    found = question.decide(records)
-    said = _said(pd.Series(found.cells))
+    """PALs against the shared model: all seeds, with CoLA and without; the first three, which other methods have; the
+    last three, if these are others; other schedules; and the paper's one learning rate for all parameters."""
+
+    def compared(schedule: str = "annealed", what: str = "average", of: Sequence[dict] = records) -> Outcome:
+        return Comparison.parse(f"pals-204 {schedule} > shared {schedule} : {what}").decide(of)
+
+    found = compared()
+    said = [_said(pd.Series(found.cells))]
+    if found.decides:
+        others = [compared(what=task).differences for task in TASKS if task != "cola"]
+        said.append(f"without CoLA {_points(*mean_and_half(list(map(fmean, zip(*others, strict=True)))))}")
     if len(found.seeds) > SEEDS:
-        said += f"; {_of_seeds(found, slice(SEEDS))}"
+        said.append(_of_seeds(found, slice(SEEDS)))
     if len(found.seeds) >= 2 * SEEDS:
-        said += f"; {_of_seeds(found, slice(-SEEDS, None))}"
-    one_rate = question.decide([*(r for r in records if r["config"]["method"] == "shared"), *own_rate])
-    if one_rate.decides:
-        said += f"; at BERT's own rate for the PALs, as in the paper: {_points(*one_rate.interval)}"
-        said += f" ({len(one_rate.seeds)} seeds)"
-    return said
+        said.append(_of_seeds(found, slice(-SEEDS, None)))
+    shared = [record for record in records if record["config"]["method"] == "shared"]
+    more = {f"with {schedule} sampling": compared(schedule) for schedule in ("square-root", "proportional")}
+    more["at BERT's own rate for the PALs, as in the paper,"] = compared(of=[*shared, *own_rate])
+    said += [f"{name} {_points(*of.interval)} ({len(of.seeds)} seeds)" for name, of in more.items() if of.decides]
+    return "; ".join(said)
 
 
 def _of_seeds(outcome: Outcome, part: slice) -> str:
     seeds, differences = outcome.seeds[part], outcome.differences[part]
-    return f"seeds {', '.join(map(str, seeds))} alone: {_points(*mean_and_half(differences))}"
+    return f"seeds {', '.join(map(str, seeds))} alone {_points(*mean_and_half(differences))}"
 
 
 def _for_comparison(shared: pd.Series) -> str:
@@ -64,11 +71,14 @@ def _of_all_methods(compared: pd.DataFrame) -> str:
         return "No other method has been compared with the shared model on three seeds yet."
     alone, together = compared["p"] < 0.05, pd.Series(holm(list(compared["p"])), compared.index) < 0.05
     above, best = compared["difference"] > 0, compared["difference"].idxmax()
-    left = (" and ".join(LABELS[m] for m in compared.index[together & side]) or "none" for side in (above, ~above))
+    named = [", ".join(f'"{LABELS[m]}"' for m in compared.index[together & side]) for side in (above, ~above)]
+    left = [f"{names or 'none'} {side}" for names, side in zip(named, ("above", "below"), strict=True)]
+    if "pals-204" in compared.index and alone["pals-204"] and not together["pals-204"]:
+        left.append("PALs no longer")
     return (
         f"Of {len(compared)} methods with at least {SEEDS} seeds, {(alone & above).sum()} scored above the shared "
         f"model and {(alone & ~above).sum()} below it, each by its own 95 % interval (after Holm's correction for "
-        f"{len(compared)}: {next(left)} above, {next(left)} below); "
+        f"{len(compared)}: {'; '.join(left)}); "
         f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
     )
 
@@ -94,7 +104,7 @@ def _without_them(differences: pd.DataFrame) -> str:
     if not known:
         return "What removing the PALs from the trained models changes has not been measured on three seeds yet."
     ends = (
-        f"{known[name][0]:+.1f} ± {known[name][1]:.1f} points ({len(seeds[name])} seeds; {name.replace('$', '')})"
+        f"{known[name][0]:+.1f} ± {known[name][1]:.1f} points ({len(seeds[name])} seeds; at {name.replace('$', '')})"
         for name in dict.fromkeys((max(known, key=known.get), min(known, key=known.get)))
     )
     return f"Removing the PALs from trained models changes the dev average by {' to '.join(ends)}."

@@ -9,12 +9,13 @@ of one task and both sides have the median 0 (of Matthews' correlation: constant
 
 A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
 other settings are compared. Of a run that was repeated, the one on a processor of the same maker as the other side's
-counts, or else the last. If both sides are models for one task each, a seed's score is the mean over the tasks that
-both sides have.
+counts (of several such makers, the last by name), or else the last. If both sides are models for one task each, a
+seed's score is the mean over the tasks that both sides have.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
@@ -129,6 +130,8 @@ class Comparison:
             terms = [[abs(score - median(of)) for score in of] for of in terms]
         cut = len(self.left)
         left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
+        if len(terms) == 2 and any(a is b for s in seeds for a in each[0][s][1] for b in each[1][s][1]):
+            raise ValueError(f"{self.text!r}: both sides select the same runs")
         used = [r for runs in each for s in (seeds or runs) for r in runs[s][1]]
         return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used))
 
@@ -232,7 +235,7 @@ def maker(record: dict) -> str:
 
 def alike(each: list[list[dict]]) -> list[list[dict]]:
     """The same records of each term, those last that were made on a processor of a maker that all terms have for their
-    seed: where a run was repeated on another, the one to be compared."""
+    seed, and of several the last by name: where a run was repeated on another, the one to be compared."""
 
     def makers(records: list[dict]) -> set[tuple]:
         return {(r["config"]["seed"], maker(r)) for r in records}
@@ -240,6 +243,12 @@ def alike(each: list[list[dict]]) -> list[list[dict]]:
     common = set.intersection(*map(makers, each))
     chosen = dict(sorted(common))  # seed -> maker
     return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
+
+
+def on_other_processors(outcome: Outcome) -> int:
+    """The number of an outcome's seeds whose runs were made on processors of different makers."""
+    makers = {(record["config"]["seed"], maker(record)) for record in outcome.records}
+    return sum(n > 1 for n in Counter(seed for seed, _ in makers if seed in outcome.seeds).values())
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
@@ -336,12 +345,15 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
-    number of comparisons, and whether one task makes more than half of a decided difference of dev averages."""
+    number of comparisons, how many pairs are of processors of different makers, and whether one task makes more than
+    half of a decided difference of dev averages."""
     deciding = [of for of in outcomes if of.decides]
     corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
     against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
     if against and min(against) >= 0.05:
         yield f"no longer after Holm's correction for {len(deciding)} comparisons"
+    if apart := sum(map(on_other_processors, outcomes)):
+        yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
     for of in outcomes:
         if of.decided and of.comparison.mixed:
             parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}

@@ -32,7 +32,7 @@ def model_label(model: str) -> str:
 
 def _runs_of_table_1(records: Sequence[dict]) -> Iterator[tuple[str, dict]]:
     """The runs that the ledger's C13 names for the rows of the report's table 1, each with its row's name."""
-    for model, need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=False):
+    for model, need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=True):
         for record in filter(Selection.parse(need).matches, records):
             yield " ".join(model), record
 

@@ -7,14 +7,14 @@ import pandas as pd
 
 from palslib.analysis.acting import acting_frame, switched_off_frame
 from palslib.ledger.results import average
-from palslib.ledger.selection import Selection
+from palslib.ledger.selection import Selection, Setting
 from palslib.methods.table import LABELS
 
 
 def setting_name(record: dict) -> str:
-    """How a run trains its task-specific parameters, such as `10 × BERT's rate, $V^D$ from zero`."""
+    """How a run trains its task-specific parameters, such as `10 × BERT's rate`; V^D starts at zero unless stated."""
     rate, start = _rate_and_start(record)
-    return f"{rate:g} × BERT's rate, $V^D$ {'N(0, 0.02)' if start == 'normal' else 'from zero'}"
+    return f"{rate:g} × BERT's rate" + (", $V^D$ from N(0, 0.02)" if start == "normal" else "")
 
 
 def _rate_and_start(record: dict) -> tuple[float, str]:
@@ -91,7 +91,11 @@ def _named(record: dict) -> str:
 
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
-    CoLA, CoLA, and the change when `switched off`; means over seeds with standard errors, and the number of seeds."""
+    CoLA, CoLA, and the change when `switched off`; means over seeds with standard errors, and the number of seeds.
+
+    Raises:
+        ValueError: for two runs of one setting and seed.
+    """
     rows = []
     for r in sorted(records, key=_rate_and_start):
         off = r["results"].get("switched off")
@@ -100,24 +104,30 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
         name = config["method"]
         row = {"method": LABELS.get(name, name), "rate": config["learning_rate"], "steps": config["steps"]}
-        rows.append(row | {"setting": setting_name(r) if off else "–", "seed": config["seed"]} | scores)
+        row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
+        rows.append(row | {"seed": config["seed"]} | scores)
     columns = ["dev average", "without CoLA", "CoLA", "switched off"]
     frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
     frame = frame.sort_values(["method", "rate", "steps"], kind="stable")
-    grouped = frame.groupby(["method", "rate", "steps", "setting"], sort=False)[columns]
+    by = ["method", "rate", "steps", "setting"]
+    if (twice := frame.duplicated([*by, "seed"])).any():
+        raise ValueError(
+            f"two runs of one setting and seed in the pilot: {frame[[*by, 'seed']][twice].iloc[0].to_dict()}"
+        )
+    grouped = frame.groupby(by, sort=False)[columns]
     table = grouped.agg(["mean", "sem"])
     table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
     return table.assign(seeds=grouped.size()).reset_index()
 
 
-def chosen_setting(table: pd.DataFrame, method: str = "PALs", steps: int = 2_000) -> pd.Series:
-    """The row of `pilot_frame` that rule 3 of PLAN.md chooses: of the settings that act, the one with the highest dev
-    average. A setting acts if that is at least a point lower without what tasks add.
+def chosen_setting(table: pd.DataFrame) -> pd.Series:
+    """The row of `pilot_frame` that PLAN.md's rule 3, as amended, chooses: of PALs' settings that act, with 2,000
+    steps, the one with the highest dev average. A setting acts if that is at least a point lower without the PALs.
 
     Raises:
         ValueError: if none acts.
     """
-    acts = table[(table["method"] == method) & (table["steps"] == steps) & (table["switched off"] <= -1)]
+    acts = table[(table["method"] == LABELS["pals-204"]) & (table["steps"] == 2_000) & (table["switched off"] <= -1)]
     if acts.empty:
-        raise ValueError(f"no setting of {method} with {steps:,} steps acts, in {len(table)} settings of the pilot")
+        raise ValueError(f"no setting of PALs with 2,000 steps acts, in {len(table)} settings of the pilot")
     return acts.loc[acts["dev average"].idxmax()]

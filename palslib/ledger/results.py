@@ -19,11 +19,11 @@ from palslib.data.tasks import TASKS
 from palslib.ledger.claims import (
     SEEDS,
     Comparison,
-    Outcome,
     alike,
     claim_verdict,
     maker,
     mean_and_half,
+    on_other_processors,
     smallest_difference,
 )
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
@@ -150,7 +150,7 @@ def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
         if method == base:
             continue
         outcome = _annealed(method, base).decide(records)
-        row = {"method": method, **outcome.cells, "other processor": _other_processor(outcome)}
+        row = {"method": method, **outcome.cells, "other processor": on_other_processors(outcome)}
         left, right = (TABLE_3.get(m, {}).get("annealed") for m in (method, base))
         row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
         if left and right and left.error and right.error:
@@ -185,7 +185,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
         row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
         outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
         row |= {name: outcome.cells[name] for name in ("difference", "half")}
-        row["other processor"] = _other_processor(outcome)
+        row["other processor"] = on_other_processors(outcome)
         if text != plain:
             same = Comparison.parse(f"{text} > {plain}").decide(records).cells
             row |= {"from it": same["difference"], "from it half": same["half"]}
@@ -294,20 +294,21 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
 def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
     """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
 
-    Returns `seeds`, `pairs`, `better` (how many are above 0), `median` of the differences and two-sided `p`; and `p of
-    tasks`, where each task's mean over seeds is one difference. NaN without pairs. The pairs are not independent, so
-    the first p is too small.
+    Returns `seeds`, `pairs`, `better` and `equal` (how many are above 0, and how many 0, which do not enter p),
+    `median` of the differences and two-sided `p`; and `p of tasks`, where each task's mean over seeds is one
+    difference. NaN without pairs. The pairs are not independent, so the first p is too small.
     """
     from scipy import stats
+
+    def p(of: Sequence[float]) -> float:
+        return float(stats.wilcoxon(of).pvalue) if any(of) else math.nan
 
     of = [_annealed(left, right, task).decide(records).differences for task in TASKS]
     differences = [d for of_task in of for d in of_task]
     found = {"seeds": max(map(len, of)), "pairs": len(differences), "better": sum(d > 0 for d in differences)}
-    if not any(differences):
-        return found | {"median": math.nan, "p": math.nan, "p of tasks": math.nan}
-    means = [fmean(of_task) for of_task in of if of_task]
-    found |= {"median": median(differences), "p": float(stats.wilcoxon(differences).pvalue)}
-    return found | {"p of tasks": float(stats.wilcoxon(means).pvalue)}
+    found["equal"] = differences.count(0)
+    found["median"] = median(differences) if differences else math.nan
+    return found | {"p": p(differences), "p of tasks": p([fmean(of_task) for of_task in of if of_task])}
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
@@ -357,12 +358,6 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 def _rate(record: dict) -> float:
     return record["config"].get("adaptation_rate", 1)
-
-
-def _other_processor(outcome: Outcome) -> int:
-    """The number of seeds whose runs were made on processors of different makers."""
-    makers = {(record["config"]["seed"], maker(record)) for record in outcome.records}
-    return sum(n > 1 for n in Counter(seed for seed, _ in makers).values())
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:

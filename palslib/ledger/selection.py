@@ -18,6 +18,8 @@ _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _PRACTICAL |= {"inspect", "gradient_checkpointing"}
 _OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "weights")  # besides a method's own
+_NAMED = {"size": ("paper", "budget"), "gem": ("on", "off"), "pretraining": ("mlm",)}
+_NAMED |= {"weights": ("pretrained", "random")}  # what these are if no numbers
 FURTHER = "-mlm"
 """The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
 _DEFAULTS = asdict(RunConfig())  # for fields that older records lack
@@ -55,6 +57,9 @@ class Selection:
         if method in METHODS:
             for option in options:
                 check_name(f"option of {method}", option, (*METHODS[method].to_dict(), *_OPTIONS))
+        for option, names in _NAMED.items():
+            if isinstance(value := options.get(option), str):
+                check_name(f"{option} in {text!r}", value, names)
         return cls(method, schedule, options)
 
     @property

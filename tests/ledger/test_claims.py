@@ -18,6 +18,7 @@ from palslib.ledger.claims import (
     claim_verdict,
     holm,
     mean_and_half,
+    on_other_processors,
     smallest_difference,
 )
 from palslib.ledger.paper import load_ledger
@@ -609,6 +610,19 @@ def test_different_runs_of_one_seed_are_refused():
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
 
 
+def test_runs_are_not_compared_with_themselves():
+    with pytest.raises(ValueError, match="both sides select the same runs"):
+        decide("pals-204 annealed freeze=nothing > pals-204 annealed", runs("pals-204", 60.0, 61.0))
+
+
+def test_pairs_on_processors_of_different_makers_are_told_with_the_verdict():
+    pals, shared = runs("pals-204", 62.0, 64.0, 63.0), runs("shared", 60.0, 61.0, 62.0)
+    pals[1]["environment"], shared[1]["environment"] = {"cpu": "AMD EPYC"}, {"cpu": "Intel(R) Xeon(R)"}
+    assert on_other_processors(decide(CLAIM, pals + shared)) == 1
+    note = claim_verdict(LEDGER["C2"], pals + shared)[2]
+    assert "1 of 3 pairs are of processors of different makers" in note
+
+
 def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
     """Shared was run on AMD and, as its partner was for seed 0 alone, on Intel's too."""
 
@@ -630,6 +644,10 @@ def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
         (f"{CLAIM} : colla", "unknown task 'colla': did you mean 'cola'"),
         ("shared anealed > pals-204 annealed", "unknown schedule 'anealed': did you mean 'annealed'"),
         ("pals-204 annealed haeds=6 > shared annealed", "unknown option of pals-204 'haeds': did you mean 'heads'"),
+        ("pals-204 annealed size=bugdet > shared annealed", "unknown size in .* 'bugdet': did you mean 'budget'"),
+        ("shared annealed pretraining=mln > shared annealed", "unknown pretraining in .* 'mln': did you mean 'mlm'"),
+        ("pals-204 annealed weights=rnd > shared annealed", "unknown weights in .* 'rnd'"),
+        ("pals-204 annealed gem=yes > shared annealed", "unknown gem in .* 'yes'"),
         ("shared annealed < pals-204 annealed", "a comparison is `run > run` or `run >= run`"),
     ],
 )

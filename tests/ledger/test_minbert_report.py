@@ -45,7 +45,7 @@ def line(frame, model, task):
 
 def test_the_rows_are_those_of_the_ledger():
     """C13 names the runs in the order of the report's table, so that each row finds its own."""
-    for (method, schedule), need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=False):
+    for (method, schedule), need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=True):
         named = need.split()[:2]
         assert named == [method.replace("324", "204"), schedule]
         assert ("size=" in need) == (method == "pals-324")
