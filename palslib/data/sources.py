@@ -41,9 +41,9 @@ def locate(data: str | Path) -> str:
     return data
 
 
-def contents(folder: Path, most: int = 20) -> str:
+def contents(folder: Path) -> str:
     """The names in a folder, for messages."""
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    most, names = 20, sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more if names else "nothing"
 

@@ -89,11 +89,15 @@ def _digest(frame: pd.DataFrame):
 
 def content_of(frame: pd.DataFrame) -> str:
     """A hash of the texts and labels, row by row, of a split from `load_rows`."""
-    return _digest(frame).hexdigest()[:24]
+    return _content(_digest(frame))
 
 
-def _key(frame: pd.DataFrame, task: Task, tokenizer, max_length: int) -> str:
-    digest = _digest(frame)
+def _content(digest) -> str:
+    return digest.hexdigest()[:24]
+
+
+def _key(digest, task: Task, tokenizer, max_length: int) -> str:
+    digest = digest.copy()
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
@@ -148,8 +152,9 @@ def tokenise_task(
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
+    digest = _digest(frame)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
-    path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(frame, task, tokenizer, max_length)}.tokens"
+    path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(digest, task, tokenizer, max_length)}.tokens"
     if (table := _read(path)) is None:
         table = _tokenise(frame, task, tokenizer, max_length, progress)
         _write(path, table)
@@ -162,7 +167,7 @@ def tokenise_task(
         labels.to_numpy()[: len(frame)],
         int(table.schema.metadata[b"cut"]),
         tokenizer.pad_token_id,
-        content_of(frame),
+        _content(digest),
     )
 
 

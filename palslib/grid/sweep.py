@@ -181,6 +181,8 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                     rows[name] = state(config, since) | {k: v for k, v in result.items() if k in rows[name]}
                     if result["status"] == "elsewhere":
                         waiting.append(config)
+                    else:
+                        anew.discard(name)
                 else:
                     rows[name] = state(config, since) | {"status": "running", "seconds": time.time() - began}
             for config in list(waiting):
@@ -199,7 +201,6 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                     else:
                         jobs[config.name] = config, engine.submit(config), time.time()
                         waiting.remove(config)
-                        anew.discard(config.name)
                         row["status"] = "running"
             table.show(list(rows.values()))
             time.sleep(0.2)
@@ -216,7 +217,8 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
 def _outdated(config: RunConfig, known: dict[tuple[str, str], str]) -> bool:
     """Whether a finished run's inputs have been exchanged. So may be those that cannot be read: the run says why."""
     try:
-        return bool(exchanged_since(finished(config), config, known))
+        record = finished(config)  # None if it has been deleted meanwhile
+        return record is None or bool(exchanged_since(record, config, known))
     except ValueError:
         return True
 

@@ -25,8 +25,6 @@ from palslib.bert.rows import Rows
 class Adaptation(nn.Module, Places):
     """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
 
-    needs_all_layers = False
-    """Whether `on_top` reads the outputs of all layers, not only the last layer's."""
     starts_as_bert = True
     """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT all outputs would be zero."""
 

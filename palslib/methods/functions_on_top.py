@@ -96,8 +96,6 @@ class OneMoreLayer(Adaptation):
 class ScalarMix(Adaptation):
     """γ Σ softmax(w)_l h_l over the frozen backbone's embeddings and layers (Peters et al. 2019; ledger C18)."""
 
-    needs_all_layers = True
-
     def __init__(self, method, encoder, pooler):
         super().__init__(method, encoder, pooler)
         self.mix = nn.Parameter(torch.zeros(encoder.config.num_hidden_layers + 1))

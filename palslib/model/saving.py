@@ -356,8 +356,11 @@ def _built(cls, about: dict, saved: int):
     return model
 
 
-def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task]):
-    """The model in a folder with further tasks added; the tasks that it already has will not be trained.
+def continued(
+    cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None
+) -> "MultiTaskModel":
+    """The model in a folder with further tasks added, drawn from `seed` (None: from the saved model's own); the tasks
+    that it already has will not be trained.
 
     Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
     """
@@ -369,6 +372,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
         )
     for parts in (model.adaptations, model.heads):
         parts.requires_grad_(False)
+    model.seed = model.seed if seed is None else seed
     for task in tasks:
         model.add_task(task)
     return model

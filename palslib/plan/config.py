@@ -159,6 +159,11 @@ class RunConfig:
         method = self._unfitted()
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
+        if method.copies_backbone and self.adaptation_rate != 1:
+            raise ValueError(
+                f"adaptation_rate={self.adaptation_rate:g} contradicts method {self.method!r}, whose tasks add nothing "
+                "to BERT: give learning_rate"
+            )
 
     def task(self, name: str) -> Task:
         """The task of this name: from `own`, otherwise from `get_task`."""
@@ -190,7 +195,7 @@ class RunConfig:
         if isinstance(self.size, int):
             given.add("size")
         elif method.has_size and self.resolved_size == "budget":
-            method = fit_budget(method, self.backbone, len(self.tasks))
+            method = fit_budget(method, self.backbone, len(self.tasks), keep_heads="heads" in given)
         return self.resolved_recipe().apply(method, given)
 
     def _unfitted(self) -> Method:
@@ -263,7 +268,11 @@ def _method_fields(method: Method, given: dict) -> dict:
     if not listed:
         return {"method": method.name, "own_method": {"kind": method.kind, **options}}
     options.pop("size", None)
-    size = given.get("size") or getattr(method, "size", None)
+    own, size = getattr(method, "size", None), given.get("size")
+    if size is None or (size == "paper" and own != usual.get("size")):
+        size = own
+    elif isinstance(size, int) and own not in (size, usual.get("size")):
+        raise ValueError(f"size={size} contradicts the size {own} of the given method {method.name!r}: leave one out")
     return {"method": method.name, "size": size, "method_options": options | given.get("method_options", {})}
 
 
@@ -295,11 +304,11 @@ def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
         sizes,
         config.schedule,
         config.steps,
-        config.batch_size,
-        config.seed,
-        config.epochs,
-        sampling_sizes,
-        config.alpha,
-        recipe.round_robin_advances,
-        recipe.order == "reshuffled",
+        batch_size=config.batch_size,
+        seed=config.seed,
+        epochs=config.epochs,
+        sampling_sizes=sampling_sizes,
+        alpha=config.alpha,
+        round_robin_advances=recipe.round_robin_advances,
+        reshuffle=recipe.order == "reshuffled",
     )

@@ -44,7 +44,7 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     """The model before a run's first step: on a plain backbone, or on the weights that the run starts from."""
     method = config.resolved_method()
     if config.start:
-        return MultiTaskModel.continued(config.start, method, config.backbone, tasks)
+        return MultiTaskModel.continued(config.start, method, config.backbone, tasks, config.seed)
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
@@ -157,7 +157,7 @@ class Run:
     def check_weights(self) -> None:
         """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
         if not all(p.isfinite().all() for p in self.model.parameters()):
-            self.stop("a weight is not finite after the update", self.step - 1)
+            self.stop("a weight is not finite after the update", max(self.step - 1, 0))
 
     def check_lock(self) -> None:
         """Raises InUse where the run's folder was deleted or taken over by another process."""
@@ -175,6 +175,7 @@ class Run:
         """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss since the
         last evaluation."""
         self.read_losses()
+        self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
         scores = self._scores()
         if self.recipe.dropout == "until evaluated":

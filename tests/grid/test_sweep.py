@@ -271,6 +271,28 @@ def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeyp
     assert "line 62" in (said := capsys.readouterr().out) and "1 of 2 runs finished" in said
 
 
+def test_an_outdated_run_that_another_sweep_began_is_waited_for(write, configs, monkeypatch):
+    """Its old record is still there, and says finished; so does one that is deleted meanwhile."""
+    swept(write([0]))
+    (config,) = configs()
+    monkeypatch.setattr(sweep, "exchanged_since", lambda record, config, known: bool(record["results"]))
+    results = [{"status": "elsewhere"}, {"status": "failed", "reason": "no"}]
+
+    class Engine:
+        slots, terms, asked = 1, Terms(("true",)), 0
+
+        def submit(self, config):
+            self.asked += 1
+            return SimpleNamespace(done=lambda: True, result=lambda: results[self.asked - 1])
+
+        def close(self): ...
+
+    engine = Engine()
+    assert sweep.sweep([config], engine)[0]["reason"] == "no" and engine.asked == 2
+    (Path(config.folder) / "record.json").unlink()
+    assert sweep._outdated(config, {})
+
+
 def test_no_more_jobs_than_slots(tmp_path):
     """On this machine a pool of threads holds it, too; on Slurm only this does."""
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from palslib import METHODS, Method, fit_budget, get_method
+from palslib import METHODS, Method, RunConfig, fit_budget, get_method
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
 from palslib.methods.low_rank import LowRank
 from palslib.methods.projected import PAL
@@ -204,6 +204,14 @@ def test_minilm_gets_pals_of_120():
     fitted = fit_budget("pals-204", "minilm")
     assert (fitted.size, fitted.heads) == (120, 12)
     assert count_parameters(fitted, "minilm").added == 2_810_880
+
+
+def test_heads_that_were_asked_for_are_kept():
+    """Fitting would give 6 of MiniLM's s = 54 to PALs without sharing."""
+    asked = RunConfig(method="pals-no-sharing-84", method_options={"heads": 3}).resolved_method()
+    assert (asked.size % 3, asked.heads) == (0, 3)
+    assert RunConfig(method="pals-no-sharing-84").resolved_method().heads != 3
+    assert fit_budget(get_method("pals-no-sharing-84", heads=3), "minilm", keep_heads=True) == asked
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,11 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     assert config(fitted) == config("pals-204", size=fitted.size)
     changed = config(METHODS["pals-204"].with_options(heads=6), method_options={"activation": "gelu"}, size=60)
     assert changed.method_options == {"heads": 6, "activation": "gelu"} and changed.resolved_method().size == 60
+    for size in (None, "paper"):  # its own
+        assert config(METHODS["pals-204"].with_options(size=60), size=size).resolved_method().size == 60
+    assert config(METHODS["pals-204"], size="paper") == config("pals-204", size="paper")
+    with pytest.raises(ValueError, match="size=120 contradicts the size 60 of the given method 'pals-204'"):
+        replace(changed, method=METHODS["pals-204"].with_options(size=60), size=120)
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
 
@@ -292,6 +297,9 @@ PLACES = {
     "a static method": "class Mine:\n @staticmethod\n def g(): return CODE",
     "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
     "a generator": "def f(x): return CODE\nclass Mine:\n def g(self, y): return sum(f(x) for x in y)",
+    "a constant of the module": "k = CODE\nclass Mine:\n def g(self): return k",
+    "a constant of the class": "class Mine:\n k = CODE\n def g(self): return self.k",
+    "an initialiser": "class Mine:\n def __init__(self): self.k = CODE",
     "a lambda": "def f(x): return CODE\nclass Mine:\n def g(self): return lambda x: f(x)",
 }
 

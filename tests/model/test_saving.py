@@ -429,8 +429,14 @@ def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
     for part in (model.adaptations, model.heads):
         assert not any(p.requires_grad for p in part["rte"].parameters())
         assert all(p.requires_grad for p in part["stsb"].parameters())
+    first, again, other = (
+        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]], seed)
+        for seed in (saved.seed, None, saved.seed + 1)
+    )
+    assert equal_states(first, model) and equal_states(again, model) and not equal_states(other, model)
     model.remove_task("stsb")
-    assert equal_states(model, saved)
+    other.remove_task("stsb")
+    assert equal_states(model, saved) and equal_states(other, saved)
 
 
 def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):

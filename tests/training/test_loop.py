@@ -235,6 +235,21 @@ def test_spoiled_weights_are_not_saved(tmp_path):
     assert saved_step(tmp_path) == 4
 
 
+def test_spoiled_weights_are_named_by_the_evaluation_that_meets_them(tmp_path):
+    """Not as a fault of the dev data, which has no step and no checkpoint."""
+    settings = config(
+        tmp_path, checkpoint_every=2, evaluate_every=4, tasks=("rte", "cola"), schedule="round-robin", alpha=None
+    )
+
+    def on_step(run):
+        if run.step == 3:  # the fourth step is CoLA's
+            run.model.heads["rte"].weight.data[0, 0] = math.nan
+
+    message = r"a weight is not finite after the update at step 3, task 'cola'; last good .*\(step 2\)"
+    with pytest.raises(FloatingPointError, match=message):
+        train(settings, on_step=on_step)
+
+
 # ------------------------------------------------------------------------------------------------------------ one step
 
 
