@@ -404,7 +404,8 @@ class MultiTaskModel(
             adaptation_rate: the learning rate of the parameters that the method adds, as a multiple of BERT's; the
                 multiple of each group is in its `multiple`.
         """
-        added = {id(p) for part in (self.adaptations, self.shared) if part is not None for p in part.parameters()}
+        parts = () if self.method.copies_backbone else (self.adaptations, self.shared)  # a BERT a task adds nothing
+        added = {id(p) for part in parts if part is not None for p in part.parameters()}
         scales = {id(p) for part in self.modules() if isinstance(part, Vectors) for p in part.parameters()}
         groups: dict[tuple, list] = {}
         for p in self.parameters():

@@ -74,8 +74,9 @@ class RunConfig:
     learning_rate: Annotated[Number, Field(ge=0, le=100)] = 1e-4
     """Peak learning rate. The paper's 2e-5 suits BERT-base, 1e-4 MiniLM's narrower layers."""
     adaptation_rate: Annotated[Number, Field(gt=0, le=1_000_000)] = 1.0
-    """Learning rate of the parameters that the method adds, as a multiple of BERT's. Ours, not in the paper: Adam moves
-    a parameter by at most rate x steps, so a shorter run needs a higher rate to move it as far as in the paper."""
+    """Learning rate of the parameters that the method adds (poolers of each task, too; a separate BERT for each task is
+    none), as a multiple of BERT's. Ours, not in the paper: Adam moves a parameter by at most rate x steps, so a shorter
+    run needs a higher rate to move it as far as in the paper."""
     weight_decay: Annotated[Number, Field(ge=0, le=1000)] = 0.01
     """Weight decay of AdamW, not applied to biases, layer norms and LHUC vectors."""
     warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
@@ -159,11 +160,6 @@ class RunConfig:
         method = self._unfitted()
         if isinstance(self.size, int) and not method.has_size:
             raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
-        if method.copies_backbone and self.adaptation_rate != 1:
-            raise ValueError(
-                f"adaptation_rate={self.adaptation_rate:g} contradicts method {self.method!r}, whose tasks add nothing "
-                "to BERT: give learning_rate"
-            )
 
     def task(self, name: str) -> Task:
         """The task of this name: from `own`, otherwise from `get_task`."""
