@@ -1,18 +1,12 @@
-"""The minBERT report's results beside ours, and the range of its similarity head (notebook 12; ledger C13, B16)."""
+"""The minBERT report's results and claims beside our runs (notebook 12; ledger C13)."""
 
 from collections.abc import Iterator, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from palslib.data.tasks import get_task
-from palslib.figures.style import PAGE_WIDTH
 from palslib.ledger.claims import Comparison
-from palslib.ledger.derivations import derive
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
 from palslib.ledger.selection import Selection
 from palslib.records import summarise
@@ -20,6 +14,7 @@ from palslib.records import summarise
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
 LABELS = {"sst5": "SST-5", "quora": "Quora", "sts": "STS", "mean": "mean"}
+_KINDS = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
 
 
 def model_label(model: str) -> str:
@@ -64,18 +59,20 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def curves_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """The runs of the report's table over training: `model`, `seed`, `task`, `step`, `score` and `loss`.
+    """The runs of the report's table over training: `model`, its `kind` and `schedule`, `seed`, `task`, `step`, `score`
+    and `loss`.
 
     The score is of dev, in percent; the loss is the mean over training since the evaluation before. There is a row for
     each task and evaluation.
     """
-    columns = ["model", "seed", "task", "step", "score", "loss"]
-    rows = [
-        (model, record["config"]["seed"], task, at["step"], values[get_task(task).metrics[0]], at["loss"].get(task))
-        for model, record in _runs_of_table_1(records)
-        for at in record["history"]
-        for task, values in at["scores"].items()
-    ]
+    columns = ["model", "kind", "schedule", "seed", "task", "step", "score", "loss"]
+    rows = []
+    for model, record in _runs_of_table_1(records):
+        method, schedule = model.split()
+        about = (model, _KINDS[method], schedule, record["config"]["seed"])
+        for at in record["history"]:
+            for task, scores in at["scores"].items():
+                rows.append((*about, task, at["step"], scores[get_task(task).metrics[0]], at["loss"].get(task)))
     return pd.DataFrame(rows, columns=columns).astype({"score": float, "loss": float})
 
 
@@ -131,64 +128,3 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
             outcome = comparison.decide(records)
             rows.append(line | outcome.cells | {"verdict": outcome.verdict_for(row)})
     return pd.DataFrame(rows)
-
-
-def results_dots(frame: pd.DataFrame) -> Figure:
-    """Scores, a panel for each task and the mean, and places by mean: filled dots are ours, hollow ones the report's.
-
-    Bars are standard errors over seeds.
-    """
-    models, blue = list(frame["model"].unique())[::-1], sns.color_palette("colorblind")[0]
-    y = np.arange(len(models))
-    figure, axes = plt.subplots(1, len(LABELS) + 1, figsize=(PAGE_WIDTH * 1.15, 3.1), sharey=True)
-    panels = {label: frame[frame["task"] == task] for task, label in LABELS.items()}
-    panels["place by mean"] = rank_frame(frame).assign(standard_error=np.nan)
-    for ax, (label, part) in zip(axes, panels.items(), strict=True):
-        part = part.set_index("model").reindex(models)
-        ax.hlines(y, part["report"], part["ours"], color="0.8", zorder=1)
-        ax.scatter(part["report"], y, marker="D", s=22, facecolor="white", edgecolor="black", label="report", zorder=2)
-        error = part["standard_error"].fillna(0)
-        ax.errorbar(part["ours"], y, xerr=error, fmt="o", markersize=5, color=blue, label="ours", zorder=3)
-        ax.set(title=label, xlabel="percent", yticks=y, yticklabels=list(map(model_label, models)))
-        ax.margins(x=0.1)  # no dot on the edge
-    places = range(1, max(4, len(panels["place by mean"])) + 1)
-    axes[-1].set(xlabel="1 is best", xticks=places, xlim=(0.5, len(places) + 0.5))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
-
-
-def training_curves(frame: pd.DataFrame) -> Figure:
-    """Dev scores (above) and training losses (below) over steps, means over seeds; `frame` as from `curves_frame`."""
-    kinds = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
-    colours = dict(zip(("annealed", "round-robin", "proportional"), sns.color_palette("colorblind"), strict=False))
-    parts = frame["model"].str.split(" ").str
-    frame = frame.assign(kind=parts[0].map(kinds), schedule=parts[1])
-    look = {"hue": "schedule", "palette": colours | {"single-task": "black"}}
-    look |= {"style": "kind", "style_order": list(kinds.values()), "marker": "o", "errorbar": None}
-    figure, axes = plt.subplots(2, len(COLUMNS), figsize=(PAGE_WIDTH, 4.6), sharex=True)
-    shown = {}
-    for column, task in zip(axes.T, COLUMNS, strict=True):
-        for ax, value in zip(column, ("score", "loss"), strict=True):
-            sns.lineplot(frame[frame["task"] == task], x="step", y=value, ax=ax, **look)
-            shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-            ax.legend([], frameon=False)
-            ax.set(xlabel="training step", ylabel="")
-        column[0].set_title(LABELS[task])
-    axes[0, 0].set_ylabel("dev score (%)")
-    axes[1, 0].set_ylabel("training loss")
-    there = {*frame["kind"], *frame["schedule"]}
-    shown = {label: shown[label] for label in (*kinds.values(), *colours) if label in there}
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
-    return figure
-
-
-def similarity_range(labels: Sequence[float], ax: Axes) -> Axes:
-    """A histogram of the scores from 0 to 5, with the range of 5·σ(cos) marked (ledger B16)."""
-    labels, (low, high) = np.asarray(labels), derive("B16")
-    inside = (low <= labels) & (labels <= high)
-    bins, blue = np.arange(-0.1, 5.2, 0.2), sns.color_palette("colorblind")[0]
-    ax.hist([labels[inside], labels[~inside]], bins, stacked=True, color=[blue, "0.75"], edgecolor="white")
-    ax.axvspan(low, high, color=blue, alpha=0.12, zorder=0)
-    ax.set(xlabel="score", ylabel="pairs", xlim=(-0.2, 5.2))
-    ax.set_title(f"{inside.mean():.0%} of the pairs lie between {low:.2f} and {high:.2f}")
-    return ax

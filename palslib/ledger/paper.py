@@ -49,9 +49,6 @@ TABLE_2 = _table(
 # RTE on the test server for two systems that the paper compares with (ledger C5).
 RTE_ELSEWHERE = {"bert-large": 70.1, "mt-dnn": 75.5}
 
-# The nine scores whose plain mean is the column "Av." of table 2 (ledger A21).
-TABLE_2_AVERAGED = ("mnli_m", "mnli_mm", "qqp_f1", "qnli", "sst2", "cola", "stsb", "mrpc_f1", "rte")
-
 
 class Mean(NamedTuple):
     """A mean over three seeds, with its standard error."""

@@ -1,4 +1,4 @@
-"""The ledger as shown in notebook 06: its rows as tables, its verdicts as tiles, and a search for numbers and words."""
+"""The ledger as shown in notebook 06: its rows as tables, and a search for numbers and words."""
 
 import hashlib
 import re
@@ -7,14 +7,10 @@ from functools import cache
 from html import escape
 
 import pandas as pd
-import seaborn as sns
 from IPython.display import HTML, display
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from palslib.ledger import paper
 from palslib.ledger.derivations import derive, near, numbers, places
-from palslib.ledger.verdicts import VERDICTS
 from palslib.methods.counting import count_parameters
 
 TABLES = {
@@ -128,8 +124,7 @@ def show_cells(frame: pd.DataFrame) -> None:
 
 def averages_of_table_2() -> pd.DataFrame:
     """The paper's table 2 as printed, and beside its "Av." the mean of the nine scores (ledger A21)."""
-    table = pd.DataFrame(paper.TABLE_2).T.rename_axis("method").reset_index()
-    return table.assign(ours=table[list(paper.TABLE_2_AVERAGED)].mean(axis=1))
+    return pd.DataFrame(paper.TABLE_2).T.rename_axis("method").reset_index().assign(ours=derive("A21"))
 
 
 def ratios_of_table_3() -> pd.DataFrame:
@@ -144,34 +139,6 @@ def ratios_of_table_3() -> pd.DataFrame:
                 row[schedule] = f"{mean:g}" if error is None else f"{mean:.{places(error)}f} ± {error:g}"
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def verdict_tiles(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draws every row of the ledger as a tile in its verdict's block, with the number of rows of each.
-
-    Args:
-        frame: columns `id` and `verdict`.
-    """
-    columns = 14  # tiles per line
-    colours = dict(zip(VERDICTS, sns.color_palette("colorblind", len(VERDICTS)), strict=True))
-    others = [v for v in frame["verdict"].unique() if v not in VERDICTS]
-    top = 0.0
-    for name in (*VERDICTS, *others):
-        ids = list(frame.loc[frame["verdict"] == name, "id"])
-        colour = colours.get(name, (0, 0, 0))
-        for number, row_id in enumerate(ids):
-            x, y = number % columns, top + number // columns
-            look = {"facecolor": (*colour, 0.35), "edgecolor": colour}
-            if name == "not run":  # an empty tile
-                look = {"facecolor": "none", "edgecolor": "0.6", "linestyle": ":"}
-            ax.add_patch(Rectangle((x + 0.04, y + 0.06), 0.92, 0.88, **look))
-            ax.text(x + 0.5, y + 0.5, row_id, ha="center", va="center", fontsize=("small", "x-small")[len(row_id) > 3])
-        ax.text(-0.3, top + 0.5, name, ha="right", va="center")
-        ax.text(-5.8, top + 0.5, str(len(ids)), ha="right", va="center", fontweight="bold")
-        top += max(1, -(-len(ids) // columns)) + 0.25
-    ax.set(xlim=(-6.4, columns), ylim=(top, 0))
-    ax.axis("off")
-    return ax
 
 
 def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,15 +6,17 @@ from dataclasses import asdict
 import matplotlib.pyplot as plt
 import pytest
 
+from palslib.figures.minbert import results_dots, similarity_range, training_curves
+from palslib.ledger.derivations import derive
 from palslib.ledger.minbert_report import (
+    COLUMNS,
+    LABELS,
     claims_frame,
     curves_frame,
+    model_label,
     rank_frame,
-    results_dots,
     results_frame,
     results_table,
-    similarity_range,
-    training_curves,
 )
 from palslib.ledger.paper import MINBERT_TABLE_1, load_ledger
 from palslib.plan.config import RunConfig
@@ -171,7 +173,9 @@ def test_claims():
 @pytest.mark.parametrize("records", [[], [record()]])
 def test_dots(records):
     """Eight models in each panel, the first on top; what was measured only where it was."""
-    figure = results_dots(results_frame(records))
+    frame = results_frame(records)
+    frame["model"] = frame["model"].map(model_label)
+    figure = results_dots(frame, rank_frame(frame), LABELS)
     assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "mean", "place by mean"]
     ax = figure.axes[0]
     assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
@@ -202,7 +206,7 @@ def test_curves():
 
 def test_training_curves():
     runs = [followed(), followed(seed=1, scores=(42.0, 70.0, 62.0)), followed(schedule="round-robin")]
-    figure = training_curves(curves_frame(runs))
+    figure = training_curves(curves_frame(runs), {task: LABELS[task] for task in COLUMNS})
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["shared", "annealed", "round-robin"]
     assert [ax.get_title() for ax in figure.axes[:3]] == ["SST-5", "Quora", "STS"]
@@ -213,6 +217,6 @@ def test_training_curves():
 
 def test_similarity_range():
     """Of 0, 1.4, 3.6 and 5 two lie within [1.34, 3.66]."""
-    ax = similarity_range([0.0, 1.4, 3.6, 5.0], plt.figure().add_subplot())
+    ax = similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16"), plt.figure().add_subplot())
     assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
     assert sum(patch.get_height() for patch in ax.containers[0]) == 2

@@ -18,7 +18,6 @@ from palslib.ledger.paper import (
     MINBERT_TABLE_1,
     RTE_ELSEWHERE,
     TABLE_2,
-    TABLE_2_AVERAGED,
     TABLE_3,
     load_ledger,
     parse_ledger,
@@ -226,7 +225,7 @@ def test_table_2_says_what_the_claims_say_of_it():
     """RTE rises with sharing, 66.4 < 75.5 < 76.0 < 76.6 (C5). PALs lose 0.9 on CoLA and SST-2, else 0.3 (C22)."""
     rte = [TABLE_2[m]["rte"] for m in ("fine-tuned", "attention-on-top-204", "pals-204", "shared")]
     assert rte == sorted(rte)
-    lost = {c: TABLE_2["fine-tuned"][c] - TABLE_2["pals-204"][c] for c in TABLE_2_AVERAGED}
+    lost = {c: TABLE_2["fine-tuned"][c] - TABLE_2["pals-204"][c] for c in TABLE_2["pals-204"]}
     assert {c for c, points in lost.items() if points > 0.35} == {"cola", "sst2"}
     assert lost["cola"] == pytest.approx(lost["sst2"]) == pytest.approx(0.9)
 

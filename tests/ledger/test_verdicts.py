@@ -9,10 +9,11 @@ import pytest
 from palslib.common.places import PROJECT, RECORDS
 from palslib.data.glue import RELEASED_SIZES
 from palslib.data.tasks import Task
+from palslib.figures.verdicts import verdict_tiles
 from palslib.ledger.derivations import agrees_with_ledger, derive, near, numbers
 from palslib.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.verdicts import _FOLLOWS, VERDICTS, format_values, verdict, verdict_frame
-from palslib.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3, verdict_tiles
+from palslib.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, Recipe, rate_factor
 
@@ -316,7 +317,7 @@ def test_the_papers_tables_beside_ours():
 
 def test_every_row_is_a_tile_and_no_two_tiles_overlap():
     ax = plt.figure().add_subplot()
-    verdict_tiles(FRAME, ax)
+    verdict_tiles(FRAME, VERDICTS, ax)
     assert sorted(t.get_text() for t in ax.texts if t.get_text() in LEDGER) == sorted(LEDGER)
     counts = {str(n) for n in FRAME["verdict"].value_counts()}
     assert {t.get_text() for t in ax.texts} >= {*VERDICTS, *counts}
