@@ -42,7 +42,7 @@ def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
 
     found = compared()
     said = [_said(pd.Series(found.cells))]
-    if found.decides:
+    if found.enough_seeds:
         others = [compared(what=task).differences for task in TASKS if task != "cola"]
         said.append(f"without CoLA {_points(*mean_and_half(list(map(fmean, zip(*others, strict=True)))))}")
     if len(found.seeds) > SEEDS:
@@ -52,7 +52,7 @@ def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
     shared = [record for record in records if record["config"]["method"] == "shared"]
     more = {f"with {schedule} sampling": compared(schedule) for schedule in ("square-root", "proportional")}
     more["at BERT's own rate for the PALs, as in the paper,"] = compared(of=[*shared, *own_rate])
-    said += [f"{name} {_points(*of.interval)} ({len(of.seeds)} seeds)" for name, of in more.items() if of.decides]
+    said += [f"{name} {_points(*of.interval)} ({len(of.seeds)} seeds)" for name, of in more.items() if of.enough_seeds]
     return "; ".join(said)
 
 

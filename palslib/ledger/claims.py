@@ -73,7 +73,7 @@ class Comparison:
         return all(term.alone for term in self._terms)
 
     @property
-    def mixed(self) -> bool:
+    def of_glue_averages(self) -> bool:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
         of_glue = all(t.options.get("data", "glue") == "glue" and t.schedule != "sequential" for t in self._terms)
         return len(self._terms) == 2 and of_glue and not (self.what or self.alone)
@@ -176,7 +176,7 @@ class Outcome:
         return -NO_WORSE if self.comparison.relation == ">=" else 0.0
 
     @property
-    def decides(self) -> bool:
+    def enough_seeds(self) -> bool:
         """Whether there are enough seeds for a verdict."""
         return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS)
 
@@ -185,7 +185,7 @@ class Outcome:
         """The verdict by the rule in this module's docstring."""
         if not self.records:
             return "not run"
-        if not self.decides:
+        if not self.enough_seeds:
             return "inconclusive"
         if self.unlearnt:
             return NOT_TESTABLE
@@ -251,6 +251,11 @@ def on_other_processors(outcome: Outcome) -> int:
     return sum(n > 1 for n in Counter(seed for seed, _ in makers if seed in outcome.seeds).values())
 
 
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of two or more values."""
+    return stdev(values) / math.sqrt(len(values))
+
+
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     """The mean over seeds, and half the width of its 95 % interval by Student's t (infinite for one value); both
     are NaN if a value is NaN."""
@@ -260,7 +265,7 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
         return math.nan, math.nan
     if len(values) < 2:
         return fmean(values), math.inf
-    return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * standard_error(values)
 
 
 def p_value(values: Sequence[float]) -> float:
@@ -271,7 +276,7 @@ def p_value(values: Sequence[float]) -> float:
         return math.nan
     if not any(values):
         return 1.0
-    error = stdev(values) / math.sqrt(len(values))
+    error = standard_error(values)
     t = abs(fmean(values)) / error if error else math.inf
     return 2 * float(stats.t.sf(t, len(values) - 1))
 
@@ -304,7 +309,7 @@ def smallest_difference(spread: float, seeds: int) -> float:
 
 def _printed(scores: Sequence[float]) -> str:
     """The mean ± standard error of scores, without the error for one score."""
-    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if len(scores) > 1 else ""
+    error = f" ± {standard_error(scores):.2f}" if len(scores) > 1 else ""
     return f"{fmean(scores):.1f}{error}"
 
 
@@ -347,7 +352,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
     number of comparisons, how many pairs are of processors of different makers, and whether one task makes more than
     half of a decided difference of dev averages."""
-    deciding = [of for of in outcomes if of.decides]
+    deciding = [of for of in outcomes if of.enough_seeds]
     corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
     against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
     if against and min(against) >= 0.05:
@@ -355,7 +360,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     if apart := sum(map(on_other_processors, outcomes)):
         yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
     for of in outcomes:
-        if of.decided and of.comparison.mixed:
+        if of.decided and of.comparison.of_glue_averages:
             parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}
             shares = {task: fmean(part.differences or [0.0]) / len(TASKS) for task, part in parts.items()}
             task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 import pandas as pd
 
@@ -25,17 +25,17 @@ from palslib.ledger.claims import (
     mean_and_half,
     on_other_processors,
     smallest_difference,
+    standard_error,
 )
 from palslib.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.ledger.selection import Selection, Setting
-from palslib.methods.table import LABELS
-from palslib.methods.table import METHODS as LISTED
+from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 
 SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
 """The schedules of table 3, and the one that the paper names worst."""
-METHODS = (
+COMPARED = (
     "shared",
     "fine-tuned",
     "pals-204",
@@ -91,7 +91,7 @@ def _without_quirks(record: dict) -> dict:
     """The record as if its run had used the paper's recipe, to find the setting that it belongs to."""
     config = record["config"]
     options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
-    method = LISTED[config["method"]].to_dict() if config["method"] in LISTED else record["method"]
+    method = METHODS[config["method"]].to_dict() if config["method"] in METHODS else record["method"]
     method = method | {k: v for k, v in config["method_options"].items() if k == "init"}
     return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
 
@@ -99,7 +99,7 @@ def _without_quirks(record: dict) -> dict:
 def _mean(scores: Sequence[float]) -> dict:
     """Mean, standard error (NaN for one seed) and number of seeds."""
     known = len(scores) > 1 and not any(map(math.isnan, scores))
-    error = stdev(scores) / math.sqrt(len(scores)) if known else math.nan
+    error = standard_error(scores) if known else math.nan
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
@@ -117,7 +117,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
         without: tasks that our average leaves out; the paper's scores are then NaN.
     """
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         for schedule in SCHEDULES:
             scores = [average(r, without) for r in runs_of(f"{method} {schedule}", records)]
             printed = None if without else TABLE_3.get(method, {}).get(schedule)
@@ -146,7 +146,7 @@ def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
     on processors of different makers; and the paper's difference, `paper`,
     with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         if method == base:
             continue
         outcome = _annealed(method, base).decide(records)
@@ -161,12 +161,12 @@ def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
 
 def _annealed(left: str, right: str, what: str = "average") -> Comparison:
     """The comparison of two methods under annealed sampling, by the dev average or by a task."""
-    left, right = (check_name("method of table 3", method, METHODS) for method in (left, right))
+    left, right = (check_name("method of table 3", method, COMPARED) for method in (left, right))
     return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
 
 
 def variants(records: Sequence[dict]) -> pd.DataFrame:
-    """The other runs under annealed sampling: methods that are not in `METHODS`, and options of those that are.
+    """The other runs under annealed sampling: methods that are not in `COMPARED`, and options of those that are.
 
     Columns `run`, `size`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared,
     paired by seed, and `from it` and `from it half` of run minus the same method without these options.
@@ -176,7 +176,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
         config = record["config"]
         plain, options = f"{config['method']} annealed", _options(record)
         text = plain if Selection.parse(plain).matches(record) else f"{plain} {options}"
-        if text.removesuffix(" annealed") not in METHODS and Selection.parse(text).matches(record):
+        if text.removesuffix(" annealed") not in COMPARED and Selection.parse(text).matches(record):
             name = LABELS.get(config["method"], config["method"]) + (f", {options}" if text != plain else "")
             found[text] = name, plain
     rows = []
@@ -377,7 +377,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                 outcome = comparison.decide(records)
                 seeds, verdict = outcome.seeds, outcome.verdict_for(row)
                 verdict += ", only just" * (outcome.only_just and verdict == outcome.verdict)
-                own = spread if comparison.mixed else None
+                own = spread if comparison.of_glue_averages else None
                 if len(seeds) >= SEEDS:
                     own = pd.Series(outcome.differences).std(skipna=False)
             else:

@@ -36,6 +36,14 @@ def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
+def _as_published(config: dict) -> bool:
+    """Whether a run has the paper's recipe, nothing that only tests use, and no earlier run to start from."""
+    # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
+    changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
+    random = config["backbone"].removeprefix("minbert:") == "tiny"
+    return config["recipe"] == "paper" and not (changed or random or config["start"] or config["alpha"] is not None)
+
+
 @dataclass(frozen=True)
 class Selection:
     """The runs that a row of the ledger names: `Selection.parse("pals-204 annealed heads=6 data=glue")`."""
@@ -70,43 +78,46 @@ class Selection:
     def matches(self, record: dict) -> bool:
         """Whether a record is of a finished run of this kind, with the paper's recipe and no backbone for tests."""
         config, built = _DEFAULTS | record["config"], record["method"]
-        wanted = dict(self.options)
-        size, data, weights = wanted.pop("size", None), wanted.pop("data", "glue"), wanted.pop("weights", "pretrained")
-        gem, further = wanted.pop("gem", "off"), wanted.pop("pretraining", None) == "mlm"
-        memory = {name: wanted.pop(name, _DEFAULTS[name]) for name in ("memory_margin", "memory_over")}
-        if record["status"] != "finished" or (config["method"], config["data"]) != (self.method, data):
-            return False
-        # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
-        changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
-        if config["recipe"] != "paper" or changed or config["alpha"] is not None:
-            return False
-        if config["backbone"].removeprefix("minbert:") == "tiny" or config["start"]:  # random weights, for tests
-            return False
-        if (config["memory"] > 0, config["backbone"].endswith(FURTHER)) != (gem != "off", further):
-            return False
-        if isinstance(gem, int) and memory | {"memory": gem} != {k: config[k] for k in (*memory, "memory")}:
-            return False
-        if config["weights"] != weights:
-            return False
+        return (
+            (record["status"], config["method"]) == ("finished", self.method)
+            and _as_published(config)
+            and self._has_inputs(config)
+            and self._has_memory(config)
+            and self._has_tasks(config, built)
+            and (built.get("size") is None or self._sized(self.options.get("size"), record, config))
+            and self._has_options(config, built)
+        )
+
+    def _has_inputs(self, config: dict) -> bool:
+        further, wanted = self.options.get("pretraining") == "mlm", self.options
+        inputs = (config["data"], config["weights"], config["backbone"].endswith(FURTHER))
+        return inputs == (wanted.get("data", "glue"), wanted.get("weights", "pretrained"), further)
+
+    def _has_memory(self, config: dict) -> bool:
+        size = self.options.get("gem", "off")
+        if not isinstance(size, int):
+            return (config["memory"] > 0) == (size != "off")
+        rest = {name: self.options.get(name, _DEFAULTS[name]) for name in ("memory_margin", "memory_over")}
+        return config["memory"] == size and all(config[name] == value for name, value in rest.items())
+
+    def _has_tasks(self, config: dict, built: dict) -> bool:
         if self.alone:  # several in one run only if they train nothing that tasks share
-            apart = self.method == "fine-tuned" or built.get("freeze") == "backbone"
-            if not apart and len(config["tasks"]) > 1:
-                return False
-        elif config["schedule"] != self.schedule:
-            return False
-        elif data == "glue" and self.schedule != "sequential" and set(config["tasks"]) != set(TASKS):
-            return False  # mixing fewer tasks is not comparable with mixing the paper's eight
-        if built.get("size") is not None and not self._sized(size, record, config):
-            return False
-        if set(config["own_method"]) - {"kind", "size"} - set(wanted):  # options beyond those selected
+            return len(config["tasks"]) == 1 or self.method == "fine-tuned" or built.get("freeze") == "backbone"
+        # Mixing fewer tasks is not comparable with mixing the paper's eight.
+        any_tasks = config["data"] != "glue" or self.schedule == "sequential" or set(config["tasks"]) == set(TASKS)
+        return config["schedule"] == self.schedule and any_tasks
+
+    def _has_options(self, config: dict, built: dict) -> bool:
+        """Whether the method has the options that are selected, and no others; those that are free in `_FREE` apart."""
+        wanted = {name: value for name, value in self.options.items() if name not in _OPTIONS}
+        if set(config["own_method"]) - {"kind", "size"} - set(wanted):
             return False
         usual = asdict(METHODS[self.method]) if self.method in METHODS else {}
         heads = config["method_options"].get("heads", usual.get("heads"))
         if heads != wanted.get("heads", usual.get("heads")):  # as asked for: fitting s may change heads
             return False
-        expected = usual | wanted
         built = usual | built  # older records lack some options
-        return all(_plain(built.get(k)) == _plain(v) for k, v in expected.items() if k not in _FREE)
+        return all(_plain(built.get(k)) == _plain(v) for k, v in (usual | wanted).items() if k not in _FREE)
 
     def _sized(self, size: int | str | None, record: dict, config: dict) -> bool:
         """Whether a run has this size. The default is the size that fits the paper's budget; on BERT-base it is the

@@ -19,8 +19,8 @@ from palslib.ledger.paper import TABLE_2, TABLE_3
 from palslib.ledger.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
 from palslib.ledger.results import (
     COLUMNS,
+    COMPARED,
     LABELS,
-    METHODS,
     SCHEDULES,
     against,
     by_task,
@@ -163,9 +163,9 @@ def test_an_option_with_blanks_finds_its_run():
 
 def test_every_method_of_the_table_has_its_cell_beside_the_others():
     """LHUC, too, which has no way to start that could be chosen."""
-    records = [run(method, 0, 60.0, adaptation_rate=10) for method in METHODS]
+    records = [run(method, 0, 60.0, adaptation_rate=10) for method in COMPARED]
     table = table_3(one_setting(records)).set_index(["method", "schedule"])["seeds"]
-    assert [table[method, "annealed"] for method in METHODS] == [1] * len(METHODS)
+    assert [table[method, "annealed"] for method in COMPARED] == [1] * len(COMPARED)
 
 
 def test_a_run_that_is_there_twice_is_no_second_seed():
@@ -204,7 +204,7 @@ def test_methods_against_shared_in_pairs():
     assert pals["verdict"] == "reproduced" and pals["seeds"] == 3
     assert (pals["paper"], pals["paper half"]) == (pytest.approx(1.0), pytest.approx(2.776 * math.hypot(0.2, 0.3)))
     assert frame.loc["low-rank-100", "verdict"] == "inconclusive" and frame.loc["low-rank-100", "seeds"] == 2
-    assert list(frame.index) == [method for method in METHODS if method != "shared"] and set(METHODS) <= set(LABELS)
+    assert list(frame.index) == [method for method in COMPARED if method != "shared"] and set(COMPARED) <= set(LABELS)
 
 
 def test_tasks_apart_and_a_second_rule():
