@@ -278,18 +278,21 @@ def task_from_file(
     with `score`, regression.
 
     Args:
+        path: a file, which is split 80/10/10; or, with `{split}` in its name, one file for each split (`train`,
+            `validation`, `test`), where the classes are those of `train`.
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
-        name: the task's name; by default the file's.
+        name: the task's name; by default the file's, without `{split}`.
 
     Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
-    path, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
+    source, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
+    path, name = Path(str(source).replace("{split}", "train")), name or re.sub(r"[-_.]?\{split\}", "", source.stem)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
     frame = read_table(path, separator)
-    task = Task(name or path.stem, texts, label=label, separator=separator, files=path.name, data=str(path))
+    task = Task(name, texts, label=label, separator=separator, files=source.name, data=str(source))
     for column in (*texts, label):
         check_column(frame, column, task, path.name)
     if score:

@@ -86,7 +86,8 @@ class RunConfig:
     head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Gradient Episodic Memory: examples stored of each task; no gradient may point against theirs. 0: none."""
+    """Gradient Episodic Memory: examples stored of each of this run's tasks (none of those that come with `start`); no
+    gradient may point against theirs. 0: none."""
     memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
     """Gradient Episodic Memory: lower bound on the dual variables of the projection."""
     memory_over: Literal["trained", "shared"] = "trained"
@@ -114,7 +115,7 @@ class RunConfig:
     evaluate_first: bool = False
     """Also evaluate before the first step."""
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
-    """Steps between checkpoints, from which a killed run is resumed; 0: none."""
+    """Steps between checkpoints, from which a killed run is resumed; 0: none, and it begins anew."""
     keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
     folder: Text | None = None
@@ -151,6 +152,11 @@ class RunConfig:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
+        if self.memory and len(self.tasks) == 1:
+            raise ValueError(
+                f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
+                "and none of those that come with `start`"
+            )
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         sizes = self.resolved_recipe().sizes

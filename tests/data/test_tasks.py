@@ -16,6 +16,7 @@ import pytest
 import palslib
 from palslib.data.sources import check_texts, find_file
 from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, task_from_file
+from palslib.plan.config import RunConfig
 
 SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
 PAIRS = Task("pairs", ("first", "second"), (), ("pearson",), label="similarity", separator="\t")
@@ -482,6 +483,20 @@ def test_a_file_with_other_columns_and_separator(tmp_path):
         get_task("tweets", path)
     with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
         task_from_file(tmp_path / "tweets.txt")
+
+
+def test_a_task_from_a_file_for_each_split(tmp_path):
+    """Nothing is split again; classes are those of train, and a label of dev that is none of them is refused."""
+    for split, rows in (("train", "a,good\nb,bad\nc,good\n"), ("validation", "d,bad\n"), ("test", "e,fine\n")):
+        (tmp_path / f"mood-{split}.csv").write_text("text,label\n" + rows)
+    task = task_from_file(tmp_path / "mood-{split}.csv")
+    assert (task.name, task.labels) == ("mood", ("bad", "good"))
+    assert load_rows(task)["text"].tolist() == ["a", "b", "c"]
+    assert load_rows(task, split="validation")["label"].tolist() == [0]
+    with pytest.raises(ValueError, match=r"mood-test.csv, line 2, column 'label': .*fine"):
+        load_rows(task, split="test")
+    config = RunConfig(tasks=("rte", "mood"), own={"mood": str(tmp_path / "mood-{split}.csv")})
+    assert config.task("mood") == task
 
 
 def labels_in(folder, labels):

@@ -41,6 +41,10 @@ REFUSED = [
     ({"size": True}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not True"),
     ({"size": 0}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not 0"),
     ({"method": "shared", "size": 12}, "size=12 contradicts method 'shared', which has no size"),
+    (
+        {"memory": 4, "tasks": ("rte",)},
+        "memory=4 has no effect on a single task: it keeps examples of the run's other",
+    ),
     ({"steps": 0}, "steps must be an integer of at least 1 and of at most 10,000,000, not 0"),
     ({"steps": 10.0}, r"steps must be an integer of at least 1 and of at most 10,000,000, not 10\.0"),
     ({"seed": -1}, "seed must be an integer of at least 0"),
