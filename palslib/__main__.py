@@ -134,6 +134,8 @@ class Sweep:
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
     expect: Path | None = None
     """Runs nothing; estimates the hours that the grid takes on the machine of this record of `palslib benchmark`."""
+    recorded: Path | None = None
+    """Leaves out the runs whose records are in this folder or its subfolders (figures/records)."""
     folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
@@ -155,12 +157,19 @@ def sweep(given: Sweep) -> int:
         from palslib.grid.engines import LocalSlots, Slurm, Terms
         from palslib.grid.expect import attained, expected_hours
         from palslib.grid.sweep import Grid, summary, sweep
+        from palslib.records import read_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         grid = Grid.named(given.grid)
         configs = replace(grid, base=grid.base | given.base).configs(folder)
         if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
+        if given.recorded:
+            known, every = {run["key"] for run in read_records(given.recorded)}, len(configs)
+            configs = [config for config in configs if config.key not in known]
+            print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
+            if not configs:
+                return 0
         if not (command := tuple(shlex.split(given.command))):
             raise ValueError("--command is empty: the config file itself would be called")
         terms = Terms(command, given.limit, given.retries)

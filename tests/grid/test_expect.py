@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -90,6 +91,20 @@ def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", "tabel3"]) == 2
     assert "unknown grid (nor is it a file) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err
+
+
+def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
+    """The whole grid, or one run of 18; a folder that does not exist is no folder without records."""
+    assert main(["sweep", "main", "--recorded", str(RECORDS)]) == 0
+    assert capsys.readouterr().out == f"18 of 18 runs are recorded in {RECORDS}\n"
+    (tmp_path / "recorded").mkdir()
+    shutil.copy(next((RECORDS / "main").glob("*.json")), tmp_path / "recorded")
+    (tmp_path / "record.json").write_text(json.dumps(RECORD))
+    words = ["sweep", "main", "--expect", str(tmp_path / "record.json"), "--recorded"]
+    assert main([*words, str(tmp_path / "recorded")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("1 of 18 runs are recorded") and said[1].startswith("17 runs, ")
+    assert main([*words, str(tmp_path / "recorder")]) == 2 and "no such folder" in capsys.readouterr().err
 
 
 def test_the_plans_hours_are_the_grids(tmp_path):
