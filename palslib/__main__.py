@@ -135,7 +135,7 @@ class Sweep:
     expect: Path | None = None
     """Runs nothing; estimates the hours that the grid takes on the machine of this record of `palslib benchmark`."""
     recorded: Path | None = None
-    """Leaves out the runs whose records are in this folder or its subfolders (figures/records)."""
+    """Leaves out the runs that have finished by the records in this folder or its subfolders (figures/records)."""
     folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
@@ -157,7 +157,7 @@ def sweep(given: Sweep) -> int:
         from palslib.grid.engines import LocalSlots, Slurm, Terms
         from palslib.grid.expect import attained, expected_hours
         from palslib.grid.sweep import Grid, summary, sweep
-        from palslib.records import read_records
+        from palslib.records import load_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         grid = Grid.named(given.grid)
@@ -165,8 +165,8 @@ def sweep(given: Sweep) -> int:
         if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
         if given.recorded:
-            known, every = {run["key"] for run in read_records(given.recorded)}, len(configs)
-            configs = [config for config in configs if config.key not in known]
+            known, every = load_records(given.recorded), len(configs)  # what has finished
+            configs = [config for config in configs if config.key not in set(known.get("key", ()))]
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0

@@ -266,6 +266,11 @@ def task_from_frame(frame: pd.DataFrame, name: str, *columns: str, **options) ->
     return task_from_file(path, *columns, name=name, **options)
 
 
+def name_of(path: Path) -> str:
+    """The name of a task in a file: the file's, without `{split}`, or its folder's if nothing else is left."""
+    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", path.stem))) or path.parent.name
+
+
 def task_from_file(
     path: str | Path,
     text: str | Sequence[str] = "text",
@@ -282,14 +287,14 @@ def task_from_file(
             `validation`, `test`), where the classes are those of `train`.
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
-        name: the task's name; by default the file's, without `{split}`.
+        name: the task's name; by default that of the file (`name_of`).
 
     Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
     source, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
-    path, name = Path(str(source).replace("{split}", "train")), name or re.sub(r"[-_.]?\{split\}", "", source.stem)
+    path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
     frame = read_table(path, separator)
     task = Task(name, texts, label=label, separator=separator, files=source.name, data=str(source))

@@ -43,8 +43,10 @@ def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
     found = compared()
     said = [_said(pd.Series(found.cells))]
     if found.enough_seeds:
-        others = [compared(what=task).differences for task in TASKS if task != "cola"]
-        said.append(f"without CoLA {_points(*mean_and_half(list(map(fmean, zip(*others, strict=True)))))}")
+        others = [compared(what=task) for task in TASKS if task != "cola"]
+        by_seed = [dict(zip(of.seeds, of.differences, strict=True)) for of in others]
+        means = [fmean(of[seed] for of in by_seed) for seed in sorted(set.intersection(*map(set, by_seed)))]
+        said.append(f"without CoLA {_points(*mean_and_half(means))}")
     if len(found.seeds) > SEEDS:
         said.append(_of_seeds(found, slice(SEEDS)))
     if len(found.seeds) >= 2 * SEEDS:

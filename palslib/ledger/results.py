@@ -186,7 +186,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
         outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
         row |= {name: outcome.cells[name] for name in ("difference", "half")}
         row["other processor"] = on_other_processors(outcome)
-        if text != plain:
+        if text != plain and not any(map(Selection.parse(plain).matches, runs)):  # else compared with themselves
             same = Comparison.parse(f"{text} > {plain}").decide(records).cells
             row |= {"from it": same["difference"], "from it half": same["half"]}
         rows.append(row)

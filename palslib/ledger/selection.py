@@ -53,8 +53,8 @@ class Selection:
     """A name of `SCHEDULES`, or `single-task`."""
     options: dict
     """Options of the method, `size` (a number, `paper` or `budget`; default: see `_sized`), `data` (default `glue`),
-    `gem=on` (episodic memory; or its size, and then `memory_margin` and `memory_over`), `pretraining=mlm` (backbone
-    pre-trained further on the texts of the tasks) and `weights=random` (no pre-training)."""
+    `gem=on` (episodic memory; or its size, 0 for none, and then `memory_margin` and `memory_over`), `pretraining=mlm`
+    (backbone pre-trained further on the texts of the tasks) and `weights=random` (no pre-training)."""
 
     @classmethod
     def parse(cls, text: str) -> "Selection":

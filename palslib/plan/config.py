@@ -13,7 +13,7 @@ from pydantic_core import ArgsKwargs
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.glue import RELEASED_SIZES
-from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, task_from_file
+from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import Recipe, get_recipe
@@ -40,7 +40,8 @@ class RunConfig:
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """The method's size s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own size,
     or a number. The default is `paper` with the recipe `released` (the released code's sizes) and with `own_method`,
-    otherwise `budget`; a `Method` given in Python keeps its own size."""
+    otherwise `budget`; a `Method` given in Python keeps its own size. (`dataclasses.replace` keeps the size of the
+    config before: to exchange the method, give `size=None` too.)"""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     own_method: dict = field(default_factory=dict)
@@ -137,7 +138,7 @@ class RunConfig:
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
-            files = {t: Path(t).stem for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
+            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
                 named["own"] = (named.get("own") or {}) | mine  # a new file replaces an earlier one of its name
@@ -267,14 +268,15 @@ def _method_fields(method: Method, given: dict) -> dict:
     usual = vars(row) if listed else {f.name: f.default for f in fields(method)}
     options = {name: value for name in method.options() if (value := getattr(method, name)) != usual[name]}
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+    own, size = getattr(method, "size", None), given.get("size")
+    if isinstance(size, int) and own not in (size, usual.get("size")):
+        said = f"size={size} contradicts the size {own} of the given method {method.name!r}"
+        raise ValueError(f"{said}: give one of them (size=None, where a config is replaced)")
     if not listed:
         return {"method": method.name, "own_method": {"kind": method.kind, **options}}
     options.pop("size", None)
-    own, size = getattr(method, "size", None), given.get("size")
     if size is None or (size == "paper" and own != usual.get("size")):
         size = own
-    elif isinstance(size, int) and own not in (size, usual.get("size")):
-        raise ValueError(f"size={size} contradicts the size {own} of the given method {method.name!r}: leave one out")
     return {"method": method.name, "size": size, "method_options": options | given.get("method_options", {})}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import palslib
 from palslib.data.sources import check_texts, find_file
-from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, task_from_file
+from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.plan.config import RunConfig
 
 SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
@@ -495,6 +495,9 @@ def test_a_task_from_a_file_for_each_split(tmp_path):
     assert load_rows(task, split="validation")["label"].tolist() == [0]
     with pytest.raises(ValueError, match=r"mood-test.csv, line 2, column 'label': .*fine"):
         load_rows(task, split="test")
+    names = {"b/{split}.csv": "b", "{split}-mood.csv": "mood", "mood.{split}.csv": "mood", "my-mood.csv": "my-mood"}
+    assert {path: name_of(Path(path)) for path in names} == names
+    assert RunConfig(tasks=(str(tmp_path / "mood-{split}.csv"),)).tasks == ("mood",)
     config = RunConfig(tasks=("rte", "mood"), own={"mood": str(tmp_path / "mood-{split}.csv")})
     assert config.task("mood") == task
 

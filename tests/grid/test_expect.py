@@ -104,6 +104,9 @@ def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
     assert main([*words, str(tmp_path / "recorded")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("1 of 18 runs are recorded") and said[1].startswith("17 runs, ")
+    path = next((tmp_path / "recorded").iterdir())
+    path.write_text(path.read_text().replace('"status": "finished"', '"status": "stopped"'))
+    assert main([*words, str(tmp_path / "recorded")]) == 0 and capsys.readouterr().out.startswith("0 of 18 runs")
     assert main([*words, str(tmp_path / "recorder")]) == 2 and "no such folder" in capsys.readouterr().err
 
 

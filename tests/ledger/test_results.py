@@ -307,6 +307,13 @@ def test_memories_of_other_sizes_and_margins_are_other_runs():
     }  # fmt: skip
 
 
+def test_a_run_that_names_the_size_it_would_get_is_no_variant_of_itself():
+    """On MiniLM PALs fit the budget with s = 120."""
+    named = run("pals-204", 7, 60.0, adaptation_rate=10, size=120)
+    frame = variants([*RECORDS, named]).set_index("run")
+    assert frame.loc["PALs, size=120", "seeds"] == 4 and math.isnan(frame.loc["PALs, size=120", "from it"])
+
+
 def test_whether_adaptations_act_by_setting():
     pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
     frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, method_options={"freeze": "backbone"})
@@ -441,6 +448,10 @@ def test_the_answer_in_five_sentences():
         "1 scored above" in corrected
         and "(after Holm's correction for 4: none above; none below; PALs no longer)" in corrected
     )
+    undefined = run("pals-204", 3, 60.0, adaptation_rate=10)
+    undefined["results"]["last"]["scores"]["stsb"]["pearson"] = math.nan
+    four = [*RECORDS, undefined, run("shared", 3, 60.0)]
+    assert "4 seeds): " in answer(four)[0] and "without CoLA +2.00 ± 0.25" in answer(four)[0]  # by the other three
     separate = runs("fine-tuned", 58.0, 60.0, 59.0)
     assert answer([*RECORDS, *separate])[1].endswith("better (the shared model minus them: +2.00 ± 0.00).")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])

@@ -221,6 +221,11 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     assert config(METHODS["pals-204"], size="paper") == config("pals-204", size="paper")
     with pytest.raises(ValueError, match="size=120 contradicts the size 60 of the given method 'pals-204'"):
         replace(changed, method=METHODS["pals-204"].with_options(size=60), size=120)
+    with pytest.raises(
+        ValueError, match="size=60 contradicts the size 24 of the given method 'mine': give one of them"
+    ):
+        config(replace(METHODS["pals-204"], name="mine", size=24), size=60)
+    assert replace(config(fitted), method=METHODS["low-rank-100"], size=None).resolved_method().size == 100
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
 
@@ -298,6 +303,8 @@ PLACES = {
     "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
     "a generator": "def f(x): return CODE\nclass Mine:\n def g(self, y): return sum(f(x) for x in y)",
     "a constant of the module": "k = CODE\nclass Mine:\n def g(self): return k",
+    "a table of the module": "k = {'q': [1, CODE]}\nclass Mine:\n def g(self): return k",
+    "a class in a function": "def f(): return CODE\nclass Mine:\n def g(self):\n  class A:\n   k = f()\n  return A",
     "a constant of the class": "class Mine:\n k = CODE\n def g(self): return self.k",
     "an initialiser": "class Mine:\n def __init__(self): self.k = CODE",
     "a lambda": "def f(x): return CODE\nclass Mine:\n def g(self): return lambda x: f(x)",
@@ -308,8 +315,16 @@ PLACES = {
 def test_changed_code_is_seen_wherever_it_stands(source):
     """Also where it is used within a comprehension or a lambda alone."""
     mine = [cell(source.replace("CODE", code), number)["Mine"] for number, code in enumerate("112")]
-    first, again, changed = (list(_sources(family, set())) for family in mine)
+    first, again, changed = (list(_sources(family)) for family in mine)
     assert first == again != changed
+
+
+def test_what_is_no_constant_does_not_make_the_code_another_one():
+    """Objects have another address in every process, sets another order; a count that the method keeps changes."""
+    source = "class A: pass\nk, s, n = (A(), 1), {'a', 'b'}, NUMBER\nclass Mine:\n def g(self):\n  global n\n  n += 1\n"
+    source += "  return k, s"
+    first, again = (list(_sources(cell(source.replace("NUMBER", n), 7)["Mine"])) for n in "12")
+    assert first == again and len(first) == 1 and "n += 1" in first[0]
 
 
 def test_lora_as_published_is_drawn():
