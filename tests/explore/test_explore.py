@@ -367,7 +367,7 @@ def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
 
 
 def test_a_method_of_ones_own_is_in_the_menu_and_gives_way_to_another(tmp_path):
-    explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4)))
+    explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4), size=None))
     assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
     explorer.controls["method"].value = "lhuc"
     explorer.controls["start"].click()

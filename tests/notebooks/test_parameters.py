@@ -24,9 +24,9 @@ GRID = [
         "preset=minbert backbone=minbert:tiny data=synthetic tasks='rte FOLDER/mood.csv' steps=6 keep=best",
         "2 tasks",
     ),
-    ("05", "tasks='rte cola' text=1984 pair=None seed=1", "entropy / log S"),
-    ("05", "tasks='FOLDER/mood.csv rte' seed=2", "entropy / log S"),
-    ("05", "tasks=stsb,qqp,sst2 first_task=sst2 text='A cat sat.' pair='It was a mat.'", "entropy / log S"),
+    ("05", "tasks='rte cola' text=1984 pair=None seed=1", "without PALs"),
+    ("05", "tasks='FOLDER/mood.csv rte' seed=2", "without PALs"),
+    ("05", "tasks=stsb,qqp,sst2 first_task=sst2 text='A cat sat.' pair='It was a mat.'", "without PALs"),
     ("06", "look_up=1.13", DERIVED),
     ("06", "look_up='no such word'", DERIVED),
     (
