@@ -165,8 +165,8 @@ def sweep(given: Sweep) -> int:
         if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
         if given.recorded:
-            known, every = load_records(given.recorded), len(configs)  # what has finished
-            configs = [config for config in configs if config.key not in set(known.get("key", ()))]
+            known, every = set(load_records(given.recorded).get("key", ())), len(configs)  # of what has finished
+            configs = [config for config in configs if config.key not in known]
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0

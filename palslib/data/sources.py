@@ -43,9 +43,9 @@ def locate(data: str | Path) -> str:
 
 def contents(folder: Path) -> str:
     """The names in a folder, for messages."""
-    most, names = 20, sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "nothing"
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ", ".join(names[:20]) + more if names else "nothing"
 
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:

@@ -79,22 +79,18 @@ def paper_budget(backbone: Backbone) -> int:
 
 
 def fit_budget(
-    method: str | Method,
-    backbone="bert-base-uncased",
-    num_tasks: int = 8,
-    added: int | None = None,
-    keep_heads: bool = False,
+    method: str | Method, backbone="bert-base-uncased", num_tasks: int = 8, added: int | None = None
 ) -> Method:
     """The method with the largest s whose added parameters stay within the paper's budget on this backbone.
 
     Args:
         added: the budget in parameters; by default 15 million for eight tasks on BERT-base, scaled to the backbone's
             size and held for any number of tasks (ledger A27).
-        keep_heads: the number of heads stays that of the method; s is a multiple of it in any case.
 
-    Below the paper's proportion (s < 204 at d = 768) twelve heads would be very narrow, so their number becomes the
-    divisor of s nearest to 12 · s / (204 · d / 768), and is in the returned method. Raises ValueError for a method
-    without an s, and if not even the smallest s fits, or if no allowed s reaches the budget.
+    s is a multiple of the method's heads. Below the paper's proportion (s < 204 at d = 768) twelve heads would be very
+    narrow, so their number then becomes the divisor of s nearest to 12 · s / (204 · d / 768), and is in the returned
+    method. Raises ValueError for a method without an s, if not even the smallest s fits, and if more than the largest
+    allowed s does.
     """
     method, backbone = get_method(method), Backbone.of(backbone)
     if not method.has_size:
@@ -116,6 +112,6 @@ def fit_budget(
     while cost(size + step) <= added:
         size += step
     proportion = 204 * backbone.hidden_size / 768
-    if not heads or keep_heads or size == method.size or size >= proportion:
+    if not heads or size == method.size or size >= proportion:
         return method.with_options(size=size)
     return method.with_options(size=size, heads=nearest_divisor(size, 12 * size / proportion))

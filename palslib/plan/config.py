@@ -198,7 +198,8 @@ class RunConfig:
         if isinstance(self.size, int):
             given.add("size")
         elif method.has_size and self.resolved_size == "budget":
-            method = fit_budget(method, self.backbone, len(self.tasks), keep_heads="heads" in given)
+            fitted = fit_budget(method, self.backbone, len(self.tasks))
+            method = fitted.with_options(heads=method.heads) if "heads" in given else fitted
         return self.resolved_recipe().apply(method, given)
 
     def _unfitted(self) -> Method:
