@@ -75,10 +75,16 @@ def show_source(*objects) -> None:
 
 
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
-    """Displays a table without its index: numbers rounded, thousands separated, a dash for None and NaN."""
-    styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–")
+    """Displays a table without its index: columns of text on the left, numbers on the right, rounded and with thousands
+    separated; a grey dash where there is nothing."""
+    styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–", escape="html")
     page = styled.to_html(exclude_styles=True)  # no ids, which differ in every run and are half of the page
-    display(HTML(re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)))  # a line a row
+    page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # a line a row
+    if texts := [str(i) for i, text in enumerate(frame.map(lambda of: isinstance(of, str)).any(), 1) if text]:
+        name = f"texts-{'-'.join(texts)}"  # a rule holds for the whole notebook: the name says what it does
+        rules = ", ".join(f".{name} :is(td, th):nth-child({i})" for i in texts)
+        page = f"<style>{rules} {{ text-align: left }}</style>{page.replace('<table', f'<table class={name}', 1)}"
+    display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
 
 
 def show_figure(figure: Figure, name: str, colours: int = 64) -> None:

@@ -1,14 +1,15 @@
 """The answer to the paper's question in five sentences, as far as the records give it (README, notebook 11)."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
 import pandas as pd
 
 from palslib.data.tasks import TASK_LABELS, TASKS
-from palslib.ledger.claims import SEEDS, Comparison, Outcome, holm, mean_and_half, on_the_edge
+from palslib.ledger.claims import SEEDS, Comparison, holm, maker, mean_and_half, on_the_edge
 from palslib.ledger.pilot import acting
-from palslib.ledger.results import against, task_differences
+from palslib.ledger.results import SCHEDULES, against, task_differences
 from palslib.methods.table import LABELS
 
 
@@ -25,7 +26,7 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequen
     switched_off = acting([*own_rate, *records])[1]
     separate = "eight separate models (eight times the parameters, the same steps in all)"
     return [
-        f"PALs minus the fully shared model: {_of_pals(records, own_rate)}.",
+        _of_pals(looks(records, own_rate)),
         f"PALs minus {separate}: {_said(eight.loc['pals-204'])}{_for_comparison(eight.loc['shared'])}.",
         _of_all_methods(differences[differences["seeds"] >= SEEDS]),
         _by_task(task_differences(records, "pals-204", "shared").set_index("task").loc[list(TASKS)]),
@@ -33,34 +34,46 @@ def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequen
     ]
 
 
-def _of_pals(records: Sequence[dict], own_rate: Sequence[dict]) -> str:
-    """PALs against the shared model: all seeds, with CoLA and without; the first three, which other methods have; the
-    last three, if these are others; other schedules; and the paper's one learning rate for all parameters."""
+def looks(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> pd.DataFrame:
+    """PALs minus the shared model, looked at in several ways: `what`, `difference`, `half` (of its 95 % interval) and
+    `seeds`. The first row is the main comparison, the last the paper's one learning rate for all parameters.
 
-    def compared(schedule: str = "annealed", what: str = "average", of: Sequence[dict] = records) -> Outcome:
-        return Comparison.parse(f"pals-204 {schedule} > shared {schedule} : {what}").decide(of)
+    The first three seeds are those that all methods have; the last three are a look of their own if they are others.
+    """
 
-    found = compared()
-    said = [_said(pd.Series(found.cells))]
-    if found.enough_seeds:
-        others = [compared(what=task) for task in TASKS if task != "cola"]
-        by_seed = [dict(zip(of.seeds, of.differences, strict=True)) for of in others]
-        means = [fmean(of[seed] for of in by_seed) for seed in sorted(set.intersection(*map(set, by_seed)))]
-        said.append(f"without CoLA {_points(*mean_and_half(means))}")
-    if len(found.seeds) > SEEDS:
-        said.append(_of_seeds(found, slice(SEEDS)))
-    if len(found.seeds) >= 2 * SEEDS:
-        said.append(_of_seeds(found, slice(-SEEDS, None)))
+    def pairs(schedule: str = "annealed", what: str = "average", of: Sequence[dict] = records) -> dict[int, float]:
+        outcome = Comparison.parse(f"pals-204 {schedule} > shared {schedule} : {what}").decide(of)
+        return dict(zip(outcome.seeds, outcome.differences, strict=True))
+
+    main, tasks = pairs(), [pairs(what=task) for task in TASKS if task != "cola"]
+    seeds, common = sorted(main), sorted(set.intersection(*map(set, tasks)))
+    parts = [seeds[:SEEDS]] * (len(seeds) > SEEDS) + [seeds[-SEEDS:]] * (len(seeds) >= 2 * SEEDS)
+    makers = sorted({maker(record) for record in records})
     shared = [record for record in records if record["config"]["method"] == "shared"]
-    more = {f"with {schedule} sampling": compared(schedule) for schedule in ("square-root", "proportional")}
-    more["at BERT's own rate for the PALs, as in the paper,"] = compared(of=[*shared, *own_rate])
-    said += [f"{name} {_points(*of.interval)} ({len(of.seeds)} seeds)" for name, of in more.items() if of.enough_seeds]
-    return "; ".join(said)
+    found = {"annealed sampling, all seeds": main}
+    found["without CoLA"] = {seed: fmean(of[seed] for of in tasks) for seed in common}
+    found |= {f"seeds {', '.join(map(str, part))} alone": {seed: main[seed] for seed in part} for part in parts}
+    if len(makers) > 1:
+        found |= {f"runs on {name} alone": pairs(of=[r for r in records if maker(r) == name]) for name in makers}
+    found |= {f"{schedule} sampling": pairs(schedule) for schedule in SCHEDULES if schedule != "annealed"}
+    found["at BERT's own rate, as in the paper"] = pairs(of=[*shared, *own_rate])
+    rows = [(what, *mean_and_half([*of.values()] or [math.nan]), len(of)) for what, of in found.items()]
+    return pd.DataFrame(rows, columns=["what", "difference", "half", "seeds"])
 
 
-def _of_seeds(outcome: Outcome, part: slice) -> str:
-    seeds, differences = outcome.seeds[part], outcome.differences[part]
-    return f"seeds {', '.join(map(str, seeds))} alone {_points(*mean_and_half(differences))}"
+def _of_pals(looks: pd.DataFrame) -> str:
+    """The main comparison, how far the other looks at it agree, and the paper's own rate."""
+    main, own_rate, others = looks.iloc[0], looks.iloc[-1], looks.iloc[1:-1]
+    said, others = f"PALs minus the fully shared model: {_said(main)}.", others[others["seeds"] >= SEEDS]
+    if len(others):
+        low, high = others["difference"].min(), others["difference"].max()
+        kinds = [_kind(*of) for of in others[["difference", "half"]].itertuples(index=False)]
+        said += f" Other looks ({len(others)}, such as without CoLA; notebook 11): {low:+.2f} to {high:+.2f}, by their "
+        said += f"own intervals {kinds.count(_BETTER)} better and {kinds.count(_WORSE)} worse."
+    if own_rate["seeds"] >= SEEDS:
+        said += f" At BERT's own rate for the PALs, as in the paper: {_points(*own_rate[['difference', 'half']])}"
+        said += f" ({own_rate['seeds']} seeds)."
+    return said
 
 
 def _for_comparison(shared: pd.Series) -> str:
@@ -120,9 +133,18 @@ def _said(row: pd.Series) -> str:
     """The text for a difference: its value, interval, number of seeds and verdict."""
     if row["seeds"] < SEEDS:
         return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
-    low, high = row["difference"] - row["half"], row["difference"] + row["half"]
-    kind = "better" if low > 0 else "worse" if high < 0 else "no difference that so many runs can show"
-    if on_the_edge(row["difference"], row["half"]):
-        kind = "this ends at 0, and one more seed may decide either way"
-    interval = f"95 % interval {low:+.2f} to {high:+.2f}, {row['seeds']:.0f} seeds"
-    return f"{row['difference']:+.2f} points ({interval}): {kind}"
+    difference, half = row["difference"], row["half"]
+    interval = f"95 % interval {difference - half:+.2f} to {difference + half:+.2f}, {row['seeds']:.0f} seeds"
+    return f"{difference:+.2f} points ({interval}): {_kind(difference, half)}"
+
+
+_BETTER, _WORSE = "better", "worse"
+
+
+def _kind(difference: float, half: float) -> str:
+    """What a difference ± half of its 95 % interval shows."""
+    if on_the_edge(difference, half):
+        return "this ends at 0, and one more seed may decide either way"
+    if abs(difference) <= half:
+        return "no difference that so many runs can show"
+    return _BETTER if difference > 0 else _WORSE

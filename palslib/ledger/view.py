@@ -1,6 +1,5 @@
 """The ledger as shown in notebook 06: its rows as tables, and a search for numbers and words."""
 
-import hashlib
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -105,20 +104,6 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
         )
         lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def show_rows(frame: pd.DataFrame) -> None:
-    """Displays a table of texts, left-aligned, without its index."""
-    left = [{"selector": "th, td", "props": [("text-align", "left"), ("vertical-align", "top")]}]
-    display(HTML(frame.style.hide(axis="index").set_table_styles(left).set_uuid("rows").to_html()))
-
-
-def show_cells(frame: pd.DataFrame) -> None:
-    """Displays a table of results without its index; what was not run is a grey dash."""
-    left = [{"selector": "th, td", "props": [("text-align", "left")]}]
-    styled = frame.style.hide(axis="index").map(lambda text: "color: #999" if text == "–" else "")
-    name = hashlib.sha256(frame.to_csv().encode()).hexdigest()[:8]  # colours need a different name for each table
-    display(HTML(styled.set_table_styles(left).set_uuid(name).to_html()))
 
 
 def averages_of_table_2() -> pd.DataFrame:

@@ -2,18 +2,20 @@
 
 import json
 import math
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from pytest import approx
 
 from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.tasks import TASKS, get_task
 from palslib.figures.results import acting_panels, forest, schedule_lines, task_forest
 from palslib.grid.sweep import Grid
-from palslib.ledger.answer import _said, answer
+from palslib.ledger.answer import _said, answer, looks
 from palslib.ledger.claims import smallest_difference
 from palslib.ledger.paper import TABLE_2, TABLE_3
 from palslib.ledger.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
@@ -35,8 +37,8 @@ from palslib.ledger.results import (
     variants,
     variants_cells,
 )
-from palslib.ledger.view import show_cells
 from palslib.methods.counting import count_parameters
+from palslib.notebook import show_table
 from palslib.plan.config import RunConfig
 from palslib.records import read_records
 
@@ -102,19 +104,18 @@ def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
 def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
     """Without the runs of PALs their cell under annealed sampling is a grey dash; the table stays."""
     shown = []
-    monkeypatch.setattr("palslib.ledger.view.display", lambda html: shown.append(html.data))
+    monkeypatch.setattr("palslib.notebook.display", lambda html: shown.append(html.data))
 
-    def cell_and_colour(records):
+    def cell(records):
         cells = table_3_cells(table_3(records))
-        show_cells(cells)
-        row, column = cells["", "method"].tolist().index("PALs"), list(cells.columns).index(("annealed", "here"))
-        place = f"row{row}_col{column}"
-        grey = any("color: #999" in rule and place in rule for rule in shown[-1].partition("</style>")[0].split("}"))
-        return cells.iloc[row, column], grey
+        show_table(cells)
+        lines = [re.findall("<td >(.*?)</td>", line) for line in shown[-1].splitlines()]
+        pals = next(line for line in lines if line[:1] == ["PALs"])
+        return pals[list(cells.columns).index(("annealed", "here"))]
 
-    assert cell_and_colour(RECORDS) == ("63.1 ± 0.64 (3)", False)  # 62, 64.225, 63.15
+    assert cell(RECORDS) == "63.1 ± 0.64 (3)"  # 62, 64.225, 63.15
     kept = [record for record in RECORDS if record["config"]["method"] != "pals-204"]
-    assert cell_and_colour(kept) == ("–", True)
+    assert cell(kept) == '<span style="color: #999">–</span>'
 
 
 def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
@@ -430,17 +431,6 @@ def test_the_answer_in_five_sentences():
     own_rate = runs("pals-204", 60.0, 62.0, 61.0, off=-0.1)
     ends = "-0.1 ± 0.0 points (3 seeds; at 1 × BERT's rate) to -3.0 ± 0.0 points (3 seeds; at 10 × "
     assert ends in answer(inspected, own_rate=own_rate)[4]
-    same = runs("pals-204", 59.9, 62.0, 61.1)
-    assert answer(RECORDS, own_rate=same)[0].endswith("as in the paper, +0.00 ± 0.25 (3 seeds).")
-    two_more = [*runs("shared", *[60.0] * 5)[3:], *runs("pals-204", *[61.0] * 5, adaptation_rate=10)[3:]]
-    two_more[-1]["results"]["last"]["scores"]["cola"]["matthews"] = 99.0  # counts only with CoLA
-    first = answer([*RECORDS, *two_more])[0]
-    assert "5 seeds): better; without CoLA +1.60 ± 0.69; seeds 0, 1, 2 alone +2.00 ± 0.25." in first
-    eight = [*runs("shared", *[60.0] * 8)[5:], *runs("pals-204", *[61.5] * 8, adaptation_rate=10)[5:]]
-    first = answer([*RECORDS, *two_more, *eight])[0]
-    assert first.endswith("seeds 0, 1, 2 alone +2.00 ± 0.25; seeds 5, 6, 7 alone +1.50 ± 0.00.")
-    proportional = runs("shared", 60.0, 62.0, 61.0, schedule="proportional")
-    assert answer([*RECORDS, *proportional])[0].endswith("; with proportional sampling +1.00 ± 0.00 (3 seeds).")
     weak = runs("pals-204", 62.0, 62.6, 61.3, adaptation_rate=10)
     several = [r for m in ("lhuc", "ffn-306", "serial-100") for r in runs(m, 59.0, 63.0, 60.0, adaptation_rate=10)]
     corrected = answer([*runs("shared", 60.0, 61.0, 60.0), *weak, *several])[2]
@@ -448,14 +438,43 @@ def test_the_answer_in_five_sentences():
         "1 scored above" in corrected
         and "(after Holm's correction for 4: none above; none below; PALs no longer)" in corrected
     )
-    undefined = run("pals-204", 3, 60.0, adaptation_rate=10)
-    undefined["results"]["last"]["scores"]["stsb"]["pearson"] = math.nan
-    four = [*RECORDS, undefined, run("shared", 3, 60.0)]
-    assert "4 seeds): " in answer(four)[0] and "without CoLA +2.00 ± 0.25" in answer(four)[0]  # by the other three
     separate = runs("fine-tuned", 58.0, 60.0, 59.0)
     assert answer([*RECORDS, *separate])[1].endswith("better (the shared model minus them: +2.00 ± 0.00).")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
-    assert "points (95 % interval -2.25 to -1.75, 3 seeds): worse; without CoLA" in worse[0]
+    assert "points (95 % interval -2.25 to -1.75, 3 seeds): worse. Other looks (1, such as" in worse[0]
+
+
+def test_looks_at_the_central_comparison():
+    """2, 2.1, 1.9 has the standard deviation .1: ± 4.303 · .1 / √3 = .25; with 1, 1 more: 1.6 ± 2.776 · .548 / √5."""
+    alone = looks(RECORDS).set_index("what")
+    assert list(alone.index[[0, 1, -1]]) == [
+        "annealed sampling, all seeds",
+        "without CoLA",
+        "at BERT's own rate, as in the paper",
+    ]
+    assert alone["seeds"].tolist() == [3, 3, 0, 0, 0, 0] and alone["difference"].isna().sum() == 4
+    same = runs("pals-204", 59.9, 62.0, 61.1)
+    assert looks(RECORDS, same).iloc[-1].tolist()[1:] == approx([0.0, 0.25, 3], abs=0.005)
+    assert answer(RECORDS, own_rate=same)[0].endswith("as in the paper: +0.00 ± 0.25 (3 seeds).")
+    two_more = [*runs("shared", *[60.0] * 5)[3:], *runs("pals-204", *[61.0] * 5, adaptation_rate=10)[3:]]
+    two_more[-1]["results"]["last"]["scores"]["cola"]["matthews"] = 99.0  # counts only with CoLA
+    five = looks([*RECORDS, *two_more]).set_index("what")
+    assert five.loc["without CoLA"].tolist() == approx([1.6, 0.69, 5], abs=0.005)
+    assert five.loc["seeds 0, 1, 2 alone"].tolist() == approx([2.0, 0.25, 3], abs=0.005)
+    assert not any(what.startswith("seeds 2, 3, 4") for what in five.index)  # not of other seeds than the first
+    eight = [*runs("shared", *[60.0] * 8)[5:], *runs("pals-204", *[61.5] * 8, adaptation_rate=10)[5:]]
+    assert looks([*RECORDS, *two_more, *eight]).set_index("what").loc["seeds 5, 6, 7 alone", "difference"] == 1.5
+    proportional = runs("shared", 60.0, 62.0, 61.0, schedule="proportional")
+    found = looks([*RECORDS, *proportional]).set_index("what").loc["proportional sampling"]
+    assert found.tolist() == approx([1.0, 0.0, 3])
+    said = " Other looks (2, such as without CoLA; notebook 11): +1.00 to +2.00, by their own intervals 2 better and 0 "
+    assert answer([*RECORDS, *proportional])[0].endswith(f"better.{said}worse.")
+    undefined = run("pals-204", 3, 60.0, adaptation_rate=10)
+    undefined["results"]["last"]["scores"]["stsb"]["pearson"] = math.nan
+    four = looks([*RECORDS, undefined, run("shared", 3, 60.0)])
+    assert four["seeds"].tolist()[:2] == [4, 3] and four.loc[1, "difference"] == approx(2.0)  # by the other three
+    other = [record | {"environment": {"cpu": "Intel(R) Xeon(R)"}} for record in RECORDS]
+    assert "runs on Intel alone" in list(looks([*RECORDS, *other])["what"])
 
 
 def test_figures_draw_what_there_is():

@@ -43,10 +43,15 @@ def test_show_table(shown):
     notebook.show_table(frame, digits=2)
     html = shown[0].data
     assert html == shown[1].data  # no address of an object in it
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
-    assert cells == ["rte", "392,702", "66.4", "–", "5", "–"]
+    dash = '<span style="color: #999">–</span>'
+    assert re.findall(r"<td >(.*?)</td>", html) == ["rte", "392,702", "66.4", dash, "5", dash]
+    assert html.startswith("<style>.texts-1 :is(td, th):nth-child(1) { text-align: left }</style><table class=texts-1>")
     assert "66.45" in shown[2].data
     assert re.findall(r"<th[^>]*>([^<]*)</th>", html) == ["task", "rows", "score"]  # no index
+    notebook.show_table(pd.DataFrame({"seed": [1, 2], "a < b": [1.5, 2.5], "text": ["<script>", "b"]}))
+    assert "&lt;script&gt;" in shown[3].data and "<style>.texts-3 " in shown[3].data
+    notebook.show_table(pd.DataFrame({"seed": [1, 2]}))
+    assert shown[4].data.startswith("<table>")
 
 
 def test_a_figure_is_saved_shown_small_and_closed(shown, tmp_path, monkeypatch):
