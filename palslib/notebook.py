@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+from pandas.io.formats.style import Styler
 from PIL import Image as Pillow
 from pydantic import ConfigDict, TypeAdapter
 
@@ -76,14 +77,17 @@ def show_source(*objects) -> None:
 
 def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     """Displays a table without its index: columns of text on the left, numbers on the right, rounded and with thousands
-    separated; a grey dash where there is nothing."""
-    styled = frame.style.hide(axis="index").format(precision=digits, thousands=",", na_rep="–", escape="html")
-    page = styled.to_html(exclude_styles=True)  # no ids, which differ in every run and are half of the page
+    separated; a grey dash where there is nothing.
+
+    Each cell has its own style: JupyterLab drops rules for whole tables from a notebook that was not run here.
+    """
+    styled = Styler(frame, uuid="", cell_ids=False).hide(axis="index")
+    page = styled.format(precision=digits, thousands=",", na_rep="–", escape="html").to_html()
+    page = f"<table>{page[page.index('<thead') :]}"
+    texts = frame.map(lambda cell: isinstance(cell, str)).any()
+    left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}
+    page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda found: left.get(found[1], ""), page)
     page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # a line a row
-    if texts := [str(i) for i, text in enumerate(frame.map(lambda of: isinstance(of, str)).any(), 1) if text]:
-        name = f"texts-{'-'.join(texts)}"  # a rule holds for the whole notebook: the name says what it does
-        rules = ", ".join(f".{name} :is(td, th):nth-child({i})" for i in texts)
-        page = f"<style>{rules} {{ text-align: left }}</style>{page.replace('<table', f'<table class={name}', 1)}"
     display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
 
 
