@@ -129,7 +129,7 @@ class Sweep:
 
     grid: Positional[Path]
     """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
-    (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/PLAN.md."""
+    (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/FIRST_STUDY.md."""
     base: dict = field(default_factory=dict)
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
     expect: Path | None = None

@@ -1,5 +1,6 @@
 """JSON records, one for each run; tables and figures are made from them alone."""
 
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -8,13 +9,14 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from palslib.bert.backbones import portable
-from palslib.common.files import write_text
+from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS
 from palslib.common.reading import read_json, read_object
@@ -139,6 +141,35 @@ def check_place(path: Path, field: str) -> None:
         raise ValueError(f"a record is a file that ends in .json, not {path}")
     if path.exists() and field not in read_object(path):
         raise ValueError(f"{path} is there already and holds no record of this kind: give another file")
+
+
+PREDICTIONS = "predictions.npz"
+"""The file beside a run's record with what the model predicts after the last step; beside `NAME.json` of a collection
+of records it is `NAME.npz`."""
+
+
+def write_predictions(path: Path, predictions: dict[str, np.ndarray]) -> None:
+    """Writes predictions (`evaluation.Predictions`) to a compressed file of numpy, whole or not at all."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **predictions)
+
+
+def read_predictions(path: str | Path) -> dict[str, np.ndarray]:
+    """What the model of a run predicts for each row of its dev sets, by task and split (`rte/validation`).
+
+    Args:
+        path: the run's record.
+
+    Raises FileNotFoundError where the predictions do not lie beside the record, and ValueError where they are not those
+    that it was written with.
+    """
+    record = Path(path)
+    file = record.with_name(PREDICTIONS) if record.name == "record.json" else record.with_suffix(".npz")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != read_object(record).get("predictions"):
+        raise ValueError(f"{file} is not the file of predictions that {record} was written with")
+    with np.load(BytesIO(content), allow_pickle=False) as found:
+        return dict(found)
 
 
 def write_record(path: Path, record: dict) -> None:

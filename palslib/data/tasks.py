@@ -20,12 +20,15 @@ from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import runs_folder
 from palslib.data.sources import (
+    HELD_OUT,
+    KEPT,
     SUFFIXES,
     cell_text,
     check_column,
     checked,
     contents,
     find_file,
+    held_out,
     labelled,
     locate,
     missing,
@@ -347,6 +350,8 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
             nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
             its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
             `{split}` in it stands for one file per split.
+        split: `train`, `validation`, `test`, or as the source names it; `HELD_OUT`, a tenth of the training rows, and
+            `KEPT`, the others.
 
     The table's index is, in a delimited file, the line on which a row begins, as an editor counts; elsewhere the row's
     number from 0. A text may be empty. Raises ValueError naming source, row and column for a missing column or cell, an
@@ -354,6 +359,9 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     or ConnectionError for a source that is missing or out of reach.
     """
     task = get_task(task, data)
+    if split in (KEPT, HELD_OUT):
+        table = load_rows(task, data, "train")
+        return table[held_out(table[task.texts[0]]) == (split == HELD_OUT)]
     source = locate(task.data or data)
     name = task.source or task.name
     if source == "synthetic":

@@ -31,6 +31,7 @@ _SHARING = {
     "a pair for each layer": "none",
     "a pair a layer, for all tasks": "tasks",
     "one pair for all": "layers and tasks",
+    "everything, for all tasks": "everything",
 }
 
 

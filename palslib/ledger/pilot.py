@@ -121,7 +121,7 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def chosen_setting(table: pd.DataFrame) -> pd.Series:
-    """The row of `pilot_frame` that PLAN.md's rule 3, as amended, chooses: of PALs' settings that act, with 2,000
+    """The row of `pilot_frame` that the first study's rule 3, as amended, chooses: of PALs' settings that act, with 2,000
     steps, the one with the highest dev average. A setting acts if that is at least a point lower without the PALs.
 
     Raises:

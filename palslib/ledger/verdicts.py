@@ -28,9 +28,10 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 
-ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
+ASIDE = ("pilot", "tuning", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
-another setting beside it, models trained to be shipped, and runs from before the plan (figures/records/PLAN.md)."""
+another setting beside it, models trained to be shipped, runs from before the plan (figures/records/FIRST_STUDY.md), and
+the tuning of the second study."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",

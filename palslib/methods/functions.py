@@ -127,28 +127,44 @@ class FeedForward(nn.Sequential):
         return super().forward(z)
 
 
+def make_functions(method, config) -> nn.ModuleDict:
+    """The functions g, one for each adapted layer."""
+    layers = method.adapted_layers(config.num_hidden_layers)
+    return nn.ModuleDict({str(i): method.make_function(config) for i in layers})
+
+
+class SharedByTasks(nn.Module):
+    """What all tasks share of V^D g(V^E h): the pairs V^E, V^D and, where they share everything, the functions g."""
+
+    def __init__(self, method, config):
+        super().__init__()
+        self.projections = make_projections(method, config)
+        self.functions = make_functions(method, config) if method.owners[1] == "tasks" else None
+
+
 class ProjectedWithin(Adaptation):
-    """V^D g(V^E h) beside the feed-forward, with V^E and V^D shared by layers, by tasks, by both or by neither."""
+    """V^D g(V^E h) beside the feed-forward, with V^E and V^D shared by layers, by tasks, by both or by neither, or
+    with everything shared by tasks: then a task owns nothing here."""
 
-    def __init__(self, method, encoder, pooler, shared: nn.ModuleList | None = None):
+    def __init__(self, method, encoder, pooler, shared: SharedByTasks | None = None):
         super().__init__(method, encoder, pooler)
-        config = encoder.config
-        self.projections = None if shared is not None else make_projections(method, config)
+        pairs, functions = method.owners
+        self.projections = make_projections(method, encoder.config) if pairs == "task" else None
+        self.functions = make_functions(method, encoder.config) if functions == "task" else None
         object.__setattr__(self, "shared", shared)  # owned by the model, so not registered here again
-        self.functions = nn.ModuleDict({str(i): self.make_function(config) for i in self.layers})
-
-    def make_function(self, config) -> nn.Module:
-        """The function g of one layer."""
-        return FeedForward(self.method.size, self.method.inner, config)
 
     def projection(self, layer: int) -> Projection:
         """The pair V^E, V^D of a layer."""
-        pairs = self.shared if self.projections is None else self.projections
+        pairs = self.shared.projections if self.projections is None else self.projections
         return pairs[layer - self.layers.start] if len(pairs) > 1 else pairs[0]
+
+    def function(self, layer: int) -> nn.Module:
+        """The function g of a layer."""
+        return (self.shared.functions if self.functions is None else self.functions)[str(layer)]
 
     def parallel(self, layer, h, rows):
         v = self.projection(layer)
-        return v.decoder(self.functions[str(layer)](v.encoder(h), rows, layer))
+        return v.decoder(self.function(layer)(v.encoder(h), rows, layer))
 
 
 class PALs(ProjectedWithin):
@@ -157,9 +173,6 @@ class PALs(ProjectedWithin):
     def __init__(self, method, encoder, pooler, shared=None):
         super().__init__(method, encoder, pooler, shared)
         self.scales = Scales.make(self.layers, encoder.config) if method.scaled else None
-
-    def make_function(self, config):
-        return ProjectedAttention(self.method.size, self.method.heads, config)
 
     def parallel(self, layer, h, rows):
         ts = super().parallel(layer, h, rows)

@@ -4,19 +4,20 @@ Stickland & Murray 2019, section 3.3: TS(h) = V^D g(V^E h) with V^E (d -> s) and
 and g multi-head attention (PAL) or a feed-forward network in the small space.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal
 
 from palslib.methods.backbone import Backbone
 from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of, nearest_divisor
 
-Sharing = Literal["layers", "none", "tasks", "layers and tasks"]
+Sharing = Literal["layers", "none", "tasks", "layers and tasks", "everything"]
 _PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the caption
     "layers": ("task", "one pair per task, for all its layers"),
     "none": ("layer", "a pair per task and layer"),
     "tasks": ("tasks", "a pair per layer, for all tasks"),
     "layers and tasks": ("tasks", "one pair for all tasks and layers"),
+    "everything": ("tasks", "one pair for all tasks and layers"),
 }
 
 
@@ -35,34 +36,46 @@ class Projected(Method):
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     sharing: Sharing = "layers"
     """What shares a pair V^E, V^D: a task's `layers`, `none` (each task has a pair for each layer), `tasks` (a pair for
-    each layer, for all tasks), or `layers and tasks` (one pair in all)."""
+    each layer, for all tasks), `layers and tasks` (one pair in all), or `everything`: all tasks use one pair, and in
+    each layer one function g, so that no parameter is a task's own."""
     init: Init = "identity"
     """`identity`: V^D and its bias start at zero, so that the model starts as BERT; `normal`: all matrices are drawn
     N(0, 0.02) as in the released code (ledger D8)."""
 
     def pairs(self, num_layers: int) -> int:
         """The number of pairs V^E, V^D of one owner."""
-        return 1 if self.sharing.startswith("layers") else len(self.adapted_layers(num_layers))
+        return len(self.adapted_layers(num_layers)) if self.sharing in ("none", "tasks") else 1
+
+    @property
+    def owners(self) -> tuple[str, str]:
+        """Whose V^E and V^D are, and whose the functions g are: each a `task`'s, or one for all `tasks`."""
+        return _PAIRS[self.sharing][0].replace("layer", "task"), "tasks" if self.sharing == "everything" else "task"
+
+    def make_function(self, config):
+        """The module g of one layer."""
+        raise AttributeError(f"{type(self).__name__} names no function g")
 
     def projections(self, backbone: Backbone) -> Term:
         """The term of V^E and V^D."""
-        owner = "tasks" if self.sharing.endswith("tasks") else "task"
-        return pair_term(backbone.hidden_size, self.size, self.pairs(backbone.num_layers), owner)
+        return pair_term(backbone.hidden_size, self.size, self.pairs(backbone.num_layers), self.owners[0])
 
     def beside(self, backbone: Backbone, function: str) -> Part:
         """The part of a diagram with V^E, the function in the small space, and V^D."""
         d, s, owner = backbone.hidden_size, self.size, _PAIRS[self.sharing][0]
-        return Part("beside", (Box(f"$V^E$  {d}→{s}", owner), Box(function), Box(f"$V^D$  {s}→{d}", owner)))
+        g = Box(function, "tasks" if self.sharing == "everything" else "layer")
+        return Part("beside", (Box(f"$V^E$  {d}→{s}", owner), g, Box(f"$V^D$  {s}→{d}", owner)))
 
-    def pair_caption(self) -> tuple[str, str]:
-        """The caption of V^E and V^D."""
+    def captions_for(self, function: str) -> list[tuple[str, str]]:
+        """The captions of V^E and V^D, and of the functions g."""
         owner, words = _PAIRS[self.sharing]
-        return owner, f"$V^E$, $V^D$: {words}"
+        if self.sharing == "everything":
+            return [(owner, f"$V^E$, $V^D$: {words}; {function}: one per layer, for all tasks")]
+        return [(owner, f"$V^E$, $V^D$: {words}"), ("layer", f"{function}: {half_of(self.layers)}")]
 
     def build_shared(self, encoder):
-        from palslib.methods.functions import make_projections
+        from palslib.methods.functions import SharedByTasks
 
-        return make_projections(self, encoder.config) if self.sharing.endswith("tasks") else None
+        return SharedByTasks(self, encoder.config) if "tasks" in self.owners else None
 
 
 def attention_text(size: int, heads: int) -> str:
@@ -91,7 +104,7 @@ class PAL(Projected):
     def terms(self, backbone):
         n, s, d = len(self.adapted_layers(backbone.num_layers)), self.size, backbone.hidden_size
         yield self.projections(backbone)
-        yield Term("query, key, value", f"{n} · 3s²", n * 3 * s * s, extras=n * 3 * s)
+        yield Term("query, key, value", f"{n} · 3s²", n * 3 * s * s, self.owners[1], n * 3 * s)
         if self.scaled:
             yield Term("scales", f"{n}d", n * d)
 
@@ -104,12 +117,17 @@ class PAL(Projected):
         return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$"))) if self.scaled else part]
 
     def captions(self, backbone):
-        return [self.pair_caption(), ("layer", f"attention{', $w$' * self.scaled}: {half_of(self.layers)}")]
+        return self.captions_for("attention" + ", $w$" * self.scaled)
 
     def build(self, encoder, pooler, shared=None):
         from palslib.methods.functions import PALs
 
         return PALs(self, encoder, pooler, shared)
+
+    def make_function(self, config):
+        from palslib.methods.functions import ProjectedAttention
+
+        return ProjectedAttention(self.size, self.heads, config)
 
     def under(self, recipe):
         own = recipe.pal_heads == 12  # keep the method's own number, fitted to a budget or not
@@ -132,7 +150,7 @@ class FeedForward(Projected):
     def terms(self, backbone):
         n = len(self.adapted_layers(backbone.num_layers))
         yield self.projections(backbone)
-        yield feed_forward_term(self, n)
+        yield replace(feed_forward_term(self, n), owner=self.owners[1])
 
     def operations(self, backbone, tokens):
         n = len(self.adapted_layers(backbone.num_layers))
@@ -142,12 +160,17 @@ class FeedForward(Projected):
         return [self.beside(backbone, feed_forward_text(self))]
 
     def captions(self, backbone):
-        return [self.pair_caption(), ("layer", f"feed-forward: {half_of(self.layers)}")]
+        return self.captions_for("feed-forward")
 
     def build(self, encoder, pooler, shared=None):
         from palslib.methods.functions import ProjectedWithin
 
         return ProjectedWithin(self, encoder, pooler, shared)
+
+    def make_function(self, config):
+        from palslib.methods import functions
+
+        return functions.FeedForward(self.size, self.inner, config)
 
 
 def scaled_inner(method, options: dict) -> dict:

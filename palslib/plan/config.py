@@ -13,6 +13,7 @@ from pydantic_core import ArgsKwargs
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.data.glue import RELEASED_SIZES
+from palslib.data.sources import HELD_OUT, KEPT
 from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
@@ -21,9 +22,10 @@ from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingP
 from palslib.plan.settings import Names, Number, Text, settings
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
+_LATER |= {"held_out": False}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
-CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every"}
+CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
 """Fields that are not in the key of a run."""
 
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
@@ -33,7 +35,7 @@ CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every"
 @settings
 class RunConfig:
     """All settings of a training run. Runs with equal settings end with equal weights, whatever `folder`, `progress`,
-    `log_with`, `keep` and `checkpoint_every` are."""
+    `log_with`, `keep`, `checkpoint_every` and `setting` are."""
 
     method: Text = "pals-204"
     """A name of `METHODS`, or the name of the method in `own_method`."""
@@ -60,6 +62,9 @@ class RunConfig:
     "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
     data: Text = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file (see `load_rows`)."""
+    held_out: bool = False
+    """Score the model on a tenth of the training rows, on which it then does not train, in place of the dev sets: for
+    choosing settings by rows that no reported score uses."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
@@ -113,6 +118,8 @@ class RunConfig:
     inspect: bool = False
     """At every evaluation, also measure the size of the task functions relative to BERT's hidden states, and the
     entropy of their heads; at the end, also evaluate with all that tasks add within BERT switched off."""
+    setting: Text | None = None
+    """The setting's name for people, as tables and figures print it (`PALs, rate x 10`); it changes no result."""
     evaluate_first: bool = False
     """Also evaluate before the first step."""
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
@@ -182,6 +189,10 @@ class RunConfig:
         for said in given:
             check_name(f"field of task {name!r}", said, [f.name for f in fields(Task)[1:]])
         return Task(name, **({"texts": ("text",)} | given))
+
+    def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:
+        """The split of a task that the run trains on, and those that it is scored on."""
+        return (KEPT, (HELD_OUT,)) if self.held_out else ("train", task.evaluation)
 
     @property
     def resolved_size(self) -> int | str:

@@ -32,7 +32,8 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
     """
     known, found = {} if known is None else known, {}
     for task in map(config.task, config.tasks):
-        for split in ("train", *task.evaluation):
+        trained, scored = config.splits(task)
+        for split in (trained, *scored):
             place = task.data or config.data, f"{task.name}/{split}"
             if place not in known:
                 known[place] = content_of(load_rows(task, config.data, split))

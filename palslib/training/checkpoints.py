@@ -24,6 +24,7 @@ from palslib.common.processes import FIRST
 from palslib.common.sealed import Damaged, prove, seal
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.content import exchanged
+from palslib.records import PREDICTIONS
 
 if TYPE_CHECKING:
     from palslib.training.loop import Run
@@ -115,7 +116,7 @@ class Checkpoints:
 
 def remove_half_written(folder: Path) -> None:
     """Removes the temporary files of a run that was killed while writing. Only the holder of its lock may call this."""
-    for name in ("checkpoint", "last", "best", "record.json"):
+    for name in ("checkpoint", "last", "best", "record.json", PREDICTIONS):
         remove_temporaries(folder / name)
 
 

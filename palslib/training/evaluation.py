@@ -9,10 +9,14 @@ from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
 from palslib.common.processes import progress_bar
-from palslib.data.metrics import Scores, score
+from palslib.data.metrics import Scores, class_of, score
 from palslib.data.tokens import TokenisedTask
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import Recipe
+
+Predictions = dict[str, np.ndarray]
+"""`rte/validation` -> what was predicted for each row of a split: class numbers (uint8, uint16), or scores on the
+task's own scale (float32)."""
 
 EVALUATION_BATCH = 32
 """Rows per batch. Larger batches are slower on a CPU, since the lengths of their rows differ more: MiniLM in bf16 took
@@ -70,6 +74,7 @@ def evaluate(
     accelerator: Accelerator | None = None,
     precision: str = "float32",
     progress: bool = False,
+    predictions: Predictions | None = None,
 ) -> Scores:
     """Every task's metrics in percent over its whole dev split.
 
@@ -78,6 +83,7 @@ def evaluate(
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
         progress: shows a bar.
+        predictions: if given, what is predicted is added to it.
     """
     recipe = recipe or Recipe()
     released = recipe.metrics == "released"
@@ -94,6 +100,11 @@ def evaluate(
                 if task.is_regression:
                     logits = (logits.clip(0, 1) if released else logits) * task.scale
                     labels = labels * task.scale
+                if predictions is not None:
+                    least = np.min_scalar_type(max(len(task.labels) - 1, 1))
+                    predictions[f"{name}/{split}"] = (
+                        logits[:, 0] if task.is_regression else class_of(logits).astype(least)
+                    )
                 values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
                 kept = task.metrics[:1] if released else task.metrics
                 scores[name] |= {metric + suffix: values[metric] for metric in kept}

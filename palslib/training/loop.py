@@ -6,6 +6,7 @@ killed run that resumes from its last checkpoint ends with the same weights as o
 or several (`accelerator.py` says how they are started) train the same model.
 """
 
+import hashlib
 import itertools
 import math
 import sys
@@ -29,11 +30,11 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import conditions, environment, make_record, write_record
+from palslib.records import PREDICTIONS, conditions, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import Checkpoints, load_checkpoint, record_or_room, save_checkpoint, tidy
 from palslib.training.episodic_memory import EpisodicMemory
-from palslib.training.evaluation import autocast, evaluate, precision_of
+from palslib.training.evaluation import Predictions, autocast, evaluate, precision_of
 from palslib.training.inspection import measure, switched_off
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
@@ -73,9 +74,10 @@ class Run:
                     config.task(task), tokenizer, config.data, split, config.max_length, config.progress
                 )
 
-        self.train_data = {task: tokenised(task, "train") for task in config.tasks}
-        self.dev_data = {t: {s: tokenised(t, s) for s in d.task.evaluation} for t, d in self.train_data.items()}
-        splits = {t: {"train": self.train_data[t]} | self.dev_data[t] for t in config.tasks}
+        parts = {name: config.splits(config.task(name)) for name in config.tasks}
+        self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
+        self.dev_data = {task: {s: tokenised(task, s) for s in scored} for task, (_, scored) in parts.items()}
+        splits = {t: {parts[t][0]: self.train_data[t]} | self.dev_data[t] for t in config.tasks}
         known = {
             (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
         }
@@ -97,6 +99,7 @@ class Run:
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
+        self.predictions: Predictions | None = None  # of the last evaluation
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
         self.lock: Lock | None = None  # the folder's lock, if this process writes into it
         self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
@@ -177,7 +180,8 @@ class Run:
         self.read_losses()
         self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
-        scores = self._scores()
+        self.predictions = {}
+        scores = self._scores(self.predictions)
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
         since = self.history[-1]["step"] if self.history else 0
@@ -208,10 +212,21 @@ class Run:
             scores = self._scores()
         return {"dev_average": dev_average(scores), "scores": scores}
 
-    def _scores(self) -> Scores:
-        """The scores on all dev sets; the time is counted as evaluation."""
+    def keep_predictions(self) -> str:
+        """Saves what the model predicts after the last step beside the record; returns the file's SHA-256."""
+        if self.predictions is None:  # resumed behind the last evaluation
+            self.predictions = {}
+            self._scores(self.predictions)
+        if self.accelerator.is_main_process:
+            self.check_lock()
+            write_predictions(self.folder / PREDICTIONS, self.predictions)
+        self.accelerator.wait_for_everyone()
+        return hashlib.sha256((self.folder / PREDICTIONS).read_bytes()).hexdigest()
+
+    def _scores(self, kept: Predictions | None = None) -> Scores:
+        """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
         began, shown = time.perf_counter(), self.config.progress
-        scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown)
+        scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown, kept)
         self.spent["evaluate"] += time.perf_counter() - began
         return scores
 
@@ -249,7 +264,7 @@ def train(
         tidy(folder)
         return Trained(record, folder)
     with one_writer(folder) as lock:
-        kept = (folder / name for name in ("record.json", "best", "last"))
+        kept = (folder / name for name in ("record.json", PREDICTIONS, "best", "last"))
         record, notes = decided_by_first(lambda: record_or_room(*_record(config, folder), kept, folder))
         if record:
             return Trained(record, folder)
@@ -315,7 +330,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     bar.close()
     if config.keep != "none":
         run.keep_model("last")
-    record = make_record(run)
+    record = make_record(run) | {"predictions": run.keep_predictions()}
     if config.inspect and (without := run.evaluate_without()):
         record["results"]["switched off"] = without
     if main:

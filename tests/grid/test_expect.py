@@ -113,7 +113,7 @@ def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
 def test_the_plans_hours_are_the_grids(tmp_path):
     """Each row of its table: a rate, the hours of all runs, and of one."""
     configs = Grid.named("table3").configs(tmp_path)
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \|$", (RECORDS / "PLAN.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \|$", (RECORDS / "FIRST_STUDY.md").read_text(), re.M)
     assert len(rows) == 3
     for rate, hours, one in rows:
         expected = expected_hours(configs, int(rate) * 1e12)

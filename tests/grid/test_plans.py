@@ -48,7 +48,7 @@ def small_data(folder: Path) -> None:
 def test_the_plan_counts_the_runs_without_a_record(tmp_path, monkeypatch):
     small_data(tmp_path)
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
-    plan, known = (RECORDS / "PLAN.md").read_text(encoding="utf-8"), set(load_records(RECORDS)["key"])
+    plan, known = (RECORDS / "FIRST_STUDY.md").read_text(encoding="utf-8"), set(load_records(RECORDS)["key"])
     missing = {
         p.stem: sum(c.key not in known for c in Grid.from_file(p).configs(tmp_path)) for p in PLANS.glob("*.json")
     }
@@ -58,7 +58,7 @@ def test_the_plan_counts_the_runs_without_a_record(tmp_path, monkeypatch):
 
 
 def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypatch):
-    """What a row C needs is in one of the plans; the one that is not is named in PLAN.md."""
+    """What a row C needs is in one of the plans; the one that is not is named in FIRST_STUDY.md."""
     small_data(tmp_path)
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     grids = {path.stem: Grid.named(path.stem).configs(Path("runs")) for path in PLANS.glob("*.json")}
@@ -78,8 +78,8 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
         table.append(f"| {row.id} | {seeds} | {', '.join(of) or '–'} |")
         missing |= {row.id for of in found if not of}
     assert missing == {"C13e"}, "what a row C needs is a run of a grid in palslib/grid/plans"
-    plan = (RECORDS / "PLAN.md").read_text(encoding="utf-8")
-    assert "\n".join(table) in plan, "PLAN.md lists each row's grids:\n" + "\n".join(table)
+    plan = (RECORDS / "FIRST_STUDY.md").read_text(encoding="utf-8")
+    assert "\n".join(table) in plan, "FIRST_STUDY.md lists each row's grids:\n" + "\n".join(table)
     for text in (text for row in load_ledger().values() if row.kind == "C" for text in row.compare):
         comparison = Comparison.parse(text)
         settings = [
@@ -90,7 +90,7 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
             said = f"{text}: the grids' runs differ in more than what is compared (their `base`: precision, steps, ...)"
             assert set.intersection(*settings), said
     unplanned = [name for name in grids if f"`{name}`" not in plan]
-    assert not unplanned, f"PLAN.md says what is run for, and by which rule judged: {', '.join(unplanned)}"
+    assert not unplanned, f"FIRST_STUDY.md says what is run for, and by which rule judged: {', '.join(unplanned)}"
     for name, configs in grids.items():  # three seeds of a method on one machine, before the next seed
         seeds = {config.seed for config in configs}
         assert len(seeds) in (2, 3), f"{name}: three seeds, or two more; it has {len(seeds)}"

@@ -137,39 +137,42 @@ def test_plain_layers_by_hand(shape):
         ("pals-276-top", "none", [2], "bert"),
         ("pals-204", "tasks", range(LAYERS), "bert"),
         ("pals-shared-across-tasks-204", "layers and tasks", range(LAYERS), "bert"),
+        ("pal-common", "everything", range(LAYERS), "bert"),
     ],
 )
 def test_pal(name, sharing, adapted, shape, activation, scaled):
     """TS(h) = V^D MH(V^E h), GELU after V^D where it is the released code's (ledger D6), LHUC's scale where asked."""
     model = randomised(name, shape, sharing=sharing, activation=activation, scaled=scaled)
     one = model.adaptations["rte"]
-    pairs = one.projections if model.shared is None else model.shared
+    pairs = one.projections or model.shared.projections
+    functions = one.functions or model.shared.functions
 
     class Places(Nothing):
         def ts(self, i, h, mask):
             if i not in adapted:
                 return 0.0
             v = pairs[i if len(pairs) > 1 else 0]
-            y = linear(v.decoder, attend_fused(one.functions[str(i)], linear(v.encoder, h), 3, mask))
+            y = linear(v.decoder, attend_fused(functions[str(i)], linear(v.encoder, h), 3, mask))
             y = gelu(y) if activation == "gelu" else y
             return y * 2 / (1 + torch.exp(-one.scales[str(i)])) if scaled else y
 
     check_equation(model, Places(), batch(shape))
 
 
-@pytest.mark.parametrize("sharing", ["layers", "none", "tasks"])
+@pytest.mark.parametrize("sharing", ["layers", "none", "tasks", "everything"])
 @pytest.mark.parametrize("inner", [(18,), (7, 9)])
 def test_feed_forward_within(sharing, inner):
     """TS(h) = V^D W_2 GELU(W_1 V^E h)."""
     model = randomised("ffn-306", inner=inner, sharing=sharing)
     one = model.adaptations["rte"]
-    pairs = one.projections if model.shared is None else model.shared
+    pairs = one.projections or model.shared.projections
+    functions = one.functions or model.shared.functions
 
     class Places(Nothing):
         def ts(self, i, h, mask):
             v = pairs[i if len(pairs) > 1 else 0]
             z = linear(v.encoder, h)
-            parts = [part for part in one.functions[str(i)] if hasattr(part, "weight")]
+            parts = [part for part in functions[str(i)] if hasattr(part, "weight")]
             assert [part.out_features for part in parts] == [*inner, S]
             for part in parts[:-1]:
                 z = gelu(linear(part, z))
@@ -520,3 +523,13 @@ def test_feed_forward_has_the_backbones_activation(name):
 def test_norms_of_small_layers_have_the_backbones_epsilon():
     one = tiny_model("attention-on-top-204")
     assert {layer.norm.eps for layer in one.adaptations["rte"].top_layers} == {one.config.layer_norm_eps} != {1e-5}
+
+
+def test_one_pal_for_all_tasks():
+    """Under `pal-common` no parameter within BERT is a task's own: every task computes the same, counted once."""
+    model, inputs = randomised("pal-common"), batch()
+    assert_close(states(model, "rte", inputs)[-1], states(model, "stsb", inputs)[-1])
+    assert not any(True for _ in model.adaptations.parameters())
+    one = count_parameters("pals-204", "minilm", 8, size=120)
+    all_tasks = count_parameters("pal-common", "minilm", 8, size=120)
+    assert (all_tasks.per_task, all_tasks.added) == (0, one.per_task)

@@ -240,7 +240,7 @@ def test_deepcopy(name):
     assert torch.equal(logits_of(model), logits_of(other))
     assert not {p.data_ptr() for p in model.parameters()} & {p.data_ptr() for p in other.parameters()}
     if other.shared is not None:
-        assert other.adaptations["rte"].projection(0) is other.shared[0]
+        assert other.adaptations["rte"].projection(0) is other.shared.projections[0]
 
 
 # Gradients.

@@ -198,10 +198,10 @@ def test_key_depends_on_everything_else():
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
         "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
         "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random",
-        "own": {"m": {"labels": ["a", "b"]}},
+        "own": {"m": {"labels": ["a", "b"]}}, "held_out": True,
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
-    same = {"folder", "progress", "log_with", "keep", "checkpoint_every"}
+    same = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
     left.remove("own_method")  # goes with no name of the table: methods/test_own_methods.py
     assert left == same, "a new field that decides the outcome is in `other` here, at a value that is not its default"
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1

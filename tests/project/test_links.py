@@ -11,7 +11,8 @@ import pytest
 from palslib.common.places import PROJECT
 
 PAGES = [
-    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "figures/records/PLAN.md")),
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(PROJECT.glob("figures/records/*.md")),
     *sorted(PROJECT.glob(".book/*.md")),
     *sorted(PROJECT.glob("notebooks/*.ipynb")),
 ]

@@ -111,7 +111,7 @@ class Attacks:
                 torch.equal(t, found[name][k]) for k, t in tensors.items()
             ):
                 return "silent"
-        if sorted(path.name for path in folder.iterdir()) != ["best", "last", "record.json"]:
+        if sorted(path.name for path in folder.iterdir()) != ["best", "last", "predictions.npz", "record.json"]:
             return "left over"
         if bool(notes) != word:
             return "silent"

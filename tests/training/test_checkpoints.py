@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, stopped, t
     # What another seed's manifest has is a checksum of other files.
     assert ("model.safetensors" if (name, damage) == ("manifest.json", "another seed's") else name) in first
     assert capsys.readouterr().err == f"palslib: {stopped.folder}: {first}\npalslib: {stopped.folder}: {second}\n"
-    assert names_in(stopped.folder) == ["best", "last", "record.json"]
+    assert names_in(stopped.folder) == ["best", "last", "predictions.npz", "record.json"]
 
 
 def test_without_a_whole_one_the_run_begins_anew(runs, stopped):
@@ -189,7 +189,7 @@ def test_a_run_that_was_killed_when_it_had_its_record_is_tidied(runs, stopped):
     shutil.copy(runs / "whole" / "record.json", stopped.folder)
     Path(stopped.folder, "lock").touch()
     train(stopped)
-    assert names_in(stopped.folder) == ["best", "record.json"]
+    assert names_in(stopped.folder) == ["best", "predictions.npz", "record.json"]
 
 
 # -------------------------------------------------------------------------------------------------- what was exchanged

@@ -88,7 +88,7 @@ def test_a_killed_process_goes_on(long_run, tmp_path):
     assert_same_bits(weights(tmp_path / "run"), expected)
     resumed = json.loads((tmp_path / "run" / "record.json").read_text())
     assert (resumed["history"], resumed["sampling"]) == (record["history"], record["sampling"])
-    assert names_in(tmp_path / "run") == ["last", "record.json"]
+    assert names_in(tmp_path / "run") == ["last", "predictions.npz", "record.json"]
 
 
 @pytest.mark.parametrize("options", [{}, {"recipe": "released"}, {"recipe_options": {"inactive": "drift"}}], ids=str)
@@ -148,7 +148,7 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
     steps, _ = finish(settings)
     assert steps[0] == step + 1
     assert_same_bits(weights(tmp_path), short_run)
-    assert names_in(tmp_path) == ["last", "record.json"]
+    assert names_in(tmp_path) == ["last", "predictions.npz", "record.json"]
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
@@ -419,7 +419,9 @@ def test_record_has_no_path_of_the_machine(tmp_path):
 def test_record(tmp_path, capsys):
     settings = config(tmp_path)
     record = train(settings)
-    assert names_in(tmp_path) == ["record.json"] and capsys.readouterr().err == ""  # nothing kept, nothing shown
+    assert (
+        names_in(tmp_path) == ["predictions.npz", "record.json"] and capsys.readouterr().err == ""
+    )  # nothing kept, nothing shown
     assert (record["key"], record["status"], record["precision"]) == (settings.key, "finished", "float32")
     assert (record["method"]["size"], record["method"]["heads"]) == (24, 12)
     assert record["counts"]["per_task"] == 2 * 48 * 24 + 2 * 3 * 24**2  # 2ds + L 3s²

@@ -123,7 +123,7 @@ def test_two_processes_from_the_terminal(tmp_path, runs):
     assert [json.loads(line) for line in done.stdout.splitlines()] == [line]
     assert done.stderr.count(" 0/8 ") == 1  # every bar begins with that
     assert [done.stderr.count(f"step {step}: dev average") for step in (4, 8)] == [1, 1]
-    assert names_in(configs["command"].folder) == ["last", "record.json"]
+    assert names_in(configs["command"].folder) == ["last", "predictions.npz", "record.json"]
 
 
 @pytest.mark.parametrize(("name", "processes"), [("one, two", 2), ("two, one", 1)])

@@ -1,0 +1,71 @@
+"""What a run keeps beside its record, and the rows on which settings are tuned."""
+
+import numpy as np
+import pytest
+from training.small_runs import small
+
+from palslib import load_rows, train
+from palslib.data.metrics import METRICS
+from palslib.data.sources import HELD_OUT, KEPT
+from palslib.data.tasks import Task, get_task
+from palslib.plan.config import RunConfig
+from palslib.records import read_predictions
+from palslib.training.loop import Run
+
+
+def test_metrics_computed_from_kept_predictions_are_those_of_the_record(tmp_path):
+    record = train(small(tmp_path / "run", tasks=("mrpc", "stsb", "mnli"), steps=6))
+    kept = read_predictions(tmp_path / "run" / "record.json")
+    scores = record["results"]["last"]["scores"]
+    assert sorted(kept) == [
+        "mnli/validation_matched",
+        "mnli/validation_mismatched",
+        "mrpc/validation",
+        "stsb/validation",
+    ]
+    for name, split, metric, printed in (
+        ("mrpc", "validation", "f1", "f1"),
+        ("mnli", "validation_mismatched", "accuracy", "accuracy_mm"),
+        ("stsb", "validation", "pearson", "pearson"),
+    ):
+        labels = load_rows(name, split=split)["label"].to_numpy()
+        assert 100 * METRICS[metric](labels, kept[f"{name}/{split}"]) == pytest.approx(scores[name][printed], abs=1e-4)
+    assert kept["mrpc/validation"].dtype == np.uint8  # a byte a row, before compression
+
+
+def test_predictions_of_another_run_are_refused(tmp_path):
+    for seed in (0, 1):
+        train(small(tmp_path / str(seed), steps=3, seed=seed))
+    (tmp_path / "0" / "predictions.npz").write_bytes((tmp_path / "1" / "predictions.npz").read_bytes() + b" ")
+    with pytest.raises(ValueError, match=r"predictions.npz is not the file"):
+        read_predictions(tmp_path / "0" / "record.json")
+
+
+@pytest.mark.parametrize("name", ["rte", "sst2"])
+def test_a_tenth_of_the_training_rows_is_held_out_and_never_trained_on(tmp_path, name):
+    whole, kept, held = (load_rows(name, split=split) for split in ("train", KEPT, HELD_OUT))
+    assert len(kept) + len(held) == len(whole) and 0 < len(held) < 0.3 * len(whole)
+    column = get_task(name).texts[0]
+    assert not set(kept[column]) & set(held[column])
+    run = Run(small(tmp_path, tasks=(name,), held_out=True), tmp_path)
+    assert (len(run.train_data[name]), {s: len(d) for s, d in run.dev_data[name].items()}) == (
+        len(kept),
+        {HELD_OUT: len(held)},
+    )
+    assert run.content.keys() == {f"{name}/{KEPT}", f"{name}/{HELD_OUT}"}
+
+
+def test_rows_of_a_file_that_is_split_by_text_are_held_out_too(tmp_path):
+    """Its 80/10/10 is decided by one byte of a hash; the same byte would hold out none of the 80."""
+    path = tmp_path / "days.csv"
+    path.write_text("text,label\n" + "".join(f"day {i},{'ab'[i % 2]}\n" for i in range(400)))
+    held = load_rows(Task("days", ("text",), ("a", "b"), data=str(path)), split=HELD_OUT)
+    assert 16 <= len(held) <= 48
+
+
+def test_a_setting_has_a_name_which_changes_no_result(tmp_path):
+    named = small(tmp_path, setting="PALs, twice as fast", steps=2)
+    assert named.key == small(tmp_path, steps=2).key
+    assert train(named)["config"]["setting"] == "PALs, twice as fast"
+    with pytest.raises(ValueError, match="setting"):
+        RunConfig(setting="")
