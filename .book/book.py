@@ -15,7 +15,7 @@ import nbformat
 from sphinx.cmd.build import main as sphinx
 
 from palslib.common.places import PROJECT, runs_folder
-from palslib.ledger.verdicts import verdict_frame
+from palslib.study.ledger.verdicts import verdict_frame
 
 HERE = Path(__file__).parent
 MARKDOWN = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")

@@ -10,13 +10,13 @@ from collections import Counter
 from palslib import METHODS, TASKS, RunConfig, count_parameters
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
-from palslib.ledger import results
-from palslib.ledger.answer import answer as five_sentences
-from palslib.ledger.claims import SEEDS
-from palslib.ledger.pilot import pilot_frame
-from palslib.ledger.results import LABELS, cell
-from palslib.ledger.verdicts import evidence, verdict_frame
 from palslib.records import load_records, read_records, summarise
+from palslib.study.ledger.claims import SEEDS
+from palslib.study.ledger.verdicts import evidence, verdict_frame
+from palslib.study.results import tables
+from palslib.study.results.answer import answer as five_sentences
+from palslib.study.results.pilot import pilot_frame
+from palslib.study.results.tables import LABELS, cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
 BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
@@ -30,16 +30,16 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def answer() -> str:
     """The five sentences of notebook 11 that answer the paper's question."""
     pilot, same_rate = (read_records(RECORDS / name) for name in ("pilot", "same-rate"))
-    said = five_sentences(results.one_setting(evidence()), pilot, same_rate)
+    said = five_sentences(tables.one_setting(evidence()), pilot, same_rate)
     return "\n".join(f"* {sentence}" for sentence in said)
 
 
 def methods() -> str:
     """Table 3 under annealed sampling: parameters for eight tasks at the paper's size and as run here (fitted to
     MiniLM), the paper's score, ours, and ours minus shared."""
-    runs = results.one_setting(evidence())
-    scores = results.table_3(runs).query("schedule == 'annealed'").set_index("method")
-    minus = results.against(runs).set_index("method")
+    runs = tables.one_setting(evidence())
+    scores = tables.table_3(runs).query("schedule == 'annealed'").set_index("method")
+    minus = tables.against(runs).set_index("method")
     rows = []
     for method, score in scores.iterrows():
         ratio, fitted = 8, 8

@@ -8,7 +8,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors and type checkers; when run, `__getattr__` imports the names
-    from palslib.analysis.identity import measured as measured
     from palslib.data.submission import write_submission as write_submission
     from palslib.data.tasks import TASKS as TASKS
     from palslib.data.tasks import Task as Task
@@ -28,6 +27,7 @@ if TYPE_CHECKING:  # for editors and type checkers; when run, `__getattr__` impo
     from palslib.plan.sampling import annealed_alpha as annealed_alpha
     from palslib.plan.sampling import task_probabilities as task_probabilities
     from palslib.records import load_records as load_records
+    from palslib.study.analysis.identity import measured as measured
     from palslib.training.in_turn import train_in_turn as train_in_turn
     from palslib.training.loop import evaluate as evaluate
     from palslib.training.loop import train as train
@@ -42,7 +42,7 @@ _HOME = {
     "count_parameters": "methods.counting",
     "fit_budget": "methods.counting",
     "count_operations": "methods.operations",
-    "measured": "analysis.identity",
+    "measured": "study.analysis.identity",
     "task_probabilities": "plan.sampling",
     "annealed_alpha": "plan.sampling",
     "TrainingPlan": "plan.sampling",

@@ -114,7 +114,7 @@ def adapters(given: Adapters) -> None:
 
     with wrong_call():
         check_place(given.record, "spans")
-    from palslib.analysis.adapter_removal import ablate
+    from palslib.study.analysis.adapter_removal import ablate
 
     flags = {name: value for name, value in vars(given).items() if name not in ("record", "options")}
     record = ablate(**flags, **given.options)
@@ -214,7 +214,7 @@ def benchmark(given: Benchmark) -> None:
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
         if given.record:
             check_place(given.record, "parts")
-    from palslib.benchmark.measure import benchmark
+    from palslib.study.benchmark.parts import benchmark
 
     benchmark(**vars(given))
 
@@ -234,7 +234,7 @@ class Reproduce:
 def reproduce(given: Reproduce) -> int:
     """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
     with wrong_call():
-        from palslib.reproduce import check, reproduce
+        from palslib.study.reproduce import check, reproduce
 
         out = given.out or runs_folder() / "notebooks"
         paths = check(given.notebooks, given.parameters, out)
@@ -269,7 +269,7 @@ def heads(given: Heads) -> None:
 
     with wrong_call():
         check_place(given.out, "removal")
-    from palslib.analysis.head_table import inspect
+    from palslib.study.analysis.head_table import inspect
 
     options = dict(vars(given))
     out = options.pop("out")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from palslib import RunConfig, records, train
-from palslib.ledger.verdicts import ASIDE, evidence
 from palslib.records import environment, history_frame, load_records, read_records, summarise, write_record
+from palslib.study.ledger.verdicts import ASIDE, evidence
 
 
 def record(seed=0, average=60.0, method="pals-204", status="finished"):

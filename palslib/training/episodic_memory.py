@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from palslib.training.evaluation import autocast
+from palslib.common.precision import autocast
 
 CHUNK = 2**22  # parameters converted to float64 at a time
 RIDGE = 1e-10  # added to the squared length, 1, of a memory's gradient, so that equal ones can be told apart

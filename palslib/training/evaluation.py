@@ -8,10 +8,10 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
+from palslib.common.precision import autocast
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
 from palslib.data.tokens import TokenisedTask
-from palslib.plan.config import RunConfig
 from palslib.plan.recipes import Recipe
 
 Predictions = dict[str, np.ndarray]
@@ -21,21 +21,6 @@ task's own scale (float32)."""
 EVALUATION_BATCH = 32
 """Rows per batch. Larger batches are slower on a CPU, since the lengths of their rows differ more: MiniLM in bf16 took
 15 % longer with 64 and 50 % longer with 128."""
-
-
-def precision_of(config: RunConfig) -> str:
-    """The precision of a run; `auto` is bf16 where the device has matrix units or instructions for it, else float32."""
-    if config.precision != "auto":
-        return config.precision
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    return "bf16" if fast else "float32"
-
-
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The context in which matrix products run in bf16, or (`float32`) in which nothing changes."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def predict(

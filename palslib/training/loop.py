@@ -21,11 +21,13 @@ from palslib.bert.backbones import load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
+from palslib.common.precision import autocast, precision_of
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
 from palslib.data.tasks import Task
 from palslib.data.tokens import tokenise_task
+from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
@@ -34,8 +36,7 @@ from palslib.records import PREDICTIONS, conditions, environment, make_record, w
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import Checkpoints, load_checkpoint, record_or_room, save_checkpoint, tidy
 from palslib.training.episodic_memory import EpisodicMemory
-from palslib.training.evaluation import Predictions, autocast, evaluate, precision_of
-from palslib.training.inspection import measure, switched_off
+from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
 from palslib.training.trained import Trained
@@ -56,7 +57,7 @@ class Run:
         self.on_phase = on_phase
         self.folder, self.environment = folder, environment()
         self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
-        self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config)
+        self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config.precision)
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
@@ -190,7 +191,7 @@ class Run:
             by_task.setdefault(self.plan.tasks[step], []).append(loss)
         point = {"step": self.step, "dev_average": dev_average(scores), "glue_average": glue_average(scores)}
         loss = {task: sum(losses) / len(losses) for task, losses in by_task.items()}
-        if self.config.inspect and (acting := measure(self.model, self.dev_data, self.precision)):
+        if self.config.inspect and (acting := how_strongly(self.model, self.dev_data, self.precision)):
             point["acting"] = acting
         self.history.append(point | {"scores": scores, "loss": loss})
         seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}

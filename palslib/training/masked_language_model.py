@@ -16,10 +16,10 @@ from transformers import BertForMaskedLM
 from palslib.bert.backbones import MINBERT, load_config, load_encoder
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
+from palslib.common.precision import autocast, precision_of
 from palslib.common.processes import progress_bar
 from palslib.common.seeds import seed_from
 from palslib.plan.config import RunConfig
-from palslib.training.evaluation import autocast, precision_of
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # CHOSEN of all pieces; MASKED and RANDOM of the chosen ones
 ROWS_MEASURED = 64  # rows per batch; the masks depend on it
@@ -64,12 +64,12 @@ def predict_chosen(model, rows: Rows, tokenizer, seed: int) -> tuple[torch.Tenso
     return model.cls(h[chosen]).float(), rows.input_ids[chosen]
 
 
-def measure(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:
+def dev_scores(model, data: dict, tokenizer, config: RunConfig, device) -> dict[str, float]:
     """Accuracy (percent), mean loss, perplexity and number of the chosen pieces of dev texts, masked by the seed."""
     loss, right, pieces = 0.0, 0, 0
     model.eval()
     bar = progress_bar(None, "evaluation", config.progress, total=sum(map(len, data.values())), unit=" rows")
-    with torch.inference_mode(), autocast(precision_of(config), device), bar:
+    with torch.inference_mode(), autocast(precision_of(config.precision), device), bar:
         for task, rows in data.items():
             for i in range(0, len(rows), ROWS_MEASURED):
                 some = range(i, min(i + ROWS_MEASURED, len(rows)))

@@ -23,6 +23,7 @@ from palslib.bert.encoders import max_positions
 from palslib.common.files import atomic_write, remove_temporaries
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
+from palslib.common.precision import autocast, precision_of
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
@@ -32,8 +33,7 @@ from palslib.plan.recipes import RECIPES, rate_factor
 from palslib.records import conditions, environment
 from palslib.training.accelerator import make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import Checkpoints, changed_conditions, record_or_room, say
-from palslib.training.evaluation import autocast, precision_of
-from palslib.training.masked_language_model import HEAD, masked_language_model, measure, predict_chosen
+from palslib.training.masked_language_model import HEAD, dev_scores, masked_language_model, predict_chosen
 from palslib.training.signals import StopSignals
 
 DEV_ROWS = 500  # of each task, on which the model is measured
@@ -120,7 +120,7 @@ def _pretrain(
     found = checkpoints.find(read)
     said = checkpoints.settle(found)
     say(said, folder)
-    about, precision = environment(), precision_of(config)
+    about, precision = environment(), precision_of(config.precision)
     now = conditions(about, precision, accelerator)
     if found.state and not found.exchanged:
         state = found.state
@@ -128,7 +128,12 @@ def _pretrain(
         model.load_state_dict(state.pop("model"))
         optimizer.load_state_dict(state.pop("optimizer"))
     else:
-        state = {"key": config.key, "step": 0, "losses": [], "before": measure(model, dev, tokenizer, config, device)}
+        state = {
+            "key": config.key,
+            "step": 0,
+            "losses": [],
+            "before": dev_scores(model, dev, tokenizer, config, device),
+        }
     state |= {"notes": [*notes, *state.get("notes", []), *said], "under": now}
 
     def save() -> None:
@@ -169,7 +174,7 @@ def _pretrain(
     settings |= {k: portable(settings[k]) for k in ("backbone", "data")}
     record = {"kind": "pretraining", "key": config.key, "status": "finished", "settings": settings}
     record |= {"before": state["before"]}
-    record |= {"after": measure(model, dev, tokenizer, config, device), "losses": state["losses"]}
+    record |= {"after": dev_scores(model, dev, tokenizer, config, device), "losses": state["losses"]}
     for step, seen in ((0, record["before"]), (config.steps, record["after"])):
         accelerator.log({f"dev/{name}": seen[name] for name in ("accuracy", "loss", "perplexity")}, step=step)
     record |= {"precision": precision, "device": device.type, "environment": about}

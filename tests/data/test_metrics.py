@@ -7,7 +7,7 @@ import pytest
 
 from palslib.data.metrics import METRICS, batchwise, dev_average, glue_average, score
 from palslib.data.tasks import OF_SCORES, TASKS, Task, load_rows
-from palslib.ledger.paper import TABLE_2
+from palslib.study.ledger.paper import TABLE_2
 
 
 def logits(predictions, classes=2):

@@ -11,8 +11,8 @@ from palslib.__main__ import main
 from palslib.common.places import RECORDS
 from palslib.grid.expect import attained, expected_hours, operations
 from palslib.grid.sweep import Grid
-from palslib.ledger.paper import TABLE_3
 from palslib.plan.config import RunConfig
+from palslib.study.ledger.paper import TABLE_3
 
 RECORD = {
     "parts": {

@@ -15,12 +15,12 @@ from palslib.common.places import RECORDS
 from palslib.data.synthetic import synthetic_split
 from palslib.grid import sweep
 from palslib.grid.sweep import PLANS, Grid
-from palslib.ledger.claims import Comparison
-from palslib.ledger.paper import TABLE_3, load_ledger
-from palslib.ledger.results import one_setting, plan_frame, quirk_effects, table_3
-from palslib.ledger.selection import Selection, Setting
 from palslib.records import load_records, read_records
-from palslib.reproduce import NOTEBOOKS, run_notebook
+from palslib.study.ledger.claims import Comparison
+from palslib.study.ledger.paper import TABLE_3, load_ledger
+from palslib.study.ledger.selection import Selection, Setting
+from palslib.study.reproduce import NOTEBOOKS, run_notebook
+from palslib.study.results.tables import one_setting, plan_frame, quirk_effects, table_3
 
 
 def small_data(folder: Path) -> None:

@@ -14,10 +14,10 @@ from torch import nn
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
 from palslib.data.tasks import get_task
-from palslib.figures.diagrams import draw_layer
 from palslib.methods.functions import Adaptation, Projection
 from palslib.methods.method import Box, Method, Part, Term
 from palslib.plan.content import _sources
+from palslib.study.figures.diagrams import draw_layer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from palslib import RunConfig, TrainingPlan, annealed_alpha, task_probabilities
 from palslib.data.glue import RELEASED_SIZES
-from palslib.ledger.paper import GLUE_TRAIN_SIZES
 from palslib.plan.config import make_plan
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, official_sizes
+from palslib.study.ledger.paper import GLUE_TRAIN_SIZES
 
 SIZES = {"cola": 50, "mrpc": 20, "mnli": 200, "rte": 10}
 CHANCE = [name for name in MIXED if name != "round-robin"]

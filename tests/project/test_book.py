@@ -11,7 +11,7 @@ import pytest
 
 import palslib
 from palslib.common.places import PROJECT
-from palslib.ledger.paper import load_ledger
+from palslib.study.ledger.paper import load_ledger
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed (pip install -e '.[book]')")
 import book

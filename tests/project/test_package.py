@@ -26,6 +26,37 @@ def test_editors_see_the_public_names():
     assert (PROJECT / "palslib" / "py.typed").is_file()
 
 
+def imports() -> dict[str, set[str]]:
+    """Module of palslib -> the modules of palslib that it imports, at the top or within a function."""
+    paths = [path for path in (PROJECT / "palslib").rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    names = {".".join(path.relative_to(PROJECT).with_suffix("").parts): path for path in paths}
+    found = {}
+    for name, path in names.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        said = {node.module for node in froms} | {f"{node.module}.{a.name}" for node in froms for a in node.names}
+        found[name] = (said & names.keys()) - {name}
+    return found
+
+
+def test_what_trains_a_model_does_not_import_what_studies_the_paper():
+    """The first wing, all but `study/`, never imports the second."""
+    first = {name: of for name, of in imports().items() if not name.startswith("palslib.study.")}
+    assert {name: other for name, of in first.items() for other in of if other.startswith("palslib.study")} == {}
+
+
+def test_files_import_each_other_in_no_circle():
+    """Leaves are taken away until nothing is left: what remains would import itself, by way of others."""
+    left = imports()
+    while leaves := [name for name, of in left.items() if not of & left.keys()]:
+        for name in leaves:
+            del left[name]
+    assert left == {}
+
+
 def test_counting_without_fcntl():
     """Windows has none."""
     code = (

@@ -186,7 +186,8 @@ def test_what_a_kill_left_half_written_is_not_read_and_goes_with_the_next_start(
 
 
 def test_a_run_that_was_killed_when_it_had_its_record_is_tidied(runs, stopped):
-    shutil.copy(runs / "whole" / "record.json", stopped.folder)
+    for name in ("record.json", "predictions.npz"):
+        shutil.copy(runs / "whole" / name, stopped.folder)
     Path(stopped.folder, "lock").touch()
     train(stopped)
     assert names_in(stopped.folder) == ["best", "predictions.npz", "record.json"]

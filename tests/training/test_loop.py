@@ -18,13 +18,14 @@ from small_runs import assert_same_bits, finish, names_in, small, stop_at, two_c
 import palslib.common.files as paths
 import palslib.training.loop as training
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.common.precision import precision_of
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.engines import finished
 from palslib.records import load_records
 from palslib.training.evaluation import evaluate, predict
-from palslib.training.loop import Run, precision_of, train
+from palslib.training.loop import Run, train
 
 TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "stsb"), "steps": 12, "batch_size": 8}
 TINY |= {"schedule": "proportional", "alpha": 0.0}
@@ -305,7 +306,7 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, found):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
-    assert precision_of(config(precision="auto")) == found
+    assert precision_of("auto") == found
 
 
 def test_a_run_takes_the_head_dropout_and_the_rate_of_what_is_added(tmp_path):

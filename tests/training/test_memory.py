@@ -35,7 +35,7 @@ def test_freed_memory_is_kept():
 HELD = """
 import torch
 from palslib.training.accelerator import keep_freed_memory
-from palslib.benchmark.timing import resident
+from palslib.study.benchmark.timing import resident
 
 keep_freed_memory()
 torch.set_num_threads(1)

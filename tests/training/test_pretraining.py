@@ -19,7 +19,7 @@ from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training import pretraining
-from palslib.training.masked_language_model import HEAD, mask, masked_language_model, measure, predict_chosen
+from palslib.training.masked_language_model import HEAD, dev_scores, mask, masked_language_model, predict_chosen
 from palslib.training.pretraining import pretrain
 
 # One task of one text, and one of two that are encoded apart.
@@ -105,7 +105,7 @@ def test_measured_by_a_plain_loop(tokenizer):
     """Of 100 rows in batches of 64, the mean over chosen pieces, not over batches."""
     model = masked_language_model("tiny").eval()
     rows = some_rows(tokenise_task("cola", tokenizer, "synthetic", "train", 24), 100)
-    found, again = (measure(model, {"cola": rows}, tokenizer, config(None), torch.device("cpu")) for _ in range(2))
+    found, again = (dev_scores(model, {"cola": rows}, tokenizer, config(None), torch.device("cpu")) for _ in range(2))
     assert model.training and again == found
     losses, right = [], []
     model.eval()

@@ -1,0 +1,130 @@
+"""Statistics of every head of a model, and the record of them: `python -m palslib heads FOLDER ...`.
+
+The record is a committed source for statements about the heads of a model that is too large to be committed. Its tables
+are lines of comma-separated values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from palslib.common.names import check_name
+from palslib.data.tasks import load_rows
+from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
+from palslib.model.multi_task import MultiTaskModel
+from palslib.records import as_lines, environment, read_records
+from palslib.study.analysis.attention_maps import AttentionMaps, attention_maps, head_divergences, head_statistics
+from palslib.study.analysis.head_removal import PER, head_importance, uniform_heads
+from palslib.training.evaluation import evaluate
+
+Maps = Mapping[str | None, list[AttentionMaps]]
+"""Task (None: the plain backbone) -> its maps; all tasks have the same texts in the same order."""
+
+
+def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
+    """The maps of every task, and of the plain backbone, on `rows` dev examples of each task.
+
+    All tasks get the same texts: maps of sentences and of pairs, which differ in length and form, cannot be compared.
+    """
+    texts = []
+    for task in model.tasks.values():
+        frame = load_rows(task, data, task.evaluation[0]).head(rows)
+        texts += frame[list(task.texts)].itertuples(index=False, name=None)
+    return {task: [attention_maps(model, task, tokenizer, *t) for t in texts] for task in (None, *model.tasks)}
+
+
+def head_table(maps: Maps) -> pd.DataFrame:
+    """A row for each of the tasks' own heads: task, layer, head, the columns of `attention.STATISTICS` and
+
+    - `to_tasks`: Jensen–Shannon divergence from the heads of the other tasks (the mean over them, heads matched within
+      the layer), in nats; NaN if there is only one task;
+    - `overlap`: 1 − divergence / log 2 from the most similar head of BERT in the same layer: 1 for equal maps, 0 for
+      maps without a common token. BERT's map is under the same task, so that both read the same hidden states.
+
+    Raises ValueError for a model without projected attention.
+    """
+    tasks, place = [task for task in maps if task is not None], ["layer", "head"]
+    frame = head_statistics(one for task in tasks for one in maps[task]).query("kind == 'pal'").drop(columns="kind")
+    for task in tasks:
+        rows = frame["task"] == task
+        index = pd.MultiIndex.from_frame(frame.loc[rows, place])
+        others = [head_divergences(maps[task], maps[other]).query("matched") for other in tasks if other != task]
+        apart = pd.concat(others).groupby(place)["divergence"].mean() if others else pd.Series(np.nan, index)
+        bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(place)["divergence"].min()
+        frame.loc[rows, "to_tasks"] = apart.loc[index].to_numpy()
+        frame.loc[rows, "overlap"] = 1 - bert.loc[index].to_numpy() / np.log(2)
+    return frame.reset_index(drop=True)
+
+
+def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
+    """All removals of a task's PAL heads and of BERT's heads, on at most `rows` rows, by the task's first metric.
+
+    Columns of `head_importance` and `removed`: a key of `PER`; `pattern` if no head was removed, but every head of the
+    PAL takes the plain mean over all tokens; `nothing` for the whole model.
+    """
+    data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
+    found = [
+        head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per)
+        for kind in ("pal", "bert")
+        for per in PER
+    ]
+    frame = pd.concat(found, ignore_index=True).query("metric == @metric")
+    whole = (frame["score"] - frame["change"]).iloc[0]
+    with uniform_heads(model, task):
+        flat = evaluate(model, {task: {"dev": data}}, **options)[task][metric]
+    more = {"task": task, "kind": "pal", "metric": metric, "score": [whole, flat], "change": [0.0, flat - whole]}
+    frame = pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
+    return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
+
+
+def inspect(
+    folder: Path,
+    data: str,
+    tasks: list[str],
+    rows: int,
+    texts: int,
+    precision: str = "float32",
+    own: dict | None = None,
+) -> dict:
+    """The record of the heads of a saved model.
+
+    Args:
+        folder: the model's; how it was trained is taken from the run's `record.json`, if the folder above has one.
+        data: where the dev examples come from.
+        tasks: the tasks for which heads are removed, on at most `rows` dev rows each. The maps are of all tasks, on
+            `texts` dev examples of each.
+        own: task -> the file with its examples, in place of `data`.
+    """
+    model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
+    for task, path in (own or {}).items():
+        check_name("task of this model in own", task, model.tasks)
+        model.tasks[task] = replace(model.tasks[task], data=str(path))
+    tasks = [check_name("task of this model", task, model.tasks) for task in tasks]
+    tokenizer, known = model.tokenizer, model.tasks
+    maps = maps_of(model, tokenizer, data, texts)
+    statistics = head_statistics(one for some in maps.values() for one in some)
+    by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
+    table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
+    splits = {task: tokenise_task(known[task], tokenizer, data, known[task].evaluation[0]) for task in tasks}
+    removed = [removals(model, task, split, rows, True, precision=precision) for task, split in splits.items()]
+    about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
+    if above.is_file():
+        (run,) = read_records(above)
+        check_name("kept weights of this run", folder.name, run["results"])
+        names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
+        said = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        about["run"] = {name: said[name] for name in names}
+    return {
+        "model": about,
+        "data": data,
+        "texts": len(maps[None]),
+        "rows": {task: min(rows, len(split)) for task, split in splits.items()},
+        "precision": precision,
+        "environment": environment(),
+        "entropy": as_lines(by_layer.reset_index(), 7),
+        "distances": as_lines(table.reset_index(), 7),
+        "removal": as_lines(pd.concat(removed)),
+    }

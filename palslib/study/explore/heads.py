@@ -1,0 +1,124 @@
+"""An explorer of attention maps on a typed sentence or pair: BERT's heads and the PALs', of two tasks side by side."""
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from palslib.common.names import check_name
+from palslib.study.analysis.attention_maps import (
+    STATISTICS,
+    AttentionMaps,
+    attention_maps,
+    head_statistics,
+    js_divergence,
+)
+from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
+from palslib.study.figures.heads import attention_map, darkest, head_grid
+from palslib.study.figures.style import task_name
+
+MOST_TOKENS = 32  # more cannot be read along an axis
+_KINDS = {"BERT's": "bert", "the PAL's": "pal"}
+
+
+def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> list[list[str]]:
+    """The rows of a table: one head's statistics under each of two tasks, and the divergence of the two maps."""
+    weights = [maps.layer(kind, layer)[head] for maps in sides]  # (S, S) each
+    both = []
+    for maps, one in zip(sides, weights, strict=True):
+        alone = replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})  # without the other heads
+        both.append(head_statistics(alone).iloc[0])
+    rows = []
+    for name, words in STATISTICS.items():
+        rows.append([words, *("–" if math.isnan(values[name]) else f"{values[name]:.3f}" for values in both)])
+    apart = js_divergence(*weights).mean()
+    return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
+
+
+def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, titles: list[str], figure: Figure):
+    """Draws one head's map under each of several tasks, on one colour scale; of long texts the first 32 tokens."""
+    shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
+    axes = figure.subplots(1, len(sides))
+    for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
+        tokens = maps.tokens[:MOST_TOKENS]
+        attention_map(weights, tokens, ax, darkest(*shown), bar=False).set_title(title)
+    axes[1].set(ylabel="", yticks=[])
+    figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
+
+
+def explore_attention(
+    model,
+    tokenizer,
+    text: str = "The doctor asked the nurse a question.",
+    pair: str = "She answered it.",
+    task: str | None = None,
+) -> Explorer:
+    """An explorer in which to choose task, layer and head, and a second task to compare with.
+
+    Args:
+        model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
+        pair: the second text; empty for none.
+        task: the task shown first, by default the model's first.
+
+    The model reads the whole text, up to the backbone's limit; the maps show its first 32 tokens, and a note says so.
+    """
+    tasks = list(model.tasks)
+    task = check_name("task of this model", task or tasks[0], tasks)
+    words = {task_name(name): name for name in tasks}
+    limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
+    line = {"continuous_update": False, "layout": WIDE}
+    c = {
+        "text": widgets.Text(text, description="text", **line),
+        "pair": widgets.Text(pair, description="second", placeholder="none", **line),
+        "task": dropdown("task", words, task),
+        "other": dropdown("beside", words, next((name for name in tasks if name != task), task)),
+        "kind": dropdown("heads", _KINDS, "bert"),
+        "layer": slider("layer", 0, 0, 0, continuous_update=False),
+        "head": slider("head", 0, 0, 0, continuous_update=False),
+    }
+    note, numbers = widgets.HTML(), widgets.HTML()
+    maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
+    heads_picture = Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3)
+    shown = [note, maps_picture, numbers, heads_picture]
+    explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
+
+    @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
+    def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:
+        return attention_maps(model, name, tokenizer, text, pair, max_length=limit)
+
+    def fit(maps: AttentionMaps, kind: str) -> None:
+        """Limits the sliders to the layers and heads that exist."""
+        heads, layers = maps.of(kind).shape[1], maps.layers[kind]
+        with explorer.held():
+            c["layer"].min, c["layer"].max = min(c["layer"].min, layers[0]), max(c["layer"].max, layers[-1])
+            c["layer"].value = min(max(c["layer"].value, layers[0]), layers[-1])
+            c["layer"].min, c["layer"].max, c["head"].max = layers[0], layers[-1], heads - 1
+
+    def update():
+        texts = c["text"].value, c["pair"].value or None
+        sides = [maps_of(c[side].value, *texts) for side in ("task", "other")]
+        fit(sides[0], c["kind"].value)
+        kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
+        names = [task_name(maps.name) for maps in sides]
+        titles = [f"{name}: layer {layer}, head {head}" for name in names]
+        maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
+        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
+        title, heads = f"All heads of layer {layer}, {names[0]}", sides[0].layer(kind, layer)
+        heads_picture.draw(lambda figure: head_grid(heads[:, :MOST_TOKENS, :MOST_TOKENS], title, figure))
+
+        whole = len(tokenizer(*texts, verbose=False)["input_ids"])
+        size = len(sides[0].tokens)
+        notes = [f"{size} tokens"]
+        if whole > size:
+            notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
+        if size > MOST_TOKENS:
+            notes.append(f"the maps show the first {MOST_TOKENS}; the numbers are of all")
+        if not (c["text"].value + c["pair"].value).strip():
+            notes.append("type a sentence: these are the special tokens alone")
+        if kind == "pal" and sides[0].name != sides[1].name:
+            notes.append("heads of the same number of two tasks' PALs are no counterparts")
+        note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
+
+    return explorer.follow(update)

@@ -1,0 +1,227 @@
+"""Interactive explorers for JupyterLab: what a method adds, its parameters, and what a schedule draws.
+
+Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
+The explorers that train a model or inspect a trained one are in `training.py` and `attention.py`.
+"""
+
+import re
+from html import escape
+
+import ipywidgets as widgets
+import pandas as pd
+
+from palslib.common.names import check_name
+from palslib.data.tasks import TASKS
+from palslib.methods.backbone import BACKBONES
+from palslib.methods.counting import ParameterCount, count_parameters, fit_budget, paper_budget
+from palslib.methods.method import Method
+from palslib.methods.table import METHODS, get_method
+from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
+from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
+from palslib.study.figures.diagrams import draw_layer
+from palslib.study.figures.parameters import budget_bar
+from palslib.study.figures.sampling import plan_panels
+from palslib.study.figures.style import task_name, task_order
+from palslib.study.ledger.paper import GLUE_TRAIN_SIZES
+
+STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
+LARGEST_SIZE = 1_020  # the maximum of the sliders for s, unless the method's own is larger
+_SHARING = {
+    "one pair for a task's layers": "layers",
+    "a pair for each layer": "none",
+    "a pair a layer, for all tasks": "tasks",
+    "one pair for all": "layers and tasks",
+    "everything, for all tasks": "everything",
+}
+
+
+def _methods(method: str | Method | list[Method]) -> tuple[dict[str, Method], str]:
+    """The methods that can be chosen, by name, including the user's own, and the name of the one shown first."""
+    given = method if isinstance(method, list) else [method]
+    return METHODS | {m.name: m for m in given if not isinstance(m, str)}, get_method(given[0]).name
+
+
+def explore_architecture(
+    method: str | Method | list[Method] = "pals-204", backbone: str = "bert-base-uncased"
+) -> Explorer:
+    """An explorer of methods: the layer with what a method adds, where, and with which sizes (`draw_layer`).
+
+    Args:
+        method: the one shown first, a name or one of your own; or a list, all of which can be chosen.
+    """
+    methods, first = _methods(method)
+    controls = {"method": dropdown("method", list(methods), first)}
+    controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
+    image, text = Picture(5.4, 3.3), widgets.HTML(layout={"flex": "1 1 320px"})
+
+    def update():
+        count = count_parameters(methods[controls["method"].value], controls["backbone"].value)
+        rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
+        each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
+        image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
+        text.value = f"{each}<p>{_ratio(count)}</p>"
+
+    shown = widgets.HBox([image, text], layout={"flex_flow": "row wrap", "align_items": "center"})
+    return Explorer("architecture", controls, [["method", "backbone"]], [shown]).follow(update)
+
+
+def _ratio(count: ParameterCount) -> str:
+    return (
+        f'<b class="palslib-added">{count.added:,}</b> added for {count.num_tasks} tasks: '
+        f'<b class="palslib-ratio">{count.ratio:.3f}</b> times {count.backbone.name}'
+    )
+
+
+def parts_frame(count: ParameterCount) -> pd.DataFrame:
+    """A row for each part of a count: part, formula, owner, `each` (its size for one owner) and `parameters` (for all
+    tasks, less what it replaces in the backbone). The `parameters` sum to `count.added`."""
+    rows = [
+        {
+            "part": t.part,
+            "formula": t.formula,
+            "owner": {"task": "each task", "tasks": "all tasks"}[t.owner],
+            "each": t.value,
+            "parameters": t.value * (count.num_tasks if t.owner == "task" else 1),
+        }
+        for t in count.terms
+        if t.owner != "replaced"
+    ]
+    frame = pd.DataFrame(rows, columns=["part", "formula", "owner", "each", "parameters"])
+    replaced = sum(t.value for t in count.terms if t.owner == "replaced")
+    if replaced:
+        frame.loc[frame.index[-1], "parameters"] -= replaced  # the term that replaces it comes last
+    return frame
+
+
+def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
+    """The paper's budget on a backbone, and a text on the largest size that it allows."""
+    budget = paper_budget(BACKBONES[backbone])
+    if not method.has_size:
+        return budget, ""
+    try:
+        largest = fit_budget(method, backbone, tasks)
+    except ValueError:
+        return budget, " (no s fits it)"
+    own = getattr(largest, "heads", None)
+    heads = f" with {own} heads" if own != getattr(method, "heads", None) else ""
+    return budget, f" (largest s: <b>{largest.size}</b>{heads})"
+
+
+def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+    """An explorer of s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
+    methods, first = _methods(method)
+    c = {
+        "method": dropdown("method", list(methods), first),
+        "backbone": dropdown("backbone", list(BACKBONES), backbone),
+        "size": slider("s", 204, 1, LARGEST_SIZE),
+        "tasks": slider("tasks", 8, 1, 32),
+        "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
+        "sharing": dropdown("Vᴱ, Vᴰ", _SHARING, "layers"),
+    }
+    numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
+    rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
+    explorer = Explorer("parameters", c, rows, [numbers, image])
+
+    def reset(change=None):
+        """Sets the method's own options and greys out those that it does not take; s moves in steps of its heads."""
+        m = methods[c["method"].value]
+        step = getattr(m, "heads", 1)
+        with explorer.held():
+            # Step 1 first: a browser moves an s that is not on the new grid, and sends the moved value back.
+            for name, number in [("step", 1), ("min", 1), ("value", step), ("min", step), ("step", step)]:
+                setattr(c["size"], name, number)
+            c["size"].max = max(LARGEST_SIZE // step * step, getattr(m, "size", step))
+            for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
+                c[name].value, c[name].disabled = getattr(m, name, usual), not m.takes(name)
+
+    def update():
+        m = methods[c["method"].value]
+        m = m.with_options(**{n: c[n].value for n in ("size", "layers", "sharing") if m.takes(n)})
+        count = count_parameters(m, c["backbone"].value, c["tasks"].value)
+        budget, allows = _budget(m, c["backbone"].value, c["tasks"].value)
+        parts = parts_frame(count)
+        rows = [[p.part, p.formula, f"{p.each:,}", p.owner, f"{p.parameters:,}"] for p in parts.itertuples()]
+        rows.append(["together", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
+        image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
+        inside = "within" if count.added <= budget else "over"
+        numbers.value = (
+            f"{table(['part', 'formula', 'each', 'owned by', 'for all tasks'], rows, 'terms')}<p>{_ratio(count)}, "
+            f"<b>{inside}</b> the budget of {budget:,}{allows}</p>"
+        )
+
+    c["method"].observe(reset, "value")
+    reset()
+    return explorer.follow(update)
+
+
+# ------------------------------------------------------------------------------------------------------------ schedules
+
+
+def parse_sizes(text: str, own=()) -> dict[str, int]:
+    """The sizes in a text, in the order of the package's tasks, then the user's `own`. Raises ValueError for a wrong
+    form, an unknown task and one that occurs twice.
+
+    >>> parse_sizes("rte=2,490 cola=8551")
+    {'cola': 8551, 'rte': 2490}
+    """
+    sizes = {}
+    for word in re.split(r"[\s;]+", text.strip().strip(",;")):
+        task, sign, number = word.strip(",").partition("=")
+        digits = number.replace(",", "").replace("_", "")
+        if not sign or not re.fullmatch(r"[0-9]{1,12}", digits):
+            raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
+        check_name("task", task, task_order((*TASKS, *own)))
+        if task in sizes:
+            raise ValueError(f"task {task!r} is there twice")
+        sizes[task] = int(digits)
+    return {task: sizes[task] for task in task_order(sizes)}
+
+
+def plan_frame(plan: TrainingPlan, step: int = 0) -> pd.DataFrame:
+    """A row for each task: examples, probability at a step, steps expected and drawn in all, passes over its data."""
+    columns = {"examples": plan.sizes, "probability": plan.probabilities(step), "expected": plan.expected_steps()}
+    columns |= {"drawn": plan.drawn_steps(), "passes": plan.passes()}
+    return pd.DataFrame(columns).rename_axis("task").reset_index()
+
+
+def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_TRAIN_SIZES) -> Explorer:
+    """An explorer of schedule, α, E, epoch and data sizes: probabilities, steps by task, passes over each task's data.
+
+    An epoch is the paper's 2,400 steps of 32 examples, so E epochs are 2,400 E steps.
+
+    Args:
+        sizes: examples by task, by default GLUE's.
+    """
+    text = " ".join(f"{task}={sizes[task]}" for task in task_order(sizes))
+    c = {
+        "schedule": dropdown("schedule", list(MIXED), schedule),
+        "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
+        "epochs": slider("E", PAPER_EPOCHS, 1, 50),
+        "epoch": slider("epoch e", 1, 1, PAPER_EPOCHS),
+        "seed": slider("seed", 0, 0, 20),
+        "sizes": widgets.Text(text, description="examples", continuous_update=False, layout=WIDE),
+    }
+    numbers, image = widgets.HTML(), Picture(2.6, left=0.09, right=0.99, bottom=0.26, top=0.96, wspace=0.25)
+    rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]
+    explorer = Explorer("schedules", c, rows, [numbers, image])
+
+    def update():
+        name, epochs = c["schedule"].value, c["epochs"].value
+        with explorer.held():
+            c["epoch"].max = epochs
+        c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
+        c["alpha"].layout.display = "none" if c["alpha"].disabled else None  # α is not used then
+        alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
+        plan = TrainingPlan(parse_sizes(c["sizes"].value, sizes), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
+        frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
+        lines = []
+        for row in frame.itertuples():
+            data = [task_name(row.task), f"{row.examples:,}", f"{row.probability:.4f}"]
+            lines.append([*data, f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"])
+        lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
+        headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
+        now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""
+        image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
+        numbers.value = f"<p>{escape(SCHEDULES[name])}{now}</p>{table(headers, lines, 'plan')}"
+
+    return explorer.follow(update)

@@ -1,0 +1,157 @@
+"""An explorer that starts, shows and stops a small run in its own thread, so that the notebook stays responsive.
+
+Stopping keeps a checkpoint, from which the same run resumes when started again; it ends with the same weights as an
+uninterrupted run (`training.loop.train`). Dropout draws from the process's only random generator, so only one explorer
+of a kernel trains at a time.
+"""
+
+import threading
+import time
+from dataclasses import replace
+
+import ipywidgets as widgets
+import pandas as pd
+
+from palslib.data.tasks import Task
+from palslib.methods.table import METHODS
+from palslib.plan.config import RunConfig
+from palslib.plan.sampling import SCHEDULES
+from palslib.records import history_frame
+from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, table
+from palslib.study.figures.learning_curves import learning_curves, step_losses
+from palslib.study.figures.style import task_name
+
+_ONE_AT_A_TIME = threading.Lock()
+_SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
+
+
+def main_curves(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
+    """Learning curves of each task's first metric and of the dev average, from a run's or a record's history."""
+    frame = history_frame({"history": history})
+    main = {name: task.metrics[0] for name, task in tasks.items()} | {"average": "dev"}
+    return frame[frame["task"].map(main) == frame["metric"]] if len(frame) else frame
+
+
+def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
+    """Draws the loss by task on the left, dev scores on the right; either may still be empty."""
+    step_losses(losses, axes[0])
+    if len(scores):
+        learning_curves(scores, axes[1])
+    else:
+        axes[1].set(xlabel="training step", ylabel="dev score (%)", xticks=[], yticks=[])
+        axes[1].text(0.5, 0.5, "not evaluated yet", ha="center", va="center", transform=axes[1].transAxes)
+        axes[1].legend(*axes[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+class _Session:
+    """The run of one explorer: its thread, the signal to stop it, and its widgets."""
+
+    def __init__(self, config: RunConfig):
+        self.config, self.thread, self.stop, self.shown_at = config, None, threading.Event(), 0.0
+        self.tasks = {task: config.task(task) for task in config.tasks}
+        number = {"layout": {"width": "200px"}}
+        controls = {
+            "method": dropdown("method", list(dict.fromkeys([*METHODS, config.method])), config.method),
+            "schedule": dropdown("schedule", list(SCHEDULES), config.schedule),
+            "steps": widgets.BoundedIntText(config.steps, 1, 100_000, description="steps", **number),
+            "seed": widgets.BoundedIntText(config.seed, 0, 10_000, description="seed", **number),
+            "start": widgets.Button(description="Start", button_style="primary"),
+            "stop": widgets.Button(description="Stop", disabled=True),
+        }
+        self.bar = widgets.IntProgress(description="step", layout=WIDE)
+        self.numbers, self.picture = widgets.HTML(), Picture(2.6)
+        rows = [["method", "schedule"], ["steps", "seed", "start", "stop"]]
+        self.explorer = Explorer("training", controls, rows, [self.bar, self.numbers, self.picture])
+        self.explorer.session = self
+        controls["start"].on_click(lambda _: self.start())
+        controls["stop"].on_click(lambda _: self.ask_to_stop())
+        self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start goes on.")
+
+    def start(self) -> None:
+        """Starts or resumes the run; wrong settings are shown as a message, not raised."""
+        c = self.explorer.controls
+        chosen = {name: c[name].value for name in ("method", "schedule", "steps", "seed")}
+        if self.config.own_method and chosen["method"] != self.config.method:
+            chosen |= {"own_method": {}, "size": None}  # they were for the user's own method
+        try:
+            config = replace(self.config, progress=False, **chosen)
+            config.resolved_method()
+        except ValueError as error:
+            return self.explorer.say(str(error), wrong=True)
+        if not _ONE_AT_A_TIME.acquire(blocking=False):
+            return self.explorer.say("another explorer of this kernel is training; stop it first")
+        self.stop.clear()
+        self.bar.max, self.bar.value = config.steps, 0
+        self._running(True)
+        self.thread = threading.Thread(target=self._train, args=(config,), daemon=True)
+        self.thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Asks the run to stop after the current step."""
+        self.stop.set()
+        self.explorer.say("stopping after this step")
+
+    def _running(self, running: bool) -> None:
+        for name, control in self.explorer.controls.items():
+            control.disabled = running != (name == "stop")
+
+    def _train(self, config: RunConfig) -> None:
+        from palslib.training.loop import train
+
+        try:
+            record = train(config, on_step=self._on_step, on_phase=self.explorer.say)
+            if record["status"] == "stopped":
+                said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept, Start goes on"
+            else:
+                self._show_record(record)
+                average = record["results"]["last"]["dev_average"]
+                said = f"finished: dev average {average:.1f} after {config.steps:,} steps; another seed is another run"
+            self.explorer.say(said)
+        except Exception as error:  # an error in a thread would not be seen
+            self.explorer.say(f"{type(error).__name__}: {error}")
+        finally:
+            self._running(False)
+            _ONE_AT_A_TIME.release()
+
+    def _on_step(self, run) -> bool:
+        stop = self.stop.is_set()
+        last = stop or run.step == run.config.steps
+        if last or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
+            run.read_losses()
+            done = len(run.losses)
+            losses = pd.DataFrame({"step": range(1, done + 1), "task": run.plan.tasks[:done], "loss": run.losses})
+            self._show(losses, run.history, run.plan.drawn_steps(run.step), run.config.batch_size)
+            self.bar.value, self.shown_at = run.step, time.monotonic()
+            if not stop:
+                self.explorer.say(f"training: step {run.step:,} of {run.config.steps:,}")
+        return not stop
+
+    def _show_record(self, record: dict) -> None:
+        """Shows the end of a run; if it had finished before, only the losses in its history are known."""
+        config = record["config"]
+        if self.bar.value < config["steps"]:
+            points = [(p["step"], task, loss) for p in record["history"] for task, loss in p["loss"].items()]
+            losses = pd.DataFrame(points, columns=["step", "task", "loss"])
+            self._show(losses, record["history"], record["sampling"]["drawn"], config["batch_size"])
+        self.bar.value = config["steps"]
+
+    def _show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
+        """Updates table and picture. Scores are in percent."""
+        latest = losses.groupby("task")["loss"].last()
+        scores = history[-1]["scores"] if history else {}
+        rows = []
+        for task, steps in drawn.items():
+            metric = self.tasks[task].metrics[0]
+            score = f"{scores[task][metric]:.1f} ({metric})" if scores else "–"
+            loss = f"{latest[task]:.3f}" if task in latest else "–"
+            rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
+        headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
+        scored = main_curves(history, self.tasks)
+        self.numbers.value = table(headers, rows, "run")
+        self.picture.draw(lambda figure: draw_progress(losses, scored, figure.subplots(1, 2)))
+
+
+def explore_training(config: RunConfig | None = None) -> Explorer:
+    """An explorer of a run with this config (default: the preset `smoke`), in which method, schedule, steps and seed
+    can be chosen. The run's folder is the one that `train(config)` would use."""
+    return _Session(config or RunConfig.from_dict({"preset": "smoke"})).explorer

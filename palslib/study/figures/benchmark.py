@@ -1,0 +1,169 @@
+"""A record of `palslib benchmark` as text and as a figure."""
+
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from palslib.study.figures.style import PAGE_WIDTH
+
+NAMES = {"bert-base-uncased": "BERT", "minilm": "MiniLM"}
+
+
+def machine(record: dict) -> str:
+    """A name for a record's file: `cpu-2-cores`, or the GPU's."""
+    if record["device"] == "cpu":
+        return f"cpu-{record['threads']}-core{'s' * (record['threads'] > 1)}"
+    return re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
+
+
+def lines(record: dict) -> list[str]:
+    """A record as text, a line for each number, its floor (lower bound) behind it."""
+    cpu, parts = record["environment"]["cpu"], record["parts"]
+    where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
+    rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
+    text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
+
+    def add(part: str, what: str, row: dict, more: str = "") -> None:
+        s, precision = row["seconds"], row.get("precision", "")
+        quartiles = f"{s['median']:8.3f} s ({s['low']:.3f}-{s['high']:.3f}), floor {row['floor']:.3f} s"
+        text.append(f"{part} {row.get('backbone', ''):18}{precision:8}{what:22}{quartiles}{more}")
+
+    for row in parts["step"]:
+        r = row["ratio"]
+        ratio = (
+            f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) of shared, by arithmetic {row['ratio floor']:.3f}"
+        )
+        add("a", row["what"], row, ratio * (row["what"] != "shared"))
+    for row in parts["released"]:
+        add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
+    for row in parts["evaluation"]:
+        add("c", f"{row['texts']} texts", row, f"; {row['texts a second']['median']:.0f} texts/s")
+    for row in parts["start_up"]:
+        add("d", row["what"], row)
+    for row in parts["many_tasks"]:
+        size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
+        add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
+    for letter, part in (("f", "peers"), ("g", "before")):
+        rows = parts.get(part, [])  # in pairs: another, and palslib beside it
+        for number, row in enumerate(rows):
+            other = rows[number - number % 2]
+            more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
+            add(letter, f"{row['what']} {row['method']}", row, more)
+    for row in parts.get("profile", []):
+        shares = sorted(row["shares"].items(), key=lambda item: -item[1])
+        add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
+    return text
+
+
+def _label(row: dict) -> str:
+    return f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}"
+
+
+def step_ratios(rows: list[dict], ax: Axes) -> None:
+    """(a) Steps with PALs over steps without, quartiles as whiskers, the ratio of operations as a line."""
+    rows = [row for row in rows if row["what"] != "shared"]
+    places = np.arange(len(rows))
+    low, middle, high = (np.array([row["ratio"][key] for row in rows]) for key in ("low", "median", "high"))
+    ends = np.clip([middle - low, high - middle], 0, None)
+    ax.errorbar(places, middle, ends, fmt="o", color="C0", capsize=3, label="measured")
+    ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
+    ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal: 1.1")
+    ax.set_xticks(places, map(_label, rows))
+    ax.set(title="a  Step with PALs / step without", ylabel="ratio", xlim=(-0.6, len(rows) - 0.4))
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(1.0, low), high + 0.4 * (high - low))  # room for the legend
+    ax.grid(axis="x", visible=False)
+    ax.legend(fontsize="small", loc="upper left", ncols=2)
+
+
+def speed_bars(rows: list[dict], ax: Axes) -> None:
+    """(b) How many times more texts a second than in the released code's way."""
+    rows = [row for row in rows if row["what"] != "released"]
+    places = np.arange(len(rows))
+    bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
+    ax.axhline(5, color="C3", linestyle="--", linewidth=1, label="goal: 5")
+    ax.legend(fontsize="small", loc="upper left")
+    texts = [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows]
+    ax.bar_label(bars, texts, padding=1, fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    ax.set_xticks(places, map(_label, rows))
+    ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
+    ax.margins(y=0.45)  # room for the labels and the legend
+    ax.grid(axis="x", visible=False)
+
+
+def bars_beside(rows: list[dict], ax: Axes, title: str) -> None:
+    """(f), (g) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
+    ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))
+    for way, (other, ours) in zip(names, pairs, strict=True):
+        place = groups.index(_label(ours)) + (ways.index(way) - (len(ways) - 1) / 2) * 0.8 / len(ways)
+        bar = ax.bar(place, ours["speed-up"], 0.75 / len(ways), color=f"C{ways.index(way)}", label=way)
+        rates = f"{other['texts a second']:.0f} → {ours['texts a second']:.0f}/s"
+        ax.bar_label(bar, [f"{ours['speed-up']:.1f}×\n{rates}"], fontsize="x-small")
+    ax.axhline(1, color="black", linewidth=1)
+    ax.set_xticks(range(len(groups)), groups)
+    ax.set(title=title, ylabel="ratio of texts a second")
+    ax.margins(y=0.45)  # room for the labels and the legend
+    ax.grid(axis="x", visible=False)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    ax.legend(handles.values(), handles, fontsize="small", loc="upper left", ncols=2)
+
+
+def task_lines(rows: list[dict], axes) -> None:
+    """(e) Seconds of a step, and memory, over the number of tasks in the model."""
+    tasks = [row["tasks"] for row in rows]
+    for key in ("low", "high", "median"):
+        style = {"color": "C0", "marker": "o"} if key == "median" else {"color": "C0", "linewidth": 0.6}
+        axes[0].plot(tasks, [row["seconds"][key] for row in rows], **style)
+    axes[0].plot(tasks, [row["floor"] for row in rows], color="black", label="lower bound")
+    axes[0].set(title="e  One step, by tasks in the model", ylabel="seconds", ylim=(0, None))
+    axes[0].legend(fontsize="small")
+    for key, label in (("resident", "resident"), ("bytes", "weights and optimiser's state")):
+        axes[1].plot(tasks, [row[key] / 1e9 for row in rows], "o-", label=label)
+    axes[1].set(title="e  Memory, by tasks in the model", ylabel="GB", ylim=(0, None))
+    axes[1].legend(fontsize="small")
+    for ax in axes:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(tasks, map(str, tasks))
+        ax.set_xlabel("tasks")
+
+
+def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> None:
+    """(c), (d) Seconds as bars with their quartiles, the floor of each as a line, which the legend calls `bound`."""
+    places, middle = np.arange(len(rows)), [row["seconds"]["median"] for row in rows]
+    low, high = (np.abs(np.subtract([row["seconds"][k] for row in rows], middle)) for k in ("low", "high"))
+    ax.barh(places, middle, xerr=[low, high], height=0.6, color=sns.color_palette()[0], capsize=2)
+    ax.vlines([row["floor"] for row in rows], places - 0.35, places + 0.35, color="black", label=bound)
+    ax.set_yticks(places, labels)
+    ax.invert_yaxis()
+    ax.set(title=title, xlabel="seconds")
+    if bound:
+        ax.legend(fontsize="small")
+
+
+def benchmark_figure(record: dict) -> Figure:
+    """All parts of a record; black lines are lower bounds, dashed lines goals."""
+    parts = record["parts"]
+    titles = {"peers": "f  One task, over others' packages", "before": "g  A step, over an earlier palslib"}
+    more = [part for part in titles if parts.get(part)]
+    figure, axes = plt.subplots(3 + len(more), 2, figsize=(PAGE_WIDTH, 7.6 + 2.5 * len(more)))
+    for part, (left, right) in zip(more, axes[3:], strict=True):  # each as wide as the page
+        left.set_subplotspec(left.get_gridspec()[3 + more.index(part), :])
+        right.remove()
+        bars_beside(parts[part], left, titles[part])
+    step_ratios(parts["step"], axes[0, 0])
+    speed_bars(parts["released"], axes[0, 1])
+    rows = parts["evaluation"]
+    title = f"c  Evaluation of {rows[0]['texts']:,} texts"
+    bars_over_floor(rows, [row["precision"] for row in rows], axes[1, 0], title, "lower bound")
+    rows = parts["start_up"]
+    bars_over_floor(rows, [row["what"] for row in rows], axes[1, 1], "d  Start of a notebook")
+    task_lines(parts["many_tasks"], axes[2])
+    cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
+    figure.suptitle(cpu if record["device"] == "cpu" else record["device"], fontsize="medium")
+    return figure

@@ -1,0 +1,81 @@
+"""Figures of tasks that come one after another: the matrix R, and the projection of a gradient in the plane."""
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from palslib.study.figures.style import task_name
+
+
+def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
+    """R (`analysis.forgetting.accuracy_matrix`) tidy: columns `after`, `task` and `score`."""
+    return R.rename_axis(columns="task").stack().rename("score").reset_index()
+
+
+def accuracy_heatmap(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """R with its numbers; what lies above the stairs was measured before its task was trained.
+
+    Args:
+        frame: columns `after`, `task` and `score` in percent, as `accuracy_frame` gives it.
+    """
+    tasks = list(frame["task"].unique())
+    table = frame.pivot(index="after", columns="task", values="score").loc[tasks, tasks]
+    sns.heatmap(table, vmin=0, vmax=100, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
+    edge = np.arange(len(tasks) + 1)
+    ax.step(np.append(edge[1:], edge[-1]), edge, where="pre", color="black", linewidth=1.5, clip_on=False)
+    ax.set_xticklabels(map(task_name, tasks))
+    ax.set_yticklabels(map(task_name, tasks), rotation=0)
+    ax.set(xlabel="score on", ylabel="after training on")
+    return ax
+
+
+def forgetting_lines(frame: pd.DataFrame, axes) -> None:
+    """A panel a task: its score after the training of each task, means over seeds with standard errors.
+
+    Where the task itself was trained, a dotted line stands; what comes right of it is forgetting, or not.
+
+    Args:
+        frame: columns `run` (a line each), `seed`, `after`, `task` and `score` in percent.
+        axes: as many Axes as there are tasks, in one row.
+    """
+    tasks = list(frame["task"].unique())
+    labels = list(map(task_name, tasks))
+    bars = {"errorbar": "se", "err_style": "bars", "err_kws": {"capsize": 3}}
+    for ax, task, label in zip(axes, tasks, labels, strict=True):
+        part = frame[frame["task"] == task].assign(place=lambda rows: rows["after"].map(tasks.index))
+        sns.lineplot(part, x="place", y="score", hue="run", style="run", markers=True, dashes=False, ax=ax, **bars)
+        ax.axvline(tasks.index(task), color="black", linestyle=":", linewidth=1, zorder=0)
+        ax.set(title=label, xlabel="after training on", ylabel="score (%)" if ax is axes[0] else "")
+        ax.set_xticks(range(len(tasks)), labels)
+        ax.grid(axis="x", visible=False)
+        ax.legend().remove()
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+
+
+def projection_picture(g, G, projected, ax: Axes) -> Axes:
+    """A gradient, memories' gradients, and the projection, all in the plane.
+
+    Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
+
+    Args:
+        g: (2,). G: (t, 2). projected: (2,), as `training.episodic_memory.project(g, G, margin)` gives it.
+    """
+    g, G, projected = (np.asarray(x, dtype=np.float64) for x in (g, G, projected))
+    reach = 1.25 * np.abs(np.stack([g, *G, projected])).max()
+    for m in G:
+        unit = m / np.linalg.norm(m)
+        along = 3 * reach * np.array([-unit[1], unit[0]])  # the border, at right angles to m
+        corners = np.stack([along, -along, -along - 6 * reach * unit, along - 6 * reach * unit])
+        ax.fill(*corners.T, color="0.5", alpha=0.18, linewidth=0)
+        ax.plot(*np.stack([along, -along]).T, color="0.5", linewidth=0.8)
+    vectors = [(m, "0.35", f"memory {j + 1}") for j, m in enumerate(G)]
+    colours = sns.color_palette("colorblind")
+    for vector, colour, name in [*vectors, (g, colours[3], "g"), (projected, colours[0], "g̃")]:
+        ax.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
+        tip = vector + 0.12 * reach * vector / max(np.linalg.norm(vector), 1e-9)
+        ax.annotate(name, tip, color=colour, ha="center", va="center")
+    ax.plot(*np.stack([g, projected]).T, ":", color="0.3", linewidth=1.2)
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    ax.grid(visible=False)
+    return ax

@@ -1,0 +1,39 @@
+"""What a run looks like: scores and losses over its steps."""
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from palslib.study.figures.style import task_colours, task_name
+
+
+def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> Axes:
+    """Scores over steps, a line for each value of `hue`.
+
+    Args:
+        frame: columns `step`, `score` (percent) and `hue`; as `records.history_frame` gives it, one metric a task.
+    """
+    colours, order = None, None
+    if hue == "task":
+        colours = task_colours(task for task in frame[hue] if task != "average")
+        colours |= {"average": "black"} if "average" in set(frame[hue]) else {}
+        order = list(colours)
+    sns.lineplot(
+        frame, x="step", y="score", hue=hue, hue_order=order, palette=colours, marker="o", errorbar="se", ax=ax
+    )
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles, list(map(task_name, labels)), loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.set(xlabel="training step", ylabel="dev score (%)")
+    return ax
+
+
+def step_losses(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """The loss of every step, a line for each task through its own steps; `frame` has `step`, `task` and `loss`."""
+    colours = task_colours(frame["task"])
+    for task in colours:
+        mine = frame[frame["task"] == task]
+        ax.plot(mine["step"], mine["loss"], ".-", color=colours[task], label=task_name(task), linewidth=1)
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    ax.set(xlabel="training step", ylabel="training loss")
+    return ax

@@ -1,0 +1,81 @@
+"""The minBERT report's table and our runs, drawn (notebook 12)."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from palslib.study.figures.style import PAGE_WIDTH
+
+
+def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
+    """Scores, a panel for each task and the mean, and places by mean: filled dots are ours, hollow ones the report's.
+
+    Bars are standard errors over seeds.
+
+    Args:
+        frame: columns `model`, `task`, `report`, `ours`, `standard_error`, as `minbert_report.results_frame` gives it.
+        places: columns `model`, `report`, `ours`, as `minbert_report.rank_frame` gives it.
+        titles: task -> the title of its panel.
+    """
+    models, blue = list(frame["model"].unique())[::-1], sns.color_palette("colorblind")[0]
+    y = np.arange(len(models))
+    figure, axes = plt.subplots(1, len(titles) + 1, figsize=(PAGE_WIDTH * 1.15, 3.1), sharey=True)
+    panels = {title: frame[frame["task"] == task] for task, title in titles.items()}
+    panels["place by mean"] = places.assign(standard_error=np.nan)
+    for ax, (title, part) in zip(axes, panels.items(), strict=True):
+        part = part.set_index("model").reindex(models)
+        ax.hlines(y, part["report"], part["ours"], color="0.8", zorder=1)
+        ax.scatter(part["report"], y, marker="D", s=22, facecolor="white", edgecolor="black", label="report", zorder=2)
+        error = part["standard_error"].fillna(0)
+        ax.errorbar(part["ours"], y, xerr=error, fmt="o", markersize=5, color=blue, label="ours", zorder=3)
+        ax.set(title=title, xlabel="percent", yticks=y, yticklabels=models)
+        ax.margins(x=0.1)  # no dot on the edge
+    ranks = range(1, max(4, len(places)) + 1)
+    axes[-1].set(xlabel="1 is best", xticks=ranks, xlim=(0.5, len(ranks) + 0.5))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
+    """Dev scores (above) and training losses (below) over steps, means over seeds, a colour for each schedule and a
+    line style for each kind of model.
+
+    Args:
+        frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `minbert_report.curves_frame` gives it.
+        titles: task -> the title of its column.
+    """
+    kinds, schedules = sorted(frame["kind"].unique()), ("annealed", "round-robin", "proportional")
+    colours = dict(zip(schedules, sns.color_palette("colorblind"), strict=False)) | {"single-task": "black"}
+    look = {"hue": "schedule", "palette": colours}
+    look |= {"style": "kind", "style_order": kinds, "marker": "o", "errorbar": None}
+    figure, axes = plt.subplots(2, len(titles), figsize=(PAGE_WIDTH, 4.6), sharex=True)
+    shown = {}
+    for column, (task, title) in zip(axes.T, titles.items(), strict=True):
+        for ax, value in zip(column, ("score", "loss"), strict=True):
+            sns.lineplot(frame[frame["task"] == task], x="step", y=value, ax=ax, **look)
+            shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+            ax.legend([], frameon=False)
+            ax.set(xlabel="training step", ylabel="")
+        column[0].set_title(title)
+    axes[0, 0].set_ylabel("dev score (%)")
+    axes[1, 0].set_ylabel("training loss")
+    shown = {name: shown[name] for name in (*kinds, *schedules) if name in {*frame["kind"], *frame["schedule"]}}
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
+    return figure
+
+
+def similarity_range(labels: Sequence[float], low: float, high: float, ax: Axes) -> Axes:
+    """A histogram of the scores from 0 to 5, with the range of 5·σ(cos), `low` to `high`, marked (ledger B16)."""
+    labels = np.asarray(labels)
+    inside = (low <= labels) & (labels <= high)
+    bins, blue = np.arange(-0.1, 5.2, 0.2), sns.color_palette("colorblind")[0]
+    ax.hist([labels[inside], labels[~inside]], bins, stacked=True, color=[blue, "0.75"], edgecolor="white")
+    ax.axvspan(low, high, color=blue, alpha=0.12, zorder=0)
+    ax.set(xlabel="score", ylabel="pairs", xlim=(-0.2, 5.2))
+    ax.set_title(f"{inside.mean():.0%} of the pairs lie between {low:.2f} and {high:.2f}")
+    return ax

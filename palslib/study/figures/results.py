@@ -1,0 +1,133 @@
+"""Figures of what the runs say: ours beside the paper's, with intervals, on one axis."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from palslib.study.figures.style import TASK_COLOURS, different_colours, task_name
+
+_OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
+
+
+def forest(
+    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0
+) -> Axes:
+    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
+
+    Args:
+        frame: columns `method`, `difference`, `half`, `seeds`, `paper` and `paper half`, as `ledger.results.against`
+            gives it. Nothing is drawn of fewer than two seeds.
+        labels: method -> its name.
+        ours: how the legend calls our runs.
+        least: the number of seeds that decides; with fewer a point of ours is hollow.
+    """
+    places = np.arange(len(frame))[::-1]
+    printed, run = frame["paper"].notna(), frame["seeds"] > 1
+    style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
+    ax.axvline(0, color="black", linewidth=1)
+    for known, value, half, colour, shift, name in (
+        (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base),\nseeds not paired"),
+        (run, "difference", "half", _OURS, -0.14, f"{ours},\npaired by seed"),
+    ):
+        few = known & (value == "difference") & (frame["seeds"] < least)
+        hollow = {"markerfacecolor": "white", "label": f"fewer than {least} seeds,\nwhich decide nothing"}
+        for which, fill in ((known & ~few, {"label": name}), (few, hollow)):
+            if which.any():
+                error = frame.loc[which, half].fillna(0).clip(upper=1e3)
+                ax.errorbar(frame.loc[which, value], places[which] + shift, xerr=error, color=colour, **fill, **style)
+    names = [labels.get(method, method) for method in frame["method"]]
+    seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
+    ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])
+    for tick, known in zip(ax.get_yticklabels(), run, strict=True):
+        tick.set_color("black" if known else "0.55")
+    ax.set(xlabel=f"dev average minus that of “{labels.get(base, base)}” (points)", ylim=(-0.6, len(frame) - 0.4))
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean and 95 % interval")
+    return ax
+
+
+def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> None:
+    """Dev averages by schedule, a colour each method, the paper's left and ours right: one scale, at different levels.
+
+    Args:
+        frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as
+            `ledger.results.table_3` gives it.
+        axes: two, side by side.
+    """
+    order = list(frame["schedule"].unique())
+    colours = different_colours(len(methods))
+    columns = (("paper", "paper", "paper error"), ("here", "mean", "error"))
+    for ax, (title, value, error) in zip(axes, columns, strict=True):
+        for number, method in enumerate(methods):
+            part = frame[(frame["method"] == method) & frame[value].notna()]
+            if title == "here":
+                part = part[part["seeds"] > 1]
+            x = [order.index(schedule) + 0.1 * (number - (len(methods) - 1) / 2) for schedule in part["schedule"]]
+            style = {"fmt": "o", "capsize": 2, "color": colours[number], "label": labels[method]}
+            ax.errorbar(x, part[value], part[error].fillna(0), **style)
+        if not any(len(line.get_xdata()) for line in ax.lines):
+            ax.text(0.5, 0.5, "no two seeds of any", transform=ax.transAxes, ha="center", color="0.55")
+            ax.set_yticks([])
+        ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
+        ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))
+    widest = max(np.ptp(ax.get_ylim()) for ax in axes)
+    for ax in axes:
+        ax.set_ylim(np.mean(ax.get_ylim()) + widest * np.array([-0.5, 0.5]))
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean ± standard error")
+
+
+def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes:
+    """One method minus another by task, with 95 % intervals.
+
+    Args:
+        frame: columns `task`, `difference`, `half`, `seeds`, as `ledger.results.task_differences` gives it.
+        what: the difference in words, such as "PALs − shared".
+    """
+    frame = frame[frame["seeds"] > 1]
+    places = np.arange(len(frame))[::-1]
+    ax.axvline(0, color="black", linewidth=1)
+    for place, row in zip(places, frame.itertuples(), strict=True):
+        colour = TASK_COLOURS.get(row.task, "black")
+        ax.errorbar([row.difference], [place], xerr=[row.half], fmt="o", color=colour, capsize=2)
+    ax.set_yticks(places, list(map(task_name, frame["task"])))
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel=f"{what} (points; mean and 95 % interval)", ylim=(-0.6, max(len(frame), 1) - 0.4))
+    return ax
+
+
+def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, axes) -> None:
+    """‖TS(h)‖ / ‖h‖ by layer and over training, and what switching the adaptations off costs, a colour each setting,
+    named beside the last panel; lines and points are means over seeds, with standard errors; a point of one seed is
+    hollow.
+
+    Args:
+        sizes: columns `setting`, `layer`, `size`, `seed`. steps: the same with `step`, as
+            `ledger.pilot.acting_by_step` gives it; may be empty. off: columns `setting`, `difference`, `seed`.
+        axes: three, side by side.
+    """
+    settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
+    palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
+    style = {"y": "size", "hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "marker": "o"}
+    axes[1].sharey(axes[0])
+    sns.lineplot(sizes, x="layer", ax=axes[0], **style)
+    sns.lineplot(steps[steps["setting"].isin(settings)], x="step", ax=axes[1], **style)
+    words = "size of TS(h),\n‖TS(h)‖ / ‖h‖"
+    axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step")
+    axes[1].set(xlabel="step", ylabel="", yscale="log", title="mean over layers")
+    axes[0].set_xticks(sorted(sizes["layer"].unique()))
+    for ax in axes[:2]:
+        if ax.get_legend():
+            ax.get_legend().remove()
+    for place, setting in enumerate(settings[::-1]):
+        values = off.loc[off["setting"] == setting, "difference"]
+        hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
+        style = {"fmt": "o", "capsize": 2, "color": palette[setting]} | hollow
+        axes[2].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
+    axes[2].axvline(0, color="black", linewidth=1)
+    words = "change of the dev average\n(points; mean ± s.e.)"
+    axes[2].set(xlabel=words, title="TS switched off")
+    axes[2].yaxis.tick_right()
+    axes[2].set_yticks(range(len(settings)), settings[::-1])

@@ -1,0 +1,397 @@
+"""Verdicts on rows C of the ledger, from the records of finished runs.
+
+A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
+δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
+degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
+worse) uses -0.5 points in place of 0. Otherwise, and with fewer than three seeds (five for a spread), the verdict is
+inconclusive. It is not testable at this scale if a run has fewer steps than the row's `steps`, or if the comparison is
+of one task and both sides have the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
+
+A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
+other settings are compared. Of a run that was repeated, the one on a processor of the same maker as the other side's
+counts (of several such makers, the last by name), or else the last. If both sides are models for one task each, a
+seed's score is the mean over the tasks that both sides have.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+from palslib.data.metrics import main_scores
+from palslib.data.tasks import TASK_LABELS, TASKS, get_task
+from palslib.records import from_lines
+from palslib.study.analysis.forgetting import transfer_measures
+from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
+from palslib.study.ledger.selection import Selection, Setting, repeats
+
+NO_WORSE = 0.5
+"""Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
+SEEDS = 3
+"""The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
+EDGE = 0.05
+"""In points. If an interval ends this close to its bound, the verdict is uncertain: one more seed may change it."""
+SPREAD_SEEDS = 5
+"""The least number of seeds for a verdict on a spread over seeds."""
+NOT_TESTABLE = "not testable at this scale"
+MEASURES = {
+    "average": "of all tasks after the last step",
+    "backward": "backward transfer: what later tasks did to earlier ones",
+    "forward": "forward transfer",
+    "spread": "distance of a seed's average from the median over seeds",
+}
+"""Name -> meaning of the measures that a comparison may name after its colon, besides a task's score."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`run + ... > run + ...`, or `>=`, then ` : ` and a task or one of `MEASURES` (default: average over tasks)."""
+
+    text: str
+    left: tuple[Selection, ...]
+    right: tuple[Selection, ...]
+    relation: str
+    what: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Comparison":
+        """The comparison that an entry of a row's `compare` states."""
+        sides, _, what = text.partition(" : ")
+        relation = ">=" if " >= " in sides else ">"
+        if sides.count(f" {relation} ") != 1:
+            raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
+        if what and what not in MEASURES:
+            get_task(what)  # raises ValueError for an unknown one
+        left, right = (tuple(map(Selection.parse, side.split(" + "))) for side in sides.split(f" {relation} "))
+        return cls(text, left, right, relation, what)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it compares models for one task each."""
+        return all(term.alone for term in self._terms)
+
+    @property
+    def of_glue_averages(self) -> bool:
+        """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
+        of_glue = all(t.options.get("data", "glue") == "glue" and t.schedule != "sequential" for t in self._terms)
+        return len(self._terms) == 2 and of_glue and not (self.what or self.alone)
+
+    @property
+    def _terms(self) -> tuple[Selection, ...]:
+        return self.left + self.right
+
+    def decide(self, records: Sequence[dict]) -> "Outcome":
+        """The outcome on these records, in the setting with the most seeds (if equal, the most runs)."""
+        outcomes = map(self._outcome, self._settings(records))
+        return max(outcomes, key=lambda of: (len(of.seeds), len(of.records)), default=Outcome(self))
+
+    def _settings(self, records: Sequence[dict]):
+        """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
+        terms, found = self._terms, {}
+        for index, matching in enumerate(alike([list(filter(term.matches, records)) for term in terms])):
+            for record in matching:
+                setting = Setting.of(record, self.alone)
+                runs = found.setdefault(setting.shared, {}).setdefault(setting.acting, [{} for _ in terms])[index]
+                scores, of = runs.setdefault(record["config"]["seed"], ({}, []))
+                new = {what: score for what, score in self._scores(record).items() if not math.isnan(score)}
+                for other in [other for other in of if scores.keys() & new.keys() & self._scores(other).keys()]:
+                    if not repeats(record, other):
+                        files = ", ".join(r.get("file", r["config"]["method"]) for r in (other, record))
+                        raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
+                    of.remove(other)  # of a run that was repeated the last in this order counts
+                scores.update(new)
+                of.append(record)
+        for actings in found.values():
+            free = actings.pop(None, [{} for _ in terms])
+            for runs in list(actings.values()) or [free]:
+                each = [a | b for a, b in zip(free, runs, strict=True)]
+                if all(each):
+                    yield each
+
+    def _scores(self, record: dict) -> dict:
+        """The scores of a run: one measure, or one score for each task and number of its training examples."""
+        if self.what in ("backward", "forward"):
+            return {self.what: transfer_measures(record)[self.what]}
+        if self.what in MEASURES or not (self.what or self.alone):
+            average = record["results"]["last"]["dev_average"]
+            return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
+        sizes = record.get("data", {}).get("train", {})
+        scores = main_scores(record["results"]["last"]["scores"])
+        return {(t, sizes.get(t)): score for t, score in scores.items() if self.what in ("", t)}
+
+    def _outcome(self, each: list[dict]) -> "Outcome":
+        tasks = set.intersection(*(set().union(*(scores for scores, _ in runs.values())) for runs in each))
+        whole = [{s for s, (scores, _) in runs.items() if tasks and tasks <= set(scores)} for runs in each]
+        seeds = sorted(set.intersection(*whole))
+        terms = [[fmean(runs[s][0][t] for t in tasks) for s in seeds] for runs in each]
+        if self.what == "spread":
+            terms = [[abs(score - median(of)) for score in of] for of in terms]
+        cut = len(self.left)
+        left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
+        if len(terms) == 2 and any(a is b for s in seeds for a in each[0][s][1] for b in each[1][s][1]):
+            raise ValueError(f"{self.text!r}: both sides select the same runs")
+        used = [r for runs in each for s in (seeds or runs) for r in runs[s][1]]
+        return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a comparison on the runs of one setting; empty without runs."""
+
+    comparison: Comparison
+    seeds: tuple[int, ...] = ()
+    """The seeds that the runs of all terms have."""
+    left: tuple[float, ...] = ()
+    right: tuple[float, ...] = ()
+    """The score of each side for each seed."""
+    records: tuple[dict, ...] = ()
+    """The records of the runs that were compared."""
+
+    @property
+    def differences(self) -> list[float]:
+        """The difference δ for each seed."""
+        return [a - b for a, b in zip(self.left, self.right, strict=True)]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The mean of δ, and half the width of its 95 % interval, which is infinite with one seed."""
+        return mean_and_half(self.differences)
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
+        return p_value(self.differences)
+
+    @property
+    def cells(self) -> dict:
+        """Columns of a frame: `difference` and `half` (the interval; NaN without seeds), `p`, `seeds`, `verdict`."""
+        difference, half = self.interval if self.seeds else (math.nan, math.nan)
+        return {"difference": difference, "half": half, "p": self.p, "seeds": len(self.seeds), "verdict": self.verdict}
+
+    @property
+    def bound(self) -> float:
+        """The value that the whole interval must lie above."""
+        return -NO_WORSE if self.comparison.relation == ">=" else 0.0
+
+    @property
+    def enough_seeds(self) -> bool:
+        """Whether there are enough seeds for a verdict."""
+        return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict by the rule in this module's docstring."""
+        if not self.records:
+            return "not run"
+        if not self.enough_seeds:
+            return "inconclusive"
+        if self.unlearnt:
+            return NOT_TESTABLE
+        difference, half = self.interval
+        if difference - half > self.bound:
+            return "reproduced"
+        return "not reproduced" if difference + half < self.bound else "inconclusive"
+
+    def verdict_for(self, row: Row) -> str:
+        """The verdict as a comparison of this row, which may need runs of more steps than these."""
+        short = any(record["config"]["steps"] < row.steps for record in self.records)
+        return NOT_TESTABLE if short else self.verdict
+
+    @property
+    def unlearnt(self) -> bool:
+        """Whether it compares one task, and on both sides the median score is 0."""
+        return self.comparison.what in TASKS and bool(self.seeds) and median(self.left) == median(self.right) == 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether the whole interval lies on one side of the bound, with enough seeds."""
+        return self.verdict in ("reproduced", "not reproduced")
+
+    @property
+    def only_just(self) -> bool:
+        """Whether it is decided, and its interval ends within `EDGE` of the bound."""
+        difference, half = self.interval if self.decided else (math.inf, 0.0)
+        return on_the_edge(difference - self.bound, half)
+
+    def __str__(self) -> str:
+        """The comparison, means ± standard errors, the mean difference and its interval, and the number of seeds."""
+        text = f"{self.comparison.text}?"
+        if not self.seeds:
+            return f"{text} no seed in common"
+        text += f" {_printed(self.left)} against {_printed(self.right)}"
+        if len(self.seeds) == 1:
+            return f"{text} (1 seed)"
+        difference, half = self.interval
+        just = ", only just" if self.only_just else ""
+        return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
+
+
+def maker(record: dict) -> str:
+    """The maker of the processor that a run was made on: `AMD`."""
+    return re.split(r"\W", record.get("environment", {}).get("cpu") or "")[0]
+
+
+def alike(each: list[list[dict]]) -> list[list[dict]]:
+    """The same records of each term, those last that were made on a processor of a maker that all terms have for their
+    seed, and of several the last by name: where a run was repeated on another, the one to be compared."""
+
+    def makers(records: list[dict]) -> set[tuple]:
+        return {(r["config"]["seed"], maker(r)) for r in records}
+
+    common = set.intersection(*map(makers, each))
+    chosen = dict(sorted(common))  # seed -> maker
+    return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
+
+
+def on_other_processors(outcome: Outcome) -> int:
+    """The number of an outcome's seeds whose runs were made on processors of different makers."""
+    makers = {(record["config"]["seed"], maker(record)) for record in outcome.records}
+    return sum(n > 1 for n in Counter(seed for seed, _ in makers if seed in outcome.seeds).values())
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of two or more values."""
+    return stdev(values) / math.sqrt(len(values))
+
+
+def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over seeds, and half the width of its 95 % interval by Student's t (infinite for one value); both
+    are NaN if a value is NaN."""
+    from scipy import stats  # imported only here: it takes longer to import than the ledger
+
+    if any(map(math.isnan, values)):
+        return math.nan, math.nan
+    if len(values) < 2:
+        return fmean(values), math.inf
+    return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * standard_error(values)
+
+
+def p_value(values: Sequence[float]) -> float:
+    """The two-sided p-value of Student's t-test that the mean of values is 0; NaN for less than two."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return math.nan
+    if not any(values):
+        return 1.0
+    error = standard_error(values)
+    t = abs(fmean(values)) / error if error else math.inf
+    return 2 * float(stats.t.sf(t, len(values) - 1))
+
+
+def on_the_edge(difference: float, half: float) -> bool:
+    """Whether an interval ends within `EDGE` of 0."""
+    return min(abs(difference - half), abs(difference + half)) < EDGE
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number (Holm 1979): those below 0.05 hold all together at 95 %. A NaN stays one
+    and does not count."""
+    ordered = sorted((i for i in range(len(p)) if not math.isnan(p[i])), key=lambda i: p[i])
+    corrected, least = [math.nan] * len(p), 0.0
+    for rank, i in enumerate(ordered):
+        corrected[i] = least = min(1.0, max(least, (len(ordered) - rank) * p[i]))
+    return corrected
+
+
+def smallest_difference(spread: float, seeds: int) -> float:
+    """The mean difference that `seeds` pairs detect at 95 % with a power of 80 % if δ has the standard deviation
+    `spread`: c · s / √n, where a noncentral t with n - 1 degrees of freedom and noncentrality c lies above
+    t(.975, n-1) with probability 0.8."""
+    from scipy import optimize, stats
+
+    t = stats.t.ppf(0.975, seeds - 1)
+    c = optimize.brentq(lambda c: stats.nct.sf(t, seeds - 1, c) - 0.8, 0, 2 * (t + 1))
+    return float(c) * spread / math.sqrt(seeds)
+
+
+def _printed(scores: Sequence[float]) -> str:
+    """The mean ± standard error of scores, without the error for one score."""
+    error = f" ± {standard_error(scores):.2f}" if len(scores) > 1 else ""
+    return f"{fmean(scores):.1f}{error}"
+
+
+def _about(record: dict) -> str:
+    """Backbone, steps and data of a run."""
+    config, train = record["config"], record["data"]["train"]
+    whole = all(train[task] == GLUE_TRAIN_SIZES.get(task) for task in train)
+    data = config["data"] + ("" if whole or config["data"] != "glue" else ", sub-sampled")
+    return f"{config['backbone']}, {config['steps']:,} steps, {data}"
+
+
+def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
+    """Verdict, value and note of C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
+    costs less than a quarter of removing all, and no removal costs more than that of all. Of runs of several settings
+    those of the most frequent one count."""
+    settings = [Setting.of(record, alone=True) for record in records]
+    most = max(settings, key=settings.count)
+    records = [record for record, setting in zip(records, settings, strict=True) if setting == most]
+    seen, holds, seeds = [], [], {}
+    for record in records:
+        for task, frame in from_lines(record["spans"]).groupby("task", sort=False):
+            if frame["change"].isna().any():
+                seen.append(f"{task}: undefined, as its whole score is 0")
+                continue
+            one, whole = frame[frame["first"] == frame["last"]]["change"].min(), frame["last"].max()
+            every = frame.loc[(frame["first"] == 0) & (frame["last"] == whole), "change"].item()
+            seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
+            holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
+            seeds.setdefault(task, set()).add(record["config"]["seed"])
+    if (fewest := min(map(len, seeds.values()), default=0)) < SEEDS:
+        return "inconclusive", "; ".join(seen), f"{_about(records[0])}, {fewest} of {SEEDS} seeds"
+    return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records[0])
+
+
+def _files(records: Iterable[dict]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(record["file"] for record in records if "file" in record))
+
+
+def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
+    """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
+    number of comparisons, how many pairs are of processors of different makers, and whether one task makes more than
+    half of a decided difference of dev averages."""
+    deciding = [of for of in outcomes if of.enough_seeds]
+    corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
+    against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
+    if against and min(against) >= 0.05:
+        yield f"no longer after Holm's correction for {len(deciding)} comparisons"
+    if apart := sum(map(on_other_processors, outcomes)):
+        yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
+    for of in outcomes:
+        if of.decided and of.comparison.of_glue_averages:
+            parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}
+            shares = {task: fmean(part.differences or [0.0]) / len(TASKS) for task, part in parts.items()}
+            task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)
+            if abs(shares[task]) > abs(whole) / 2:
+                yield f"{TASK_LABELS[task]} makes {shares[task]:+.2f} of {whole:+.2f} points"
+
+
+def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Verdict, value and note of a row C, and the files of the records that it rests on."""
+    missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
+    if not row.needs:
+        return "not run", "–", "not pursued here", ()
+    spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
+    if row.id == "C17" and spans:
+        return *_removed(spans), _files(spans)
+    outcomes = [Comparison.parse(text).decide(records) for text in row.compare]
+    seen = [outcome for outcome in outcomes if outcome.records]
+    if not seen:
+        rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
+        return "not run", "–", rest, ()
+    value = "; ".join(map(str, seen))
+    about = "; ".join(dict.fromkeys(_about(outcome.records[0]) for outcome in seen))
+    files = _files(record for outcome in seen for record in outcome.records)
+    verdicts = {outcome.verdict_for(row) for outcome in outcomes}
+    if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
+        return NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files
+    unlearnt = [TASK_LABELS[of.comparison.what] for of in seen if of.verdict == NOT_TESTABLE]
+    cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
+    about = "; ".join([about, *cautions, *_cautions(seen)])
+    if "not reproduced" in verdicts:
+        return "not reproduced", value, about, files
+    if verdicts <= {"reproduced", NOT_TESTABLE}:
+        return (NOT_TESTABLE if unlearnt else "reproduced"), value, about, files
+    return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files

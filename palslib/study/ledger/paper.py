@@ -1,0 +1,228 @@
+"""The published numbers and the ledger's rows, as data.
+
+Sources, by the short names that the ledger uses:
+
+    paper     Stickland & Murray 2019, "BERT and PALs", https://arxiv.org/abs/1902.02671
+    summary   a two-page summary of it
+    minbert   the CS224N report "MinBERT and PALs"
+    gem       the CS224N report "minBERT using PALs with Gradient Episodic Memory"
+    adapters  Mohebbi & Rajaee, "Final Report" (Houlsby adapters, and sharing them over layers)
+    released  the authors' public code, AsaCooperStickland/Bert-n-Pals (facts about it, never its text)
+
+The tables hold each number as its source prints it, right or wrong, under the method's name in `palslib.methods` where
+it has one; a number that is not recorded here is absent, not zero. Which statements hold and which do not follow is
+stated row by row in `ledger.toml`, beside this file:
+
+    A  numbers that follow from the definitions     B  statements that do not follow
+    C  claims that only training can decide         D  where the released code departs from the paper or good practice
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from palslib.data import glue
+
+GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A17)
+
+
+def _table(columns: str, rows: Mapping) -> dict:
+    """The rows with named columns: `{method: (1, 2)}` becomes `{method: {"a": 1, "b": 2}}`."""
+    return {method: dict(zip(columns.split(), values, strict=True)) for method, values in rows.items()}
+
+
+# Paper, table 2: GLUE test server. The caption says "F1/accuracy"; the columns are accuracy, then F1 (ledger B2).
+TABLE_2 = _table(
+    "mnli_m mnli_mm qqp_acc qqp_f1 qnli sst2 cola stsb mrpc_acc mrpc_f1 rte average",
+    {
+        "fine-tuned": (84.6, 83.4, 89.2, 71.2, 90.1, 93.5, 52.1, 85.8, 84.8, 88.9, 66.4, 79.6),
+        "shared": (84.0, 83.4, 88.9, 70.8, 89.3, 93.4, 51.2, 83.6, 81.3, 86.7, 76.6, 79.9),
+        "attention-on-top-204": (84.0, 83.2, 88.8, 71.2, 89.7, 93.2, 47.1, 85.3, 83.1, 87.5, 75.5, 79.6),
+        "pals-204": (84.3, 83.5, 89.2, 71.5, 90.0, 92.6, 51.2, 85.8, 84.6, 88.7, 76.0, 80.4),
+    },
+)
+
+# RTE on the test server for two systems that the paper compares with (ledger C5).
+RTE_ELSEWHERE = {"bert-large": 70.1, "mt-dnn": 75.5}
+
+
+class Mean(NamedTuple):
+    """A mean over three seeds, with its standard error."""
+
+    mean: float
+    error: float | None = None  # None where the paper prints none
+
+
+# Paper, table 3: mean of the GLUE dev scores by schedule, and the printed ratio of parameters to BERT-base's (none for
+# "shared"). One ratio does not follow: 1.66 for the BERT layer (ledger B1).
+TABLE_3 = {
+    "shared": {"proportional": Mean(79.17, 0.03), "square-root": Mean(80.56, 0.04), "annealed": Mean(80.7, 0.3)},
+    "bert-layer-on-top": {
+        "ratio": 1.66,
+        "proportional": Mean(80.6, 0.2),
+        "square-root": Mean(81.6, 0.3),
+        "annealed": Mean(81.5, 0.2),
+    },
+    "attention-on-top-204": {
+        "ratio": 1.10,
+        "proportional": Mean(80.3, 0.1),
+        "square-root": Mean(81.4, 0.1),
+        "annealed": Mean(81.5, 0.1),
+    },
+    "ffn-on-top-408": {"ratio": 1.10, "square-root": Mean(81.07), "annealed": Mean(80.8, 0.1)},
+    "pals-204": {
+        "ratio": 1.13,
+        "proportional": Mean(80.6, 0.2),
+        "square-root": Mean(81.0, 0.2),
+        "annealed": Mean(81.7, 0.2),
+    },
+    "pals-no-sharing-84": {"ratio": 1.13, "annealed": Mean(81.3, 0.1)},
+    "low-rank-100": {"ratio": 1.13, "annealed": Mean(81.9, 0.2)},
+    "pals-276-top": {"ratio": 1.13, "annealed": Mean(81.61, 0.06)},
+    "pals-276-bottom": {"ratio": 1.13, "annealed": Mean(81.4, 0.1)},
+}
+
+# minbert, table 1, by (method, schedule): accuracy on SST and QQP, Pearson on STS, and the average. This is the mean of
+# the three in seven rows (ledger A22), but not for PALs annealed (B12). "pals-324" is printed with s = 326 (B6).
+MINBERT_TABLE_1 = _table(
+    "sst qqp sts average",
+    {
+        ("fine-tuned", "single-task"): (0.523, 0.780, 0.521, 0.608),
+        ("shared", "annealed"): (0.495, 0.771, 0.502, 0.589),
+        ("shared", "round-robin"): (0.507, 0.769, 0.508, 0.595),
+        ("shared", "proportional"): (0.529, 0.777, 0.472, 0.593),
+        ("pals-204", "annealed"): (0.519, 0.775, 0.448, 0.580),
+        ("pals-204", "round-robin"): (0.489, 0.757, 0.429, 0.558),
+        ("pals-204", "proportional"): (0.509, 0.779, 0.489, 0.592),
+        ("pals-324", "annealed"): (0.500, 0.780, 0.488, 0.589),
+    },
+)
+
+# Training examples of the course that minbert was written for (ledger B6): SST and STS from its files, Quora from its
+# handout of 2025.
+MINBERT_TRAIN_SIZES = {"sst": 8_544, "qqp": 141_506, "sts": 6_040}
+
+# gem, table 1: the same three tasks; neither average is the mean of its row (ledger B7). Its PALs' size is not given.
+GEM_TABLE_1 = _table(
+    "sst qqp sts average",
+    {"fine-tuned": (0.515, 0.780, 0.384, 0.726), "pals": (0.515, 0.754, 0.329, 0.645)},
+)
+
+# adapters, table 2: GLUE, F1 for MRPC and QQP; two of the totals do not follow from the rows (ledger A23, B8).
+ADAPTERS_TABLE_2 = _table(
+    "cola sst2 mrpc stsb qqp mnli_m mnli_mm qnli rte total",
+    {
+        "fine-tuned": (52.1, 93.5, 88.9, 87.1, 71.2, 84.6, 83.4, 90.5, 66.4, 79.7),
+        "houlsby-64": (55.2, 90.9, 88.7, 82.5, 71.4, 84.1, 83.3, 90.6, 68.2, 79.4),
+        "houlsby-64-not-shared": (55.6, 93.4, 87.8, 83.9, 71.4, 84.0, 83.1, 90.7, 66.0, 79.2),
+        "houlsby-64-3-shared": (53.5, 92.6, 88.6, 84.6, 70.9, 83.5, 82.9, 90.3, 67.6, 79.3),
+    },
+)
+
+# adapters, table 3: twelve Crowdflower-type tasks; the second average does not follow (ledger A24, B9, B18, C16).
+ADAPTERS_TABLE_3 = _table(
+    "airline corporate_messaging disasters economic_news emotion political_audience political_bias political_message "
+    "primary_emotions progressive_opinion news_aggregator us_economy average",
+    {
+        "fine-tuned": (83.6, 92.5, 85.3, 82.1, 38.4, 80.9, 75.2, 38.9, 36.9, 71.6, 96.3, 75.3, 71.4),
+        "houlsby-64-not-shared": (83.3, 92.2, 84.0, 84.6, 41.6, 78.5, 76.5, 79.3, 35.1, 81.4, 92.2, 71.0, 74.9),
+    },
+)
+
+# adapters, figure 6, after Peters et al.: fine-tuning minus feature extraction (ledger C18); one bar for ELMo (B19).
+ADAPTERS_FIGURE_6_BERT_BASE = {"sst2": 0.5, "mnli": 0.0, "sick_e": 1.0, "sick_r": 2.3, "mrpc": 6.7, "stsb": 4.2}
+ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3, "difference": -3.3}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the ledger. `published` and `derived` are a number, or a list or table of numbers, or None."""
+
+    id: str
+    """Letter and number, such as `"A21"`; a separately tested part of a claim has one more letter: `"C13b"`."""
+    kind: str
+    """The letter: A, B, C or D (the module's docstring says what each means)."""
+    source: str
+    """Who says it, and where: `"paper T3"` is the paper's table 3, `"paper 3.2"` its section 3.2
+    (the head of `ledger.toml` lists the sections)."""
+    statement: str
+    """The statement, in one or two sentences of our own; in D, what the released code does."""
+    derivation: str
+    """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
+    published: float | list | dict | None = None
+    """The numbers as the source prints them."""
+    derived: float | list | dict | None = None
+    """Our numbers, in the order in which `derivation` names them; never in C."""
+    needs: tuple[str, ...] = ()
+    """C: the runs that decide, each `"method schedule option=value ..."`; those of `compare` come last."""
+    compare: tuple[str, ...] = ()
+    """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
+    scale: str = ""
+    """C: what it would take to decide it, where runs of fewer than `steps` steps only show a tendency."""
+    steps: int = 0
+    """C: the least number of steps of a run that can decide it."""
+    field: str = ""
+    """D: the field of the recipe that switches it, or several, separated by commas; empty if nothing differs."""
+
+    @property
+    def fields(self) -> list[str]:
+        """D: the names in `field`."""
+        return [name for name in self.field.split(", ") if name]
+
+
+_TEXTS = ("source", "statement", "derivation")
+_KEYS = {
+    "A": (("derived",), ("published",)),
+    "B": (("published", "derived"), ()),
+    "C": ((), ("published", "needs", "compare", "scale", "steps")),
+    "D": (("field",), ("published", "derived")),
+}
+"""Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
+_NUMBERS, _RUNS = ("a number, a list or a table", (int, float, list, dict)), ("a list", list)
+_FORMS = {
+    "published": _NUMBERS,
+    "derived": _NUMBERS,
+    "needs": _RUNS,
+    "compare": _RUNS,
+    "steps": ("a whole number", int),
+}
+"""Key -> what its value must be, in words and as types; the values of all others are texts."""
+
+
+def _row(row_id: str, table: object) -> Row:
+    """One table of the ledger as a `Row`. Raises `ValueError`, which names the row and the wrong key."""
+    if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
+        raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
+    kind = row_id[0]
+    required, allowed = (*_TEXTS, *_KEYS[kind][0]), (*_TEXTS, *_KEYS[kind][0], *_KEYS[kind][1])
+    for key in required:
+        if key not in table:
+            raise ValueError(f"ledger row {row_id}: key {key!r} is missing; kind {kind} needs {required}")
+    for key, value in table.items():
+        if key not in allowed:
+            raise ValueError(f"ledger row {row_id}: key {key!r} is not among {allowed}")
+        words, types = _FORMS.get(key, ("a text", str))
+        if not isinstance(value, types):
+            raise ValueError(f"ledger row {row_id}: {key!r} must be {words}, not {value!r}")
+    compare = tuple(table.get("compare", ()))
+    compared = [run for text in compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
+    needs = tuple(dict.fromkeys([*table.get("needs", ()), *compared]))
+    return Row(id=row_id, kind=kind, **(table | {"needs": needs, "compare": compare}))
+
+
+def parse_ledger(text: str) -> dict[str, Row]:
+    """The rows of a ledger in TOML by id.
+
+    Raises `ValueError` for a row that is malformed (naming row and key) or defined twice (naming the line).
+    """
+    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
+
+
+@cache
+def load_ledger() -> dict[str, Row]:
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
+    return parse_ledger(files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,150 @@
+"""The ledger as shown in notebook 06: its rows as tables, and a search for numbers and words."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+
+import pandas as pd
+from IPython.display import HTML, display
+
+from palslib.methods.counting import count_parameters
+from palslib.study.ledger import paper
+from palslib.study.ledger.derivations import derive, near, numbers, places
+
+TABLES = {
+    "GLUE's training examples": paper.GLUE_TRAIN_SIZES,
+    "paper T2": paper.TABLE_2,
+    "paper, beside T2": {"rte": paper.RTE_ELSEWHERE},
+    "paper T3": paper.TABLE_3,
+    "minbert T1": paper.MINBERT_TABLE_1,
+    "minbert's training examples": paper.MINBERT_TRAIN_SIZES,
+    "gem T1": paper.GEM_TABLE_1,
+    "adapters T2": paper.ADAPTERS_TABLE_2,
+    "adapters T3": paper.ADAPTERS_TABLE_3,
+    "adapters, figure 6": {"BERT-base": paper.ADAPTERS_FIGURE_6_BERT_BASE, "ELMo": paper.ADAPTERS_FIGURE_6_ELMO_SICK_E},
+}
+"""Source -> a table of `ledger.paper`, nested to any depth."""
+
+_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
+
+
+def _read(match: re.Match) -> tuple[float, float]:
+    """A number as written, and the unit of its last place: `1.8M` is 1,800,000 to the nearest 100,000."""
+    digits, scale = match[1].replace(",", ""), 10**6 if match[2] else 1
+    places = len(digits.partition(".")[2])
+    unit = 10.0**-places if places else (1 if match[2] else 0)  # an integer means itself, not a rounded number
+    return float(digits) * scale, unit * scale
+
+
+def _cells(table, *path: str):
+    """Yields (path as text, number) for every number of a table."""
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield from _cells(value, *path, " ".join(key) if isinstance(key, tuple) else key)
+    else:
+        yield from ((" · ".join(path), number) for number in numbers(table) if number is not None)
+
+
+@cache
+def _row_numbers(row_id: str) -> tuple:
+    row = paper.load_ledger()[row_id]
+    ours = numbers(derive(row_id)) if row.kind in "AB" else numbers(row.derived)
+    return tuple(n for n in numbers(row.published) + ours if n is not None)
+
+
+def _finder(term: str):
+    """A function of (text, numbers) that returns whether they mention the term."""
+    match = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
+    if not match:
+        return lambda text, values: term.casefold().strip() in text.casefold()
+    value, unit = _read(match)
+
+    def mentions(text: str, values: Iterable) -> bool:
+        written = (_read(m)[0] for m in _NUMBER.finditer(text))
+        return any(near(abs(n), value, unit) for n in (*values, *written))
+
+    return mentions
+
+
+_DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
+_PAGES = {
+    "01_architecture": "A3 A8 A12 B11 D6 D7 D8 D9",
+    "02_parameter_counting": "A1 A2 A4 A5 A6 A7 A9 A10 A11 A13 A14 A15 A16 A25 A26 A27 A28 B1 B3 B4 B6 B10 B13 B14",
+    "03_sampling_schedules": "A17 A18 A19 A20 B5 B21 D1 D4 D5",
+    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16",
+    "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18",
+    "09_gradient_episodic_memory": "B7 C14",
+    "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 25))) + " C10b",
+    "12_minbert_report": "A22 B12 B15 B16 B17 C13 C13b C13c C13d C13e",
+}
+PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
+"""Row -> the notebook that derives, shows or tests its statement."""
+
+
+def show_part(frame: pd.DataFrame, kind: str) -> None:
+    """Displays the table of `part_page`."""
+    display(HTML(part_page(frame, kind)))
+
+
+def part_page(frame: pd.DataFrame, kind: str) -> str:
+    """The HTML table of one part of `verdict_frame`: row (a link to its notebook), verdict and statement; a click opens
+    the source, the published value, ours, the derivation and the note, with links to the records."""
+    lines = []
+    for row in frame[frame["kind"] == kind].to_dict("records"):
+        about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
+        about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
+        more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
+        links = [f"<a href='../figures/records/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
+        more = "<br>".join(more + ([f"<b>records</b> {' '.join(links)}"] if links else []))
+        cells = (
+            f"<a href='{PAGES[row['id']]}.ipynb'>{row['id']}</a>",
+            escape(row["verdict"]),
+            f"<details><summary>{escape(row['statement'])}</summary>{more}</details>",
+        )
+        lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def averages_of_table_2() -> pd.DataFrame:
+    """The paper's table 2 as printed, and beside its "Av." the mean of the nine scores (ledger A21)."""
+    return pd.DataFrame(paper.TABLE_2).T.rename_axis("method").reset_index().assign(ours=derive("A21"))
+
+
+def ratios_of_table_3() -> pd.DataFrame:
+    """The paper's table 3 as printed, mean ± standard error, with our ratio beside its own (ledger A4-A10, B1)."""
+    rows = []
+    for method, cells in paper.TABLE_3.items():
+        row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
+        for schedule in ("proportional", "square-root", "annealed"):
+            row[schedule] = "–"
+            if schedule in cells:
+                mean, error = cells[schedule]
+                row[schedule] = f"{mean:g}" if error is None else f"{mean:.{places(error)}f} ± {error:g}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of the ledger's rows and the tables' cells that mention a number or a word: where, what, verdict.
+
+    Args:
+        term: `"1.13"` finds all that rounds to it, `"1.8M"` also 1,811,520, `"158"` only 158; others are found as text.
+        frame: the result of `verdict_frame`.
+    """
+    if not term.strip():
+        raise ValueError("nothing to look up: the term is empty")
+    mentions, found = _finder(term), []
+    ledger = paper.load_ledger()
+    for row, verdict, ours in zip(ledger.values(), frame["verdict"], frame["ours"], strict=True):
+        text = " ".join(
+            [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, row.field, verdict, ours]
+        )
+        text += str(list(row.published)) if isinstance(row.published, dict) else ""
+        if mentions(text, _row_numbers(row.id)):
+            found.append((row.id, row.statement, verdict))
+    for where, table in TABLES.items():
+        for path, number in _cells(table):
+            if mentions(path, [number]):
+                found.append((where, f"{path} {number:,}", ""))
+    return pd.DataFrame(found, columns=["where", "what", "verdict"])

@@ -1,0 +1,145 @@
+"""Small helpers of every notebook, which show versions, source code, tables and figures."""
+
+import ast
+import importlib.metadata
+import inspect
+import io
+import json
+import platform
+import re
+import textwrap
+import typing
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from IPython import get_ipython
+from IPython.display import HTML, Image, Markdown, display
+from matplotlib.collections import Collection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from pandas.io.formats.style import Styler
+from PIL import Image as Pillow
+from pydantic import ConfigDict, TypeAdapter
+
+from palslib.common.names import check_name, shown
+from palslib.study.figures.style import save_figure, use_style
+
+
+def begin(*packages: str) -> None:
+    """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
+
+    Raises ValueError for a parameter that the first cell does not declare, and for a value of the wrong type.
+    """
+    if shell := get_ipython():
+        take_parameters(shell.user_ns)
+    use_style()
+    names = ("palslib", *packages)
+    print(f"Python {platform.python_version()}", *(f"{n} {importlib.metadata.version(n)}" for n in names), sep=" · ")
+
+
+def take_parameters(names: dict) -> None:
+    """Converts every parameter among a notebook's `names` to the type that its first cell declares.
+
+    From a command line, `-p look_up 1.13` gives a number where a text is meant, and `-p tasks "rte cola"` a text where
+    a list is meant. Papermill accepts any name, so a mistyped one would have no effect; here it raises ValueError.
+    """
+    types = names.get("__annotations__", {})
+    for cell in names.get("In", ()):
+        if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
+            for line in ast.parse(cell).body:
+                check_name("parameter", line.targets[0].id, types)
+    for name, kind in types.items():
+        names[name] = _typed(name, names[name], kind)
+
+
+def _typed(name: str, value: object, kind: type | str) -> object:
+    """A parameter's value converted to its declared type; a text from the command line is parsed."""
+    label = kind.__name__ if type(kind) is type else kind
+    kind = eval(kind, vars(typing)) if isinstance(kind, str) else kind  # "Optional[int]", as papermill needs it
+    outer = typing.get_origin(kind) or kind
+    try:
+        if isinstance(value, str) and outer in (list, dict):
+            value = value.replace(",", " ").split() if outer is list and value[:1] != "[" else json.loads(value)
+        return TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
+    except ValueError:  # pydantic's ValidationError is one
+        raise ValueError(f"parameter {name!r} must be {label}, not {shown(value)}") from None
+
+
+def show_source(*objects) -> None:
+    """Displays the source code of classes or functions."""
+    for thing in objects:
+        display(Markdown(f"```python\n{textwrap.dedent(inspect.getsource(thing)).strip()}\n```"))
+
+
+def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
+    """Displays a table without its index: columns of text on the left, numbers on the right, rounded and with thousands
+    separated; a grey dash where there is nothing.
+
+    Each cell has its own style: JupyterLab drops rules for whole tables from a notebook that was not run here.
+    """
+    styled = Styler(frame, uuid="", cell_ids=False).hide(axis="index")
+    page = styled.format(precision=digits, thousands=",", na_rep="–", escape="html").to_html()
+    page = f"<table>{page[page.index('<thead') :]}"
+    texts = frame.map(lambda cell: isinstance(cell, str)).any()
+    left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}
+    page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda found: left.get(found[1], ""), page)
+    page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # a line a row
+    display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
+
+
+def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
+    """Saves a figure under a name (`save_figure`), shows it and closes it.
+
+    It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
+    The colours that the figure itself sets, of lines, bars, areas and text, are all among them, unchanged, so that no
+    two of them become one.
+    """
+    save_figure(figure, name)
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, dpi=150)
+    picture = Pillow.open(drawn).convert("RGB")
+    fewer_colours(picture, own_colours(figure), colours).save(small, "png", optimize=True)
+    display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
+    plt.close(figure)
+
+
+def own_colours(figure: Figure, most: int = 128) -> np.ndarray:
+    """The opaque colours that a figure sets, (n, 3) in 0 to 255: of its lines, patches, areas, points and text.
+
+    A collection of more than `most` colours is an image, such as a heat map, and is left out.
+    """
+    named = []
+    for artist in figure.findobj():
+        if isinstance(artist, Line2D):
+            named += [artist.get_color(), artist.get_markerfacecolor(), artist.get_markeredgecolor()]
+        elif isinstance(artist, Patch):
+            named += [artist.get_facecolor(), artist.get_edgecolor()]
+        elif isinstance(artist, Text):
+            named.append(artist.get_color())
+        elif isinstance(artist, Collection):
+            for some in (artist.get_facecolor(), artist.get_edgecolor()):
+                named += list(some) if len(some) <= most else []
+    rgba = np.array([to_rgba(colour) for colour in named])
+    return np.unique(np.rint(255 * rgba[rgba[:, 3] == 1, :3]).astype(int), axis=0)
+
+
+def fewer_colours(picture: Pillow.Image, own: np.ndarray, colours: int) -> Pillow.Image:
+    """A picture reduced to `colours` colours (more, up to 256, if `own` is large); colours in `own` stay exact.
+
+    At least a quarter of the palette is left for the other pixels, which get the nearest colour.
+    """
+    pixels = np.asarray(picture).reshape(-1, 3).astype(int)
+    codes, where = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True)
+    there = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)  # the distinct colours of the picture
+    own = own[np.isin(own @ [1 << 16, 1 << 8, 1], codes)]
+    colours = min(256, max(colours, len(own) * 4 // 3 + 1))
+    reduced = picture.quantize(colours - len(own), dither=Pillow.Dither.NONE)
+    palette = np.concatenate([own, np.reshape(reduced.getpalette(), (-1, 3))])
+    nearest = ((there[:, None] - palette) ** 2).sum(-1).argmin(1)
+    small = Pillow.fromarray(nearest[where].reshape(picture.size[::-1]).astype(np.uint8), mode="P")
+    small.putpalette(palette.astype(np.uint8).tobytes())
+    return small

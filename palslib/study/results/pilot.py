@@ -1,0 +1,133 @@
+"""The effect of task-specific parameters in inspected runs, by setting, and the results of the pilot (notebook 11)."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from palslib.methods.table import LABELS
+from palslib.study.analysis.acting import acting_frame, switched_off_frame
+from palslib.study.ledger.selection import Selection, Setting
+from palslib.study.results.tables import average
+
+
+def setting_name(record: dict) -> str:
+    """How a run trains its task-specific parameters, such as `10 × BERT's rate`; V^D starts at zero unless stated."""
+    rate, start = _rate_and_start(record)
+    return f"{rate:g} × BERT's rate" + (", $V^D$ from N(0, 0.02)" if start == "normal" else "")
+
+
+def _rate_and_start(record: dict) -> tuple[float, str]:
+    return record["config"].get("adaptation_rate", 1), record["method"].get("init", "identity")
+
+
+def acting(
+    records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two frames of the inspected runs of methods without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
+    (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`).
+    Runs of `more` stand for the settings of which `records` has none. Methods other than PALs are named in `setting`.
+    """
+    runs, named = _inspected(records, more, methods)
+    sizes = _after_the_last_step(acting_frame(runs)).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
+    off = switched_off_frame(runs)
+    off = off[off["task"] == "average"]
+    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes.reset_index(), off))
+
+
+def acting_table(records: Sequence[dict]) -> pd.DataFrame:
+    """A row for each setting of the inspected runs of PALs, after their last step: the number of `seeds`; means over
+    seeds, tasks and layers of `size`, ‖TS(h)‖ / ‖h‖, and `entropy`, that of the heads over log S; the task `lowest_of`
+    that has the layer with the `lowest` entropy; and `off`, the change of the dev average without the PALs, with its
+    standard error `off_error` over seeds."""
+    runs, named = _inspected(records)
+    ends = _after_the_last_step(acting_frame(runs))
+    by_setting = ends.groupby(ends["key"].map(named).rename("setting"), sort=False)
+    table = by_setting.agg(
+        seeds=("seed", "nunique"), size=("size", "mean"), entropy=("entropy", "mean"), lowest=("entropy", "min")
+    )
+    table["lowest_of"] = ends.loc[by_setting["entropy"].idxmin(), "task"].values
+    off = acting(records)[1].groupby("setting")["difference"]
+    return table.assign(off=off.mean(), off_error=off.sem()).reset_index()
+
+
+def _inspected(
+    records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
+) -> tuple[list[dict], dict[str, str]]:
+    """The runs that `acting` is about, each seed of a setting once, and key -> setting."""
+    runs, others = ([r for r in _plain(of, methods) if "switched off" in r["results"]] for of in (records, more))
+    known = set(map(_named, runs))
+    runs += [r for r in others if _named(r) not in known]
+    rank = {method: number for number, method in enumerate(methods)}
+    runs.sort(key=lambda r: (rank[r["config"]["method"]], _rate_and_start(r)))
+    runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())
+    return runs, {r["key"]: _named(r) for r in runs}
+
+
+def _after_the_last_step(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
+
+
+def acting_by_step(records: Sequence[dict], methods: Sequence[str] = ("pals-204",)) -> pd.DataFrame:
+    """‖TS(h)‖ / ‖h‖ over training, in runs that were inspected more than once: `setting` as in `acting`, `seed`,
+    `step`, `size`, a mean over tasks and layers."""
+    runs = _plain(records, methods)
+    frame = acting_frame(runs).groupby(["key", "seed", "step"], sort=False)["size"].mean().reset_index()
+    frame = frame[frame.groupby("key")["step"].transform("nunique") > 1]
+    return frame.assign(setting=frame["key"].map({r["key"]: _named(r) for r in runs}))
+
+
+def _plain(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
+    """The annealed runs of these methods without options."""
+    selections = [Selection.parse(f"{method} annealed") for method in methods]
+    return [record for record in records if any(selection.matches(record) for selection in selections)]
+
+
+def _named(record: dict) -> str:
+    """The setting's name, after that of a method other than PALs."""
+    method = record["config"]["method"]
+    return ("" if method == "pals-204" else f"{LABELS[method]}: ") + setting_name(record)
+
+
+def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
+    """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
+    CoLA, CoLA, and the change when `switched off`; means over seeds with standard errors, and the number of seeds.
+
+    Raises:
+        ValueError: for two runs of one setting and seed.
+    """
+    rows = []
+    for r in sorted(records, key=_rate_and_start):
+        off = r["results"].get("switched off")
+        config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
+        scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
+        scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
+        name = config["method"]
+        row = {"method": LABELS.get(name, name), "rate": config["learning_rate"], "steps": config["steps"]}
+        row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
+        rows.append(row | {"seed": config["seed"]} | scores)
+    columns = ["dev average", "without CoLA", "CoLA", "switched off"]
+    frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
+    frame = frame.sort_values(["method", "rate", "steps"], kind="stable")
+    by = ["method", "rate", "steps", "setting"]
+    if (twice := frame.duplicated([*by, "seed"])).any():
+        raise ValueError(
+            f"two runs of one setting and seed in the pilot: {frame[[*by, 'seed']][twice].iloc[0].to_dict()}"
+        )
+    grouped = frame.groupby(by, sort=False)[columns]
+    table = grouped.agg(["mean", "sem"])
+    table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
+    return table.assign(seeds=grouped.size()).reset_index()
+
+
+def chosen_setting(table: pd.DataFrame) -> pd.Series:
+    """The row of `pilot_frame` that rule 3 of the first study, as amended, chooses: of PALs' settings that act, with
+    2,000 steps, the one with the highest dev average. A setting acts if that is a point lower or more without the PALs.
+
+    Raises:
+        ValueError: if none acts.
+    """
+    acts = table[(table["method"] == LABELS["pals-204"]) & (table["steps"] == 2_000) & (table["switched off"] <= -1)]
+    if acts.empty:
+        raise ValueError(f"no setting of PALs with 2,000 steps acts, in {len(table)} settings of the pilot")
+    return acts.loc[acts["dev average"].idxmax()]

@@ -1,0 +1,407 @@
+"""Table 3 and further results on the central question, beside the paper's numbers (notebook 11).
+
+All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. Means
+are over seeds, with standard error and number of seeds; without runs they are NaN, with 0 seeds.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from statistics import fmean, median
+
+import pandas as pd
+
+from palslib.common.names import check_name
+from palslib.data.metrics import main_scores
+from palslib.data.tasks import TASKS
+from palslib.methods.table import LABELS, METHODS
+from palslib.plan.config import RunConfig
+from palslib.plan.recipes import RECIPES
+from palslib.study.ledger.claims import (
+    SEEDS,
+    Comparison,
+    alike,
+    claim_verdict,
+    maker,
+    mean_and_half,
+    on_other_processors,
+    smallest_difference,
+    standard_error,
+)
+from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
+from palslib.study.ledger.selection import Selection, Setting
+
+SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
+"""The schedules of table 3, and the one that the paper names worst."""
+COMPARED = (
+    "shared",
+    "fine-tuned",
+    "pals-204",
+    "pals-no-sharing-84",
+    "low-rank-100",
+    "pals-276-top",
+    "pals-276-bottom",
+    "ffn-306",
+    "serial-100",
+    "lhuc",
+    "attention-on-top-204",
+    "ffn-on-top-408",
+    "bert-layer-on-top",
+)
+"""The methods of table 3, and those that the paper compares with them."""
+COLUMNS = {
+    "mnli_m": ("mnli", "accuracy"),
+    "mnli_mm": ("mnli", "accuracy_mm"),
+    "qqp_acc": ("qqp", "accuracy"),
+    "qqp_f1": ("qqp", "f1"),
+    "qnli": ("qnli", "accuracy"),
+    "sst2": ("sst2", "accuracy"),
+    "cola": ("cola", "matthews"),
+    "stsb": ("stsb", "pearson"),
+    "mrpc_acc": ("mrpc", "accuracy"),
+    "mrpc_f1": ("mrpc", "f1"),
+    "rte": ("rte", "accuracy"),
+}
+"""Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
+_PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE")
+"""The names of these columns in our tables."""
+
+
+def one_setting(records: Iterable[dict]) -> list[dict]:
+    """The finished runs on GLUE's eight tasks in the setting that most of them share."""
+    mixed = [
+        r
+        for r in records
+        if r["status"] == "finished"
+        and set(r["config"]["tasks"]) == set(TASKS)
+        and r["config"]["schedule"] in SCHEDULES
+    ]
+    found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
+    if not found:
+        return []
+    shared = Counter(setting.shared for setting, _ in found).most_common(1)[0][0]
+    same = [(setting, r) for setting, r in found if setting.shared == shared]
+    acting = Counter(setting.acting for setting, _ in same if setting.acting is not None).most_common(1)
+    return [r for setting, r in same if not acting or setting.acting in (None, acting[0][0])]
+
+
+def _without_quirks(record: dict) -> dict:
+    """The record as if its run had used the paper's recipe, to find the setting that it belongs to."""
+    config = record["config"]
+    options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
+    method = METHODS[config["method"]].to_dict() if config["method"] in METHODS else record["method"]
+    method = method | {k: v for k, v in config["method_options"].items() if k == "init"}
+    return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
+
+
+def _mean(scores: Sequence[float]) -> dict:
+    """Mean, standard error (NaN for one seed) and number of seeds."""
+    known = len(scores) > 1 and not any(map(math.isnan, scores))
+    error = standard_error(scores) if known else math.nan
+    return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
+
+
+def runs_of(selected: str, records: Sequence[dict]) -> list[dict]:
+    """The runs of a selection (`pals-204 annealed`), one for each seed: of several the last, as in a comparison; a
+    repeated run is not a second seed."""
+    selection = Selection.parse(selected)
+    return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
+
+
+def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFrame:
+    """A row for each method and schedule: `paper`, `paper error`, `mean`, `error`, `seeds` of the dev average.
+
+    Args:
+        without: tasks that our average leaves out; the paper's scores are then NaN.
+    """
+    rows = []
+    for method in COMPARED:
+        for schedule in SCHEDULES:
+            scores = [average(r, without) for r in runs_of(f"{method} {schedule}", records)]
+            printed = None if without else TABLE_3.get(method, {}).get(schedule)
+            paper, error = printed or (math.nan, None)
+            row = {"method": method, "schedule": schedule, **_mean(scores)}
+            rows.append(row | {"paper": paper, "paper error": error or math.nan})
+    return pd.DataFrame(rows)
+
+
+def of_common_seeds(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
+    """The runs of these methods, of the seeds that every schedule has with which each of them was run: their means can
+    be compared by eye."""
+    groups = [runs_of(f"{method} {schedule}", records) for method in methods for schedule in SCHEDULES]
+    seeds = [{r["config"]["seed"] for r in group} for group in groups if group]
+    return [r for group in groups for r in group if r["config"]["seed"] in set.intersection(*seeds)]
+
+
+def average(record: dict, without: Sequence[str] = ()) -> float:
+    """The dev average after the last step, in percent, over all tasks but those in `without`."""
+    scores = main_scores(record["results"]["last"]["scores"])
+    return fmean(score for task, score in scores.items() if task not in without)
+
+
+def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
+    """Every method minus `base`, paired by seed: the columns of `Outcome.cells`; `other processor`, the number of pairs
+    on processors of different makers; and the paper's difference, `paper`,
+    with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
+    rows = []
+    for method in COMPARED:
+        if method == base:
+            continue
+        outcome = _annealed(method, base).decide(records)
+        row = {"method": method, **outcome.cells, "other processor": on_other_processors(outcome)}
+        left, right = (TABLE_3.get(m, {}).get("annealed") for m in (method, base))
+        row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
+        if left and right and left.error and right.error:
+            row["paper half"] = 2.776 * math.hypot(left.error, right.error)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _annealed(left: str, right: str, what: str = "average") -> Comparison:
+    """The comparison of two methods under annealed sampling, by the dev average or by a task."""
+    left, right = (check_name("method of table 3", method, COMPARED) for method in (left, right))
+    return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
+
+
+def variants(records: Sequence[dict]) -> pd.DataFrame:
+    """The other runs under annealed sampling: methods that are not in `COMPARED`, and options of those that are.
+
+    Columns `run`, `size`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared,
+    paired by seed, and `from it` and `from it half` of run minus the same method without these options.
+    """
+    found = {}  # selection -> name, selection without options
+    for record in records:
+        config = record["config"]
+        plain, options = f"{config['method']} annealed", _options(record)
+        text = plain if Selection.parse(plain).matches(record) else f"{plain} {options}"
+        if text.removesuffix(" annealed") not in COMPARED and Selection.parse(text).matches(record):
+            name = LABELS.get(config["method"], config["method"]) + (f", {options}" if text != plain else "")
+            found[text] = name, plain
+    rows = []
+    for text, (name, plain) in found.items():
+        runs = runs_of(text, records)
+        row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
+        outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
+        row |= {name: outcome.cells[name] for name in ("difference", "half")}
+        row["other processor"] = on_other_processors(outcome)
+        if text != plain and not any(map(Selection.parse(plain).matches, runs)):  # else compared with themselves
+            same = Comparison.parse(f"{text} > {plain}").decide(records).cells
+            row |= {"from it": same["difference"], "from it half": same["half"]}
+        rows.append(row)
+    names = ["run", "size", "mean", "error", "seeds", "difference", "half", "other processor"]
+    names += ["from it", "from it half"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _options(record: dict) -> str:
+    """The options of a run's method, size, weights and memory, in the form that `Selection.parse` reads."""
+    config = record["config"]
+    said = {k: v for k, v in config.get("own_method", {}).items() if k != "kind"}
+    said |= {k: v for k, v in config["method_options"].items() if k != "init"}
+    if record["method"].get("size") is not None:
+        usual = "paper" if config.get("own_method") else "budget"
+        said |= {"size": config["size"]} if config["size"] not in (None, usual) else {}
+    if config.get("weights", "pretrained") != "pretrained":
+        said["weights"] = config["weights"]
+    if config.get("memory"):
+        said["gem"] = config["memory"]
+        said |= {k: config[k] for k in ("memory_margin", "memory_over") if config[k] != getattr(RunConfig, k)}
+    values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
+    values = {k: json.dumps(v).replace(" ", r"\u0020") if " " in v else v for k, v in values.items()}  # escapes blanks
+    return " ".join(f"{k}={v}" for k, v in values.items())
+
+
+def by_task(records: Sequence[dict]) -> pd.DataFrame:
+    """A row for each method and column of table 2: the paper's test score, our dev score (`mean`, `error`, `seeds`)."""
+    rows = []
+    for method, printed in TABLE_2.items():
+        results = [r["results"]["last"] for r in runs_of(f"{method} annealed", records)]
+        for column, paper in printed.items():
+            if column == "average":
+                scores = [last["glue_average"] for last in results]
+            else:
+                task, metric = COLUMNS[column]
+                scores = [last["scores"][task][metric] for last in results]
+            known = [math.nan if score is None else score for score in scores]
+            rows.append({"method": method, "column": column, "paper": paper, **_mean(known)})
+    return pd.DataFrame(rows)
+
+
+def cell(mean: float, error: float, seeds: int | None = None) -> str:
+    """The text of a mean and its error, `81.7 ± 0.20`, followed by the number of seeds, if given; a dash for NaN."""
+    if mean != mean:
+        return "–"
+    text = f"{mean:.1f}" + (f" ± {error:.2f}" if error == error else "")
+    return text if seeds is None else f"{text} ({seeds})"
+
+
+def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `table_3` as text: a row for each method, and under each schedule the paper's cell and ours."""
+    rows = []
+    for method, part in table.groupby("method", sort=False):
+        row = {("", "method"): LABELS[method]}
+        for line in part.to_dict("records"):
+            row[line["schedule"], "paper"] = cell(line["paper"], line["paper error"])
+            row[line["schedule"], "here"] = cell(line["mean"], line["error"], line["seeds"])
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    frame.columns = pd.MultiIndex.from_tuples(frame.columns)
+    return frame.drop(columns=("round-robin", "paper"))  # the paper prints no such score
+
+
+def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `variants` as text: the mean, and each difference ± half of its 95 % interval."""
+
+    def difference(value: float, half: float) -> str:
+        return "–" if value != value else f"{value:+.2f} ± {half:.2f}" if half < math.inf else f"{value:+.2f} (1)"
+
+    lines = frame.to_dict("records")
+    return pd.DataFrame(
+        {
+            "run": line["run"],
+            "s": "–" if pd.isna(line["size"]) else f"{line['size']:.0f}",
+            "here": cell(line["mean"], line["error"], line["seeds"]),
+            "minus shared": difference(line["difference"], line["half"]),
+            "other processor": line["other processor"],
+            "minus the method as it stands": difference(line["from it"], line["from it half"]),
+        }
+        for line in lines
+    )
+
+
+def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `by_task` as text: for each method a row of the paper's scores and one of ours."""
+    rows = []
+    for method, part in scores.groupby("method", sort=False):
+        lines = part.to_dict("records")
+        paper = {c["column"]: cell(c["paper"], math.nan) for c in lines}
+        here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in lines}
+        rows += [
+            {"method": f"{LABELS[method]}, paper (test)"} | paper,
+            {"method": f"{LABELS[method]}, here (dev)"} | here,
+        ]
+    return pd.DataFrame(rows).rename(columns=dict(zip(COLUMNS, _PRINTED, strict=True)))
+
+
+def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
+    """left - right for each task and their average, paired by seed: `difference`, `half`, `seeds`, `verdict`."""
+    tasks = ("average", *TASKS)
+    return pd.DataFrame([{"task": task, **_annealed(left, right, task).decide(records).cells} for task in tasks])
+
+
+def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
+    """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
+
+    Returns `seeds`, `pairs`, `better` and `equal` (how many are above 0, and how many 0, which do not enter p),
+    `median` of the differences and two-sided `p`; and `p of tasks`, where each task's mean over seeds is one
+    difference. NaN without pairs. The pairs are not independent, so the first p is too small.
+    """
+    from scipy import stats
+
+    def p(of: Sequence[float]) -> float:
+        return float(stats.wilcoxon(of).pvalue) if any(of) else math.nan
+
+    of = [_annealed(left, right, task).decide(records).differences for task in TASKS]
+    differences = [d for of_task in of for d in of_task]
+    found = {"seeds": max(map(len, of)), "pairs": len(differences), "better": sum(d > 0 for d in differences)}
+    found["equal"] = differences.count(0)
+    found["median"] = median(differences) if differences else math.nan
+    return found | {"p": p(differences), "p of tasks": p([fmean(of_task) for of_task in of if of_task])}
+
+
+def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
+    """The effect on the dev average of switching rows D from the paper's recipe, alone or together.
+
+    Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
+    if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
+    `difference` (switched minus the paper's recipe at this rate, paired by seed), `half`, `seeds`, `undefined`, the
+    number of seeds without a dev average, and `other processor`, that of pairs of runs on processors of different
+    makers. Rows of the ledger without runs are absent.
+    """
+    usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
+    of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
+    found: dict[tuple, dict[int, dict]] = {}
+    for record in records:
+        config = record["config"]
+        differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
+        changed = tuple(sorted((k, v) for k, v in differ.items() if (k, v) != ("decay", "constant")))
+        whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
+        if changed and not set(config["method_options"]) - {"init"}:
+            plain = f"{config['method']} {config['schedule']} {_options(record)}"
+            found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = record
+    rows = []
+    for (plain, rate, changed, whole), switched in found.items():
+        selection = Selection.parse(plain)
+        paper = [record for record in records if _rate(record) == rate and selection.matches(record)]
+        method, schedule, *_ = plain.split()
+        partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
+        pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
+        if not pairs:
+            continue
+        differences = [average(one) - average(other) for one, other in pairs]
+        difference, half = mean_and_half(differences)
+        named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
+        fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
+        row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
+        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": difference, "half": half}
+        row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
+        rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
+    columns = ["row", "fields", "method", "schedule", "rate", "difference", "half", "seeds", "undefined"]
+    columns.append("other processor")
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.sort_values(
+        "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
+    )
+
+
+def _rate(record: dict) -> float:
+    return record["config"].get("adaptation_rate", 1)
+
+
+def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
+    """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
+    of the differences between pairs), and the smallest difference that these pairs, or else three, can then show with a
+    power of 80 %.
+
+    Args:
+        spread: stands for that of fewer than three pairs, where dev averages on GLUE's eight tasks are compared.
+    """
+    rows = []
+    for row in (row for row in load_ledger().values() if row.kind == "C"):
+        for text in row.compare or row.needs or ("–",):
+            seeds, own = set(), None
+            if row.compare:
+                comparison = Comparison.parse(text)
+                outcome = comparison.decide(records)
+                seeds, verdict = outcome.seeds, outcome.verdict_for(row)
+                verdict += ", only just" * (outcome.only_just and verdict == outcome.verdict)
+                own = spread if comparison.of_glue_averages else None
+                if len(seeds) >= SEEDS:
+                    own = pd.Series(outcome.differences).std(skipna=False)
+            else:
+                verdict = claim_verdict(row, records)[0]
+                if row.needs:  # C17 rests on the heads that its runs have looked into
+                    runs = filter(Selection.parse(text).matches, records)
+                    seeds = {run["config"]["seed"] for run in runs if "spans" in run}
+            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
+            about = {"row": row.id, "compared": text, "seeds": len(seeds), "verdict": verdict}
+            rows.append(about | {"spread": own, "smallest": smallest})
+    return pd.DataFrame(rows)
+
+
+def provenance(records: Iterable[dict]) -> pd.DataFrame:
+    """The origin of each run's dev average: file, key, commit, whether the working tree was clean, and the processor
+    (and its `maker`). `options` are those of the method and of the recipe."""
+    rows = []
+    for record in records:
+        config, about = record["config"], record["environment"]
+        quirks = (f"{k}={v}" for k, v in config["recipe_options"].items())
+        row = {"method": config["method"], "options": " ".join(filter(None, [_options(record), *quirks]))}
+        row |= {k: config[k] for k in ("schedule", "seed")}
+        row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
+        row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
+        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", ""), "maker": maker(record)}
+        rows.append(row | {"hours": record["seconds"]["total"] / 3600})
+    return pd.DataFrame(rows)

@@ -1,0 +1,166 @@
+"""Whether what tasks add acts: sizes and entropies by hand, scores with it switched off, and the record of both."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from shapes import LAYERS, VOCABULARY, D, randomised, tiny_model
+from small_runs import small
+
+import palslib.model.inspection as inspection
+from palslib.bert.rows import Rows
+from palslib.data.tokens import TokenisedTask
+from palslib.methods.table import METHODS
+from palslib.model.inspection import how_strongly, relative_entropies, switched_off
+from palslib.study.analysis.acting import acting_frame, switched_off_frame
+from palslib.training.loop import train
+
+WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]
+
+
+def rows_of(model, task="rte", lengths=(5, 3, 7, 4)) -> TokenisedTask:
+    """Rows of so many word pieces."""
+    ids = np.random.default_rng(3).integers(5, VOCABULARY, sum(lengths))
+    offsets, labels = np.concatenate([[0], np.cumsum(lengths)]), np.arange(len(lengths)) % 2
+    return TokenisedTask(model.tasks[task], ids, np.zeros_like(ids), offsets, labels, 0, 0)
+
+
+def splits(*data):
+    return {one.task.name: {"validation": one} for one in data}
+
+
+# ----------------------------------------------------------------------------------------------------- size and entropy
+
+
+def test_sizes_by_hand():
+    """V^D = 0 with a bias of 2 in each of 24 places: ‖TS(h)‖ = 2 √24 everywhere, and ‖h‖ that of each layer's input."""
+    model = randomised("pals-204")
+    with torch.no_grad():
+        decoder = model.adaptations["rte"].projection(0).decoder
+        decoder.weight.zero_()
+        decoder.bias.fill_(2)
+    data = rows_of(model)
+    with torch.inference_mode():
+        states = model.encode("rte", data.batch(range(4))["rows"])
+    sizes = how_strongly(model, splits(data))["rte"]["size"]
+    assert list(sizes) == list(range(LAYERS))
+    for layer, size in sizes.items():
+        assert size == pytest.approx(float((2 * math.sqrt(D) / states[layer].norm(dim=-1)).mean()), rel=1e-5)
+
+
+def test_entropies_by_hand():
+    """Two heads on rows of four, two and one word pieces. Head 0: all alike, 1; head 1: on one piece, 0, but in the row
+    of two (¾, ¼), 0.5623 nats of log 2, 0.8113. Four pieces and two count, the single one does not."""
+    weights = torch.zeros(3, 2, 4, 4)
+    for row, length in enumerate((4, 2, 1)):
+        weights[row, 0, :, :length] = 1 / length
+        weights[row, 1, :, 0] = 1
+    weights[1, 1, :, :2] = torch.tensor([0.75, 0.25])
+    found = relative_entropies(weights)
+    assert found.shape == (6, 2)
+    torch.testing.assert_close(found[:, 0], torch.ones(6))
+    torch.testing.assert_close(found[:, 1], torch.tensor([0.0] * 4 + [0.8113] * 2), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["pals-204", "pals-276-top", "attention-on-top-204"])
+def test_uniform_heads_have_entropy_one(name):
+    """No query: every word piece looks at all alike, whatever the length of its row, and dropout does not enter."""
+    model = randomised(name, dropout=0.3, mode="train")
+    before = how_strongly(model, splits(rows_of(model)))["rte"]["entropy"]
+    for part in model.adaptations["rte"].modules():
+        if hasattr(part, "qkv"):
+            with torch.no_grad():
+                part.qkv.weight[:12] = 0
+                part.qkv.bias[:12] = 0
+    after = how_strongly(model, splits(rows_of(model)))["rte"]
+    assert after["entropy"] == pytest.approx(dict.fromkeys(before, 1), abs=1e-6)
+    assert 0 < min(before.values()) < 0.99 and max(before.values()) < 1
+    assert ("size" in after) == (name != "attention-on-top-204")  # no task function within BERT
+    assert all(part.training for part in model.modules())
+
+
+def test_rows_of_one_word_piece():
+    """They have a size; what a single piece looks at is no choice, so that alone they have no entropy."""
+    model = randomised("pals-204")
+    alone = how_strongly(model, splits(rows_of(model, lengths=(1, 1))))["rte"]
+    assert set(alone) == {"size"} and all(math.isfinite(size) for size in alone["size"].values())
+    without, beside = (
+        how_strongly(model, splits(rows_of(model, lengths=lengths)))["rte"] for lengths in ((5,), (5, 1))
+    )
+    assert beside["entropy"] == pytest.approx(without["entropy"], rel=1e-5)
+
+
+def test_of_each_task_what_there_is(monkeypatch):
+    """A size of an untrained PAL: 0. LHUC has no TS(h), and `shared` nothing. Only so many rows are looked at."""
+    model = tiny_model("pals-204")
+    found = how_strongly(model, splits(rows_of(model), rows_of(model, "stsb")))
+    assert set(found) == {"rte", "stsb"} and set(found["rte"]["size"].values()) == {0.0}
+    for name in ("lhuc", "shared", "fine-tuned"):
+        other = tiny_model(name)
+        assert how_strongly(other, splits(rows_of(other))) == {}
+    monkeypatch.setattr(inspection, "ROWS", 2)  # the first and the last
+    model = randomised("pals-204")
+    some, two = rows_of(model), rows_of(model, lengths=(5, 4))
+    two = replace(two, input_ids=np.concatenate([some.input_ids[:5], some.input_ids[-4:]]))
+    assert how_strongly(model, splits(some)) == how_strongly(model, splits(two))
+
+
+# --------------------------------------------------------------------------------------------------------- switched off
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_switched_off_is_the_plain_backbone(name):
+    """Hidden states bit for bit, biases of V^D and norms of its own gone too; afterwards all is as before."""
+    model, rows = randomised(name), Rows.from_padded(torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]]))
+    states = torch.inference_mode()(lambda task: model.encode(task, rows))
+    before, plain = states("rte"), states(None)
+    with switched_off(model):
+        assert all(map(torch.equal, states("rte"), plain))
+    assert torch.equal(states("rte")[-1], before[-1]) and not torch.allclose(before[-1], plain[-1])
+    with pytest.raises(KeyError), switched_off(model):
+        raise KeyError
+    assert torch.equal(states("rte")[-1], before[-1])
+
+
+# --------------------------------------------------------------------------------------------------------------- record
+
+
+def inspected(folder, method, **options):
+    about = {"tasks": ("rte", "cola"), "steps": 4, "evaluate_every": 2, "inspect": True, "seed": 3}
+    return train(small(folder, method=method, **about | options))
+
+
+def test_the_record_of_a_run_as_frames(tmp_path):
+    """Two evaluations, two tasks, two layers; a run that was not inspected gives no rows."""
+    record = inspected(tmp_path / "a", "pals-204", size=12, learning_rate=1e-2)
+    other = inspected(tmp_path / "b", "shared", size=None)
+    frame = acting_frame([record, other])
+    assert list(frame) == ["key", "method", "seed", "step", "task", "layer", "size", "entropy"]
+    assert len(frame) == 8 and set(frame["key"]) == {record["key"]} and set(frame["seed"]) == {3}
+    assert set(zip(frame["step"], frame["layer"], strict=True)) == {(2, 0), (2, 1), (4, 0), (4, 1)}
+    assert frame["entropy"].between(0.9, 1 + 1e-6).all()  # fresh heads
+    sizes = frame.groupby("step")["size"].mean()
+    assert 0 < sizes[2] < sizes[4]
+    point = record["history"][0]["acting"]["cola"]
+    row = frame.query("step == 2 and task == 'cola' and layer == 1")
+    assert (row["size"].item(), row["entropy"].item()) == (point["size"]["1"], point["entropy"]["1"])
+
+    off = switched_off_frame([record, other])
+    assert list(off) == ["key", "method", "seed", "task", "score", "switched off", "difference"]
+    assert off["task"].tolist() == ["rte", "cola", "average"]
+    assert off["score"].iloc[-1] == record["results"]["last"]["dev_average"]
+    assert off["switched off"].iloc[1] == record["results"]["switched off"]["scores"]["cola"]["matthews"]
+    np.testing.assert_allclose(off["difference"], off["switched off"] - off["score"])
+    assert switched_off_frame([other]).empty and acting_frame([other]).empty
+    assert list(switched_off_frame([other])) == list(off) and list(acting_frame([other])) == list(frame)
+
+
+def test_what_there_is_no_number_of_is_nan():
+    """Heads on top have an entropy and no size."""
+    about = {"key": "k", "config": {"method": "m", "seed": 0}, "results": {"last": {}}}
+    point = {"step": 1, "acting": {"rte": {"entropy": {2: 0.5, 10: 0.25}}}}
+    frame = acting_frame([about | {"history": [point, {"step": 2}]}])
+    assert frame["layer"].tolist() == [2, 10] and frame["entropy"].tolist() == [0.5, 0.25]
+    assert frame["size"].isna().all()

@@ -1,0 +1,190 @@
+"""Adapters removed and put back; what they are worth, span by span; its record and figures."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from shapes import batch, randomised
+from test_head_removal import logits, rows_of
+
+from palslib.__main__ import main
+from palslib.bert.rows import Rows
+from palslib.records import from_lines, load_records
+from palslib.study.analysis.adapter_removal import ablate, ablation_frame, without_adapters
+from palslib.study.figures.adapters import ablation_heatmap
+from palslib.training.evaluation import predict
+
+TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
+OWN = ("epochs", "epoch_steps")  # flags; the rest are options
+
+
+# ------------------------------------------------------------------------------------------------------------- removal
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 2), (0, 2)])
+@pytest.mark.parametrize("name", ["houlsby-64", "houlsby-64-not-shared"])
+def test_removed_as_by_zeros_in_v_d(name, first, last):
+    """x + V^D GELU(V^E x) with V^D = 0 and no bias is x, in one, two or all of three layers; own norms stay."""
+    model, twin = randomised(name), randomised(name)
+    each = model.method.adapters_per_layer
+    with torch.no_grad():
+        for adapter in twin.adaptations["rte"].adapters[each * first : each * (last + 1)]:
+            adapter.decoder.weight.zero_()
+            adapter.decoder.bias.zero_()
+    before = logits(model)
+    with without_adapters(model, "rte", first, last):
+        removed = logits(model)
+    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
+    assert (removed - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["houlsby-64-3-shared", "houlsby-64", "pals-204", "lhuc", "serial-100"])
+def test_without_any_adapter_the_layers_are_the_backbones(name):
+    """Also where one adapter serves all three layers; `rte` alone is without."""
+    model = randomised(name)
+    states = torch.inference_mode()(lambda task: model.encode(task, Rows.from_padded(**batch(pad=2)))[-1])
+    other = logits(model, "stsb")
+    with without_adapters(model, "rte", 0, 2):
+        assert torch.equal(states("rte"), states(None))
+        assert torch.equal(logits(model, "stsb"), other)
+    assert not torch.allclose(states("rte"), states(None))
+
+
+@pytest.mark.parametrize("name", ["houlsby-64", "houlsby-64-not-shared", "houlsby-64-3-shared"])
+def test_put_back_bit_for_bit(name):
+    """After a block, a block within a block, and an error; no parameter is touched. Where all three layers share an
+    adapter, the other layers keep it."""
+    model = randomised(name)
+    before, state = logits(model), {k: v.clone() for k, v in model.state_dict().items()}
+    with without_adapters(model, "rte", 0, 0):
+        outer = logits(model)
+        with without_adapters(model, "rte", 1, 2):
+            inner = logits(model)
+        assert torch.equal(logits(model), outer) and not torch.equal(inner, outer)
+    with without_adapters(model, "rte", 0, 2):
+        assert torch.equal(logits(model), inner)  # 0 and 1 to 2
+    with pytest.raises(RuntimeError, match="within"), without_adapters(model, "rte", 0, 2):
+        raise RuntimeError("within")
+    assert torch.equal(logits(model), before)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 3)])
+def test_a_span_outside_the_layers_is_refused(first, last):
+    model = randomised("houlsby-64")
+    message = rf"no span of layers {first} to {last}: it takes 0 <= first <= last <= 2"
+    with pytest.raises(ValueError, match=message), without_adapters(model, "rte", first, last):
+        pass
+
+
+@pytest.mark.parametrize("name", ["shared", "feature-extraction", "fine-tuned", "bert-layer-on-top"])
+def test_nothing_within_to_remove(name):
+    model = randomised(name)
+    with pytest.raises(ValueError, match="adds nothing within the layers"), without_adapters(model, "rte", 0, 0):
+        pass
+    with (
+        pytest.raises(ValueError, match="unknown task of this model 'cola'"),
+        without_adapters(randomised("lhuc"), "cola", 0, 0),
+    ):
+        pass
+
+
+# ------------------------------------------------------------------------------------------------------------ ablation
+
+
+def test_ablation_frame():
+    """Labels are the model's own answers, so that the whole scores 100 and each change is score - 100."""
+    model = randomised("houlsby-64")
+    data = rows_of(model, rows=30)
+    frame = ablation_frame(model, "rte", data)
+    assert list(frame.columns) == ["task", "metric", "whole", "first", "last", "score", "change"]
+    assert list(zip(frame["first"], frame["last"], strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    assert set(frame["metric"]) == {"accuracy"} and set(frame["whole"]) == {100.0}
+    assert np.allclose(frame["change"], frame["score"] - 100) and frame["change"].min() < 0
+    with without_adapters(model, "rte", 1, 2):
+        by_hand = 100 * (predict(model, "rte", data).argmax(-1) == data.labels).mean()
+    assert frame.query("first == 1 and last == 2")["score"].item() == pytest.approx(by_hand)
+    opposite = ablation_frame(model, "rte", rows_of(model, rows=30, labels=1 - data.labels), rows=7)
+    assert set(opposite["whole"]) == {0.0} and opposite["change"].isna().all()  # nothing to compare with
+
+
+def test_what_adds_nothing_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match="'feature-extraction' adds nothing within the layers"):
+        ablate(["cola"], tmp_path, method="feature-extraction", **TINY)
+    with pytest.raises(ValueError, match="rows must be at least 1, or None for all, not 0"):
+        ablate(["cola"], tmp_path, rows=0, **TINY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_removed_on_the_data_that_a_preset_names(tmp_path, monkeypatch):
+    """The whole of the spans is the score that the run had."""
+    for split in ("train", "dev"):
+        lines = [f"{i}\tdog number {i}\t{i % 5}" for i in range(40)]
+        path = tmp_path / "minbert" / f"ids-sst-{split}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(["id\tsentence\tsentiment", *lines]) + "\n")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    options = {name: value for name, value in TINY.items() if name not in OWN}
+    record = ablate(["sst5"], tmp_path / "runs", epochs=1, epoch_steps=2, preset="minbert", **options)
+    assert record["runs"][0]["data"]["dev"]["sst5"] == {"validation": 40}
+    whole = from_lines(record["spans"])["whole"]
+    assert whole.tolist() == pytest.approx([record["runs"][0]["results"]["best"]["dev_average"]] * 3)
+
+
+def test_the_command_line_writes_a_record(tmp_path, capsys):
+    """Two tasks on a backbone of two layers: three spans each; the runs in it are rows of `load_records`."""
+    out, places = tmp_path / "records" / "ablation.json", ["--folder", str(tmp_path / "runs")]
+    call = ["adapters", str(out), "--rows", "20", *(f"--{k.replace('_', '-')}={TINY[k]}" for k in OWN)]
+    call += ["--options", *(f"{k}={json.dumps(v)}" for k, v in TINY.items() if k not in OWN)]
+    assert main([*call, *places, "--tasks", "cola", "rte"]) == 0
+    record = json.loads(out.read_text())
+    spans = from_lines(record["spans"])
+    assert spans.groupby("task", sort=False).size().to_dict() == {"cola": 3, "rte": 3}
+    assert spans["metric"].unique().tolist() == ["matthews", "accuracy"]
+    assert [run["config"]["tasks"] for run in record["runs"]] == [["cola"], ["rte"]]
+    assert record["environment"]["python"] and record["seconds"] > 0 and record["rows"] == 20
+    assert str(tmp_path) not in out.read_text()
+    assert load_records(tmp_path / "records")["key"].tolist() == [run["key"] for run in record["runs"]]
+    capsys.readouterr()
+    for more, found in (
+        (["--tasks", "cola", "cola"], "each once"),
+        (["--tasks", "cola", "--start", "/nowhere"], "/nowhere"),
+    ):
+        assert main([*call, "--folder", str(tmp_path / "other"), *more]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith("palslib adapters: ") and found in said
+    assert not (tmp_path / "other").exists()  # before anything is trained
+    assert json.loads(out.read_text()) == record
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def spans(values):
+    places = [(0, 0), (0, 1), (1, 1)]
+    return pd.DataFrame([(*p, v) for p, v in zip(places, values, strict=True)], columns=["first", "last", "change"])
+
+
+def test_the_ablation_is_an_upper_triangle_with_numbers():
+    """-1 on the diagonal, -20 in the corner, nothing below; white is 0."""
+    ax = ablation_heatmap(spans([-1, -20, 2.04]), plt.figure().gca())
+    (mesh,) = ax.collections
+    assert mesh.get_array().filled(np.nan).tolist() == [[-1, -20], [pytest.approx(np.nan, nan_ok=True), 2.04]]
+    assert {text.get_text(): text.get_position() for text in ax.texts} == {
+        "-1.0": (0.5, 0.5),
+        "-20.0": (1.5, 0.5),
+        "2.0": (1.5, 1.5),
+    }
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (-20, 20)
+    assert ablation_heatmap(spans([-1, -20, 2]), plt.figure().gca(), most=50).collections[0].norm.vmax == 50
+    assert ablation_heatmap(spans([0, 0, 0]), plt.figure().gca()).collections[0].norm.vmax == 1
+    plt.close("all")
+
+
+def test_an_ablation_without_a_whole_is_drawn_without_numbers():
+    ax = ablation_heatmap(spans([np.nan] * 3), plt.figure().gca())
+    assert not [text for text in ax.texts if text.get_text() != "nan"]
+    plt.close("all")

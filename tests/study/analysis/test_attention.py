@@ -1,0 +1,352 @@
+"""Maps of BERT's and the PALs' heads: what they are equal to, what is restored, and statistics by hand."""
+
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from palslib.bert.rows import Rows
+from palslib.methods.functions import Projection
+from palslib.methods.table import get_method
+from palslib.model.multi_task import MultiTaskModel
+from palslib.study.analysis.attention_maps import (
+    STATISTICS,
+    AttentionMaps,
+    attention_maps,
+    head_divergences,
+    head_statistics,
+    js_divergence,
+    numbers_of_heads,
+)
+
+WORDS = ["the", "old", "bridge", "was", "closed", "nobody", "may", "cross", "it"]
+TEXT, PAIR = "the old bridge was closed", "nobody may cross"
+SMALL = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 101, "initializer_range": 0.3}
+
+
+def make_tokenizer(roberta: bool = False) -> PreTrainedTokenizerFast:
+    """A whole-word tokenizer with BERT's special tokens (101, 102 far from 0 and 2), or with RoBERTa's."""
+    cls, sep, pad = ("<s>", "</s>", "<pad>") if roberta else ("[CLS]", "[SEP]", "[PAD]")
+    unk = "<unk>" if roberta else "[UNK]"
+    vocabulary = {token: number for number, token in enumerate([*WORDS, unk, cls, sep, pad])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = (sep, vocabulary[sep]), (cls, vocabulary[cls])
+    if roberta:  # <s> a </s></s> b </s>
+        tokenizer.post_processor = processors.RobertaProcessing(*ends)
+    else:
+        tokenizer.post_processor = processors.BertProcessing(*ends)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token=unk, cls_token=cls, sep_token=sep, pad_token=pad, model_max_length=64
+    )
+
+
+def make_model(method="pals-204", tasks=("cola", "rte"), layers=2, **options) -> MultiTaskModel:
+    """A tiny model whose V^D is not zero, so that the task functions do something."""
+    options = {"size": 20, "heads": 5} | options if get_method(method).takes("heads") else options
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    config = BertConfig(vocab_size=20, num_hidden_layers=layers, max_position_embeddings=64, **SMALL, **dropout)
+    torch.manual_seed(0)
+    model = MultiTaskModel(BertModel(config), get_method(method, **options), tasks).eval()
+    with torch.no_grad():
+        for part in model.modules():
+            if isinstance(part, Projection):
+                part.decoder.weight.normal_(0, 0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+# --- what the maps are
+
+
+def test_shapes_and_rows(model, tokenizer):
+    """[CLS] 5 words [SEP] 3 words [SEP] are 11 tokens; BERT has 2 layers of 4 heads, the PALs 2 of 5."""
+    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
+    assert maps.tokens == ("[CLS]", *TEXT.split(), "[SEP]", *PAIR.split(), "[SEP]")
+    assert (maps.bert.shape, maps.pal.shape) == ((2, 4, 11, 11), (2, 5, 11, 11))
+    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, 1, 1, 1, -1]
+    assert np.flatnonzero(maps.cls).tolist() == [0] and np.flatnonzero(maps.sep).tolist() == [6, 10]
+    assert maps.layers == {"bert": (0, 1), "pal": (0, 1)}
+    for weights in (maps.bert, maps.pal):
+        assert (weights > 0).all()
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+
+
+def test_plain_maps_equal_those_of_hugging_face(model, tokenizer):
+    """The same weights in a BertModel that was never adapted, asked by its own option."""
+    plain = BertModel(copy.deepcopy(model.config)).eval()
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.set_attn_implementation("eager")
+    inputs = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt")
+    with torch.inference_mode():
+        theirs = plain(**inputs, output_attentions=True).attentions
+    ours = attention_maps(model, None, tokenizer, TEXT, PAIR)
+    np.testing.assert_allclose(ours.bert, torch.cat(theirs).numpy(), atol=1e-5)
+    assert ours.task is None and ours.name == "plain" and set(ours.weights) == {"bert"}
+
+
+def test_a_task_changes_the_maps_above_its_first_layer(model, tokenizer):
+    """Layer 0 reads the embeddings, which tasks share; layer 1 reads what the task function has changed."""
+    plain, rte = (attention_maps(model, task, tokenizer, TEXT) for task in (None, "rte"))
+    np.testing.assert_allclose(rte.bert[0], plain.bert[0], atol=1e-6)
+    assert np.abs(rte.bert[1] - plain.bert[1]).max() > 1e-3
+
+
+def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
+    """TS(h) = V^D [map_1 v_1, ..., map_H v_H], with v = W_v V^E h, against what the model adds."""
+    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
+    inputs, pals = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt"), model.adaptations["rte"]
+    rows = Rows.from_padded(**inputs)
+    with torch.inference_mode():
+        states = model.encode("rte", rows)
+        for layer in range(2):
+            z = pals.projection(layer).encoder(states[layer])
+            value = pals.functions[str(layer)].qkv(z)[:, 40:]  # after query and key, 20 wide each
+            context = torch.from_numpy(maps.pal[layer]) @ value.unflatten(-1, (5, 4)).transpose(0, 1)
+            ours = pals.projection(layer).decoder(context.transpose(0, 1).flatten(1))
+            torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
+
+
+def test_roberta_by_the_ids_of_its_own_special_tokens():
+    """<s> 5 words </s></s> 3 words </s>: three separators."""
+    tokenizer = make_tokenizer(roberta=True)
+    pad = tokenizer.pad_token_id
+    config = RobertaConfig(
+        vocab_size=20, num_hidden_layers=2, max_position_embeddings=64, pad_token_id=pad, type_vocab_size=1, **SMALL
+    )
+    model = MultiTaskModel(RobertaModel(config), get_method("pals-204", size=20, heads=5), ("rte",)).eval()
+    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
+    assert maps.tokens[0] == "<s>" and np.flatnonzero(maps.cls).tolist() == [0]
+    assert np.flatnonzero(maps.sep).tolist() == [6, 7, 11]
+    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, 1, -1]
+    assert head_statistics(maps)["to_other"].notna().all()
+
+
+@pytest.mark.parametrize("text", ["", "the " * 200, "🙂 مرحبا"])
+def test_odd_texts(model, tokenizer, text):
+    maps = attention_maps(model, "cola", tokenizer, text, max_length=64)
+    assert len(maps.tokens) <= 64 and maps.pal.shape[-1] == len(maps.tokens)
+    assert head_statistics(maps)["to_other"].isna().all()
+
+
+# --- other methods
+
+
+@pytest.mark.parametrize(
+    ("method", "layers"),
+    [
+        ("pals-276-top", (2, 3)),
+        ("pals-276-bottom", (0, 1)),
+        ("pals-no-sharing-84", (0, 1, 2, 3)),
+        ("pals-shared-across-tasks-204", (0, 1, 2, 3)),
+        ("attention-on-top-204", (4, 5, 6, 7, 8, 9)),
+    ],
+)
+def test_layers_of_added_attention(tokenizer, method, layers):
+    """Four layers of BERT; the six on top of it count on from 4."""
+    model = make_model(method, ("rte",), layers=4)
+    maps = attention_maps(model, "rte", tokenizer, TEXT)
+    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(4), 4), "pal": dict.fromkeys(layers, 5)}
+    assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(4), 4)}
+    assert maps.layers == {"bert": (0, 1, 2, 3), "pal": layers}
+    np.testing.assert_allclose(maps.pal.sum(-1), 1, atol=1e-6)
+    frame = head_statistics(maps)
+    assert sorted(set(frame.loc[frame["kind"] == "pal", "layer"])) == list(layers)
+
+
+@pytest.mark.parametrize("method", ["shared", "low-rank-100", "houlsby-64", "bert-layer-on-top", "fine-tuned"])
+def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, method):
+    maps = attention_maps(make_model(method), "rte", tokenizer, TEXT)
+    np.testing.assert_allclose(maps.bert.sum(-1), 1, atol=1e-6)
+    assert set(head_statistics(maps)["kind"]) == {"bert"}
+    with pytest.raises(ValueError, match=f"only BERT's maps: method '{method}' adds no projected attention"):
+        _ = maps.pal
+
+
+def test_a_pal_in_the_place_of_a_second_adapter(tokenizer):
+    """ "Houlsby plus PALs": a PAL of 12 heads in each of the two layers."""
+    model = make_model("houlsby-64", ("rte",), second="pal", pal_size=24)
+    assert numbers_of_heads(model, "rte")["pal"] == {0: 12, 1: 12}
+    assert attention_maps(model, "rte", tokenizer, TEXT).pal.shape == (2, 12, 7, 7)
+
+
+def test_a_whole_layer_on_top_is_berts_next(tokenizer):
+    assert attention_maps(make_model("bert-layer-on-top"), "rte", tokenizer, TEXT).layers == {"bert": (0, 1, 2)}
+
+
+def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
+    model = make_model("fine-tuned")
+    with torch.no_grad():
+        for part in model.adaptations["rte"].backbone.encoder.layer[0].attention.self.query.parameters():
+            part.zero_()
+    own, other = (attention_maps(model, task, tokenizer, TEXT).bert[0] for task in ("rte", "cola"))
+    np.testing.assert_allclose(own, 1 / 7, atol=1e-6)  # no query: all 7 tokens alike
+    assert np.abs(other - 1 / 7).max() > 0.01
+
+
+# --- what is restored, and errors
+
+
+@pytest.mark.parametrize("method", ["pals-204", "fine-tuned"])
+def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
+    """And each of its parts is in the mode that it was in, after an error too."""
+    model = make_model(method)
+    still = attention_maps(model, "rte", tokenizer, TEXT)
+    model.train()
+    model.pooler.eval()
+    modes = [part.training for part in model.modules()]
+    for _ in range(2):
+        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).bert, still.bert)
+        assert [part.training for part in model.modules()] == modes
+    with pytest.raises(ValueError, match="unknown task"):
+        attention_maps(model, "rtee", tokenizer, TEXT)
+    assert [part.training for part in model.modules()] == modes
+
+
+def test_under_a_kernel_that_has_no_weights(tokenizer):
+    """Flash attention: weights never exist there, so that where they are looked at, we compute them."""
+    model = make_model()
+    usual = attention_maps(model, "rte", tokenizer, TEXT)
+    model.config._attn_implementation = "flash_attention_2"
+    np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).pal, usual.pal)
+    assert model.config._attn_implementation == "flash_attention_2"
+
+
+def test_outputs_are_bit_for_bit_as_before(model, tokenizer):
+    inputs = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt")
+    with torch.inference_mode():
+        before = model(task="rte", **inputs).logits
+        attention_maps(model, "rte", tokenizer, TEXT, PAIR)
+        assert torch.equal(model(task="rte", **inputs).logits, before)
+
+
+def test_errors_say_what_there_is(model, tokenizer):
+    with pytest.raises(ValueError, match=r"unknown task of this model 'rtee': did you mean 'rte'\? Valid: cola, rte"):
+        attention_maps(model, "rtee", tokenizer, TEXT)
+    plain = attention_maps(model, None, tokenizer, TEXT)
+    with pytest.raises(ValueError, match=r"only BERT's maps: .* has PALs for its tasks only; name one"):
+        _ = plain.pal
+    with pytest.raises(ValueError, match="unknown kind of head 'brt': did you mean 'bert'"):
+        plain.of("brt")
+    with pytest.raises(ValueError, match="no bert heads in layer 2; there are in 0, 1"):
+        plain.layer("bert", 2)
+    other = attention_maps(model, "rte", tokenizer, PAIR)
+    with pytest.raises(ValueError, match="of the same texts"):
+        head_divergences(plain, other, ("bert", "bert"))
+    with pytest.raises(ValueError, match="one task's maps"):
+        head_divergences([plain, other], [plain, other], ("bert", "bert"))
+
+
+# --- statistics by hand
+
+
+def by_hand(weights: list, texts=None, task="rte", kind="bert") -> AttentionMaps:
+    """One head's map of hand-made tokens: [CLS] first, [SEP] last."""
+    weights = np.array(weights, dtype=np.float32)
+    size = len(weights)
+    places, texts = np.arange(size), np.array([-1] * size if texts is None else texts)
+    about = (tuple("abcdefgh"[:size]), texts, places == 0, places == size - 1)
+    return AttentionMaps(task, "by hand", *about, {kind: weights[None, None]}, {kind: (0,)})
+
+
+def row(maps) -> dict:
+    (values,) = head_statistics(maps).to_dict("records")
+    return values
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (np.eye(4), [0, 0, 0.25, 0.25, 1, 0, 0, 0]),
+        (np.full((4, 4), 0.25), [math.log(4), 1] + [0.25] * 6),
+        (
+            0.25 * np.eye(4) + 0.75 * np.eye(4)[[1, 2, 3, 3]],
+            [0.4217, 0.3042, 0.0625, 0.4375, 0.4375, 0, 0.75, 0.375],
+        ),
+    ],
+    ids=["identity", "uniform", "shifted"],
+)
+def test_statistics_by_hand(weights, expected):
+    """Entropy and its share of log 4; attention to [CLS], [SEP], itself, the previous, the next token, the other text.
+
+    Shifted: row i looks at i + 1 with 0.75 and at itself with 0.25, the last row at itself. To the next token: rows 0,
+    1, 2 have one, 0.75 each. Entropy of such a row: 0.75 log(4/3) + 0.25 log 4 = 0.5623; the mean of three of them and
+    0 is 0.4217. To itself: (3 · 0.25 + 1)/4 = 0.4375. To [SEP]: (0.75 + 1)/4 = 0.4375. To the other text: of token 1
+    (text 0), 0.75; of token 2 (text 1), 0: mean 0.375.
+    """
+    got = row(by_hand(weights, texts=[-1, 0, 1, -1]))
+    assert list(got) == ["task", "kind", "layer", "head", *STATISTICS]
+    assert [got[name] for name in STATISTICS] == pytest.approx(expected, abs=1e-4)
+
+
+def test_texts_count_alike_and_tasks_apart():
+    """A text of 2 tokens and one of 4: self-attention 1 and 1/4, mean 5/8; `to_other` only where there is a pair."""
+    one, two = by_hand(np.eye(2)), by_hand(np.full((4, 4), 0.25), texts=[-1, 0, 1, -1])
+    got = row([one, two])
+    assert got["to_self"] == pytest.approx(0.625) and got["to_other"] == pytest.approx(0.25)
+    both = head_statistics([one, replace(two, task=None)])
+    assert both["task"].tolist() == ["rte", "plain"] and both["to_self"].tolist() == [1, 0.25]
+    assert math.isnan(row(one)["to_other"])
+
+
+# --- distances
+
+
+def test_js_divergence_by_hand():
+    """Disjoint: log 2. (1, 0) and (1/2, 1/2): H(3/4, 1/4) − log(2)/2 = 0.5623 − 0.3466 = 0.2158."""
+    assert js_divergence([1, 0], [0, 1]) == pytest.approx(math.log(2))
+    assert js_divergence([1, 0], [0.5, 0.5]) == pytest.approx(0.2158, abs=1e-4)
+    assert js_divergence([[0.3, 0.7], [1, 0]], [0.3, 0.7]).shape == (2,)
+
+
+weights = st.lists(st.floats(0, 1), min_size=5, max_size=5).filter(lambda w: sum(w) > 0.01)
+
+
+@settings(deadline=None, max_examples=50)
+@given(weights, weights)
+def test_js_divergence_is_symmetric_and_bounded(p, q):
+    p, q = np.array(p) / sum(p), np.array(q) / sum(q)
+    assert 0 <= js_divergence(p, q) <= math.log(2) + 1e-9
+    assert js_divergence(p, q) == pytest.approx(js_divergence(q, p), abs=1e-12)
+    assert js_divergence(p, p) == pytest.approx(0, abs=1e-12)
+
+
+def test_heads_are_matched_whatever_their_order():
+    """Three heads, looking at themselves, ahead and at the first token; the other task has them in another order."""
+    heads = np.stack([np.eye(3), np.eye(3)[[1, 2, 2]], np.eye(3)[[0, 0, 0]]]).astype(np.float32)
+    one = replace(by_hand(np.eye(3), kind="pal"), weights={"pal": heads[None]})
+    two = replace(one, task="cola", weights={"pal": heads[None][:, [2, 0, 1]]})
+    frame = head_divergences(one, two)
+    assert len(frame) == 9 and frame["divergence"].max() <= math.log(2) + 1e-9
+    best = frame[frame["matched"]]
+    assert dict(zip(best["head"], best["other_head"], strict=True)) == {0: 1, 1: 2, 2: 0}
+    assert best["divergence"].tolist() == [0, 0, 0]
+    # Heads 0 and 1 agree on the last row alone: log 2 on two rows of three.
+    same = frame[(frame["head"] == 0) & (frame["other_head"] == 2)]
+    assert same["divergence"].item() == pytest.approx(2 / 3 * math.log(2))
+    assert set(frame["task"]) == {"rte"} and set(frame["other_task"]) == {"cola"}
+
+
+def test_a_pal_against_bert_layer_by_layer(tokenizer):
+    """The top half has PALs in layers 2 and 3: 2 layers x 5 PAL heads x 4 of BERT's; four pairs a layer at the most."""
+    maps = attention_maps(make_model("pals-276-top", ("rte",), layers=4), "rte", tokenizer, TEXT)
+    frame = head_divergences([maps], [maps], ("pal", "bert"))
+    assert len(frame) == 2 * 5 * 4 and sorted(set(frame["layer"])) == [2, 3] and frame["matched"].sum() == 2 * 4
+    own = head_divergences(maps, maps, ("bert", "bert")).query("matched")
+    assert (own["head"] == own["other_head"]).all() and own["divergence"].max() < 1e-12

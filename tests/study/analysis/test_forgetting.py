@@ -1,0 +1,96 @@
+"""The matrix R and its three numbers by hand, from made-up records, and their heat map."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from palslib.study.analysis.forgetting import (
+    accuracy_matrix,
+    average_accuracy,
+    backward_transfer,
+    baseline,
+    forward_transfer,
+)
+from palslib.study.analysis.forgetting import transfer_measures as measures
+from palslib.study.figures.forgetting import accuracy_frame, accuracy_heatmap
+
+TASKS = ["rte", "stsb", "mrpc"]
+SCORES = {0: [50, -10, 40], 4: [80, 0, 45], 7: [70, 60, 55], 10: [65, 50, 75]}  # of ten steps: 4, 3 and 3 a task
+
+
+def record(scores=SCORES, **config):
+    """Accuracy and, as MRPC's and STS-B's second metrics, something else that must not be taken."""
+    points = [
+        {"step": step, "scores": {t: {"first": s, "second": -99.0} for t, s in zip(TASKS, row, strict=False)}}
+        for step, row in scores.items()
+    ]
+    config = {"tasks": TASKS[: len(next(iter(scores.values())))], "steps": 10, "schedule": "sequential"} | config
+    return {"config": config, "history": points, "results": {"last": points[-1]}}
+
+
+def test_the_matrix():
+    R = accuracy_matrix(record())
+    assert R.index.name == "after" and list(R.index) == list(R.columns) == TASKS
+    np.testing.assert_array_equal(R, [[80, 0, 45], [70, 60, 55], [65, 50, 75]])
+
+
+def test_the_matrix_is_in_the_order_of_training():
+    """Whatever order the scores were written in; other evaluations in between are left out."""
+    one = record(SCORES | {5: [1, 2, 3]})
+    for point in one["history"]:
+        point["scores"] = dict(reversed(point["scores"].items()))
+    pd.testing.assert_frame_equal(accuracy_matrix(one), accuracy_matrix(record()))
+    assert baseline(one).to_dict() == {"rte": 50, "stsb": -10, "mrpc": 40}
+
+
+def test_measures_by_hand():
+    """Average (65 + 50 + 75) / 3; backward ((65 - 80) + (50 - 60)) / 2; forward ((0 + 10) + (55 - 40)) / 2."""
+    R = accuracy_matrix(record())
+    assert average_accuracy(R) == pytest.approx(190 / 3)
+    assert backward_transfer(R) == -12.5
+    assert forward_transfer(R, baseline(record())) == 12.5
+    assert forward_transfer(R, baseline(record())[::-1]) == 12.5  # b by name
+    assert measures(record()) == {"average": pytest.approx(190 / 3), "backward": -12.5, "forward": 12.5}
+
+
+def test_without_evaluation_at_the_start_forward_transfer_is_not_known():
+    later = record({step: row for step, row in SCORES.items() if step})
+    assert baseline(later) is None and np.isnan(measures(later)["forward"])
+    assert measures(later)["backward"] == -12.5
+
+
+@pytest.mark.parametrize(
+    ("of", "average"), [(record({0: [50], 10: [80]}), 80), (record(schedule="round-robin"), 190 / 3)]
+)
+def test_one_task_and_mixed_tasks_have_an_average_alone(of, average):
+    found = measures(of)
+    assert found["average"] == pytest.approx(average) and np.isnan([found["backward"], found["forward"]]).all()
+
+
+def test_a_score_that_is_not_a_number_spreads():
+    """Pearson of constant predictions; a record holds null."""
+    found = measures(record(SCORES | {10: [65, None, 75]}))
+    assert np.isnan([found["average"], found["backward"]]).all() and found["forward"] == 12.5
+
+
+def test_other_records_are_refused():
+    with pytest.raises(ValueError, match=r"did not come one after another \(schedule 'annealed'\)"):
+        accuracy_matrix(record(schedule="annealed"))
+    with pytest.raises(ValueError, match=r"no evaluation at steps \[4, 7\], where a task ends; .* \[0, 10\]"):
+        accuracy_matrix(record({0: SCORES[0], 10: SCORES[10]}))
+
+
+# --- figures
+
+
+def test_heat_map():
+    """Every number where its row and column say, in one scale of colours; the stairs run below the diagonal."""
+    frame = accuracy_frame(accuracy_matrix(record()))
+    assert list(frame.columns) == ["after", "task", "score"] and len(frame) == 9
+    ax = accuracy_heatmap(frame, plt.figure().add_subplot())
+    assert [float(text.get_text()) for text in ax.texts] == [80, 0, 45, 70, 60, 55, 65, 50, 75]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["RTE", "STS-B", "MRPC"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["RTE", "STS-B", "MRPC"]
+    assert ax.collections[0].get_clim() == (0, 100)
+    plt.close(ax.figure)

@@ -1,0 +1,350 @@
+"""Removal of heads: equal to zeros by hand, gone without a trace, and its scores; the table and record of all heads."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from shapes import VOCABULARY, batch, randomised
+
+from palslib.__main__ import main
+from palslib.data.tokens import TokenisedTask, some_rows
+from palslib.model.multi_task import MultiTaskModel
+from palslib.plan.config import RunConfig
+from palslib.records import as_lines, from_lines, load_records
+from palslib.study.analysis.adapter_removal import without_adapters
+from palslib.study.analysis.attention_maps import AttentionMaps
+from palslib.study.analysis.head_removal import PER, head_importance, heads_of, uniform_heads, without_heads
+from palslib.study.analysis.head_table import head_table, removals
+from palslib.study.figures.heads import head_panels
+from palslib.training.evaluation import predict
+from palslib.training.loop import train
+
+WIDTH = 4  # of a PAL's head: 12 / 3; BERT's are 24 / 4 = 6 wide
+WITH_HEADS = ["pals-204", "pals-no-sharing-84", "pals-276-top", "attention-on-top-204"]
+
+
+def logits(model, task="rte", **inputs):
+    with torch.inference_mode():
+        return model(task=task, **(inputs or batch(pad=2))).logits
+
+
+def rows_of(model, task="rte", rows=10, labels=None) -> TokenisedTask:
+    """Rows of 4 to 7 word pieces, by default with the model's own predictions as labels: the whole scores 100."""
+    draw, lengths = np.random.default_rng(3), np.arange(rows) % 4 + 4
+    ids = draw.integers(5, VOCABULARY, lengths.sum())
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    data = TokenisedTask(model.tasks[task], ids, np.zeros_like(ids), offsets, np.zeros(rows, dtype=np.int64), 0, 0)
+    outputs = predict(model, task, data)
+    own = outputs[:, 0] if model.tasks[task].is_regression else outputs.argmax(-1)
+    return replace(data, labels=own if labels is None else labels)
+
+
+# --- removal
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("head", [0, 2])
+def test_a_pals_head_is_removed_as_by_zeros_in_v_d(head, attention):
+    """V^D reads head k's context in columns 4k to 4k + 3; without sharing each layer has a V^D of its own."""
+    model, twin = (randomised("pals-no-sharing-84", attention=attention) for _ in range(2))
+    with torch.no_grad():
+        twin.adaptations["rte"].projection(1).decoder.weight[:, WIDTH * head : WIDTH * (head + 1)] = 0
+    before = logits(model)
+    with without_heads(model, "rte", [(1, head)]):
+        removed = logits(model)
+    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
+    assert (removed - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["pals-204", "fine-tuned", "houlsby-64"])
+def test_a_head_of_bert_is_removed_as_by_zeros_in_the_output_matrix(method):
+    """Columns 6k to 6k + 5 of layer 2's output matrix; a fine-tuned model has a copy of its own for each task."""
+    model, twin = (randomised(method) for _ in range(2))
+    encoder = getattr(twin.adaptations["rte"], "backbone", twin.backbone)
+    with torch.no_grad():
+        encoder.encoder.layer[2].attention.output.dense.weight[:, 6:12] = 0
+    before = logits(model)
+    with without_heads(model, "rte", [(2, 1)], kind="bert"):
+        removed = logits(model)
+    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
+    assert (removed - before).abs().max() > 1e-3
+
+
+def test_several_heads_are_removed_together():
+    """One V^D serves all three layers here, so head 1 of all of them is gone with columns 4 to 7 of it."""
+    model, twin = randomised("pals-204"), randomised("pals-204")
+    with torch.no_grad():
+        twin.adaptations["rte"].projection(0).decoder.weight[:, WIDTH : 2 * WIDTH] = 0
+    with without_heads(model, "rte", [(layer, 1) for layer in range(3)]):
+        torch.testing.assert_close(logits(model), logits(twin), atol=1e-6, rtol=1e-5)
+
+
+def test_without_any_head_a_pal_is_the_bias_of_v_d():
+    """V^D 0 + b = b, whatever comes in."""
+    model, seen = randomised("pals-204"), {}
+    looked = model.watch(lambda point, layer, value: seen.setdefault(layer, value), "task function")
+    with without_heads(model, "rte", heads_of(model, "rte")), looked:
+        logits(model)
+    for layer in range(3):  # 7 + 6 + 5 word pieces
+        bias = model.adaptations["rte"].projection(layer).decoder.bias
+        assert torch.equal(seen[layer], bias.expand(18, 24))
+
+
+@pytest.mark.parametrize("method", WITH_HEADS)
+@pytest.mark.parametrize("kind", ["pal", "bert"])
+def test_off_on_off_bit_for_bit(method, kind):
+    model = randomised(method)
+    heads = heads_of(model, "rte", kind)
+    before, other = logits(model), logits(model, "stsb")
+    with without_heads(model, "rte", heads[:1], kind):
+        assert not torch.equal(logits(model), before)
+        assert torch.equal(logits(model, "stsb"), other)  # also where both read BERT's heads
+    assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
+
+
+@pytest.mark.parametrize("method", WITH_HEADS)
+@pytest.mark.parametrize("kind", ["pal", "bert"])
+def test_many_tasks_at_once_are_without_them_too(method, kind):
+    """`forward_many`, which computes for all tasks at once what they share, and for some rows alone."""
+    model, inputs = randomised(method), batch(pad=2)
+    with without_heads(model, "rte", heads_of(model, "rte", kind)[:1], kind), torch.inference_mode():
+        together = model.forward_many({"rte": None, "stsb": [2, 0]}, **inputs)
+        torch.testing.assert_close(together["rte"], logits(model), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(together["stsb"], logits(model, "stsb")[[2, 0]], atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_of_bert_beside_adapters_that_are_off():
+    """One block within the other, in either order."""
+    model, found = randomised("pals-204"), []
+    blocks = [lambda: without_heads(model, "rte", [(1, 0)], "bert"), lambda: without_adapters(model, "rte", 0, 2)]
+    for outer, inner in (blocks, blocks[::-1]):
+        with outer(), inner():
+            found.append(logits(model))
+    with blocks[1]():
+        assert torch.equal(*found) and not torch.equal(found[0], logits(model))
+
+
+@pytest.mark.parametrize("switch", [lambda m: without_heads(m, "rte", [(0, 0)]), lambda m: uniform_heads(m, "rte")])
+def test_all_is_as_before_after_an_error(switch):
+    model = randomised("pals-204")
+    before = logits(model)
+    with pytest.raises(KeyError), switch(model):
+        assert not torch.equal(logits(model), before)
+        raise KeyError
+    assert torch.equal(logits(model), before)
+
+
+def test_uniform_heads_look_at_all_real_tokens_alike():
+    """Rows of 7, 6 and 5 tokens: 1/7, 1/6, 1/5 on each."""
+    model, inputs, seen = randomised("pals-204"), batch(pad=2), []
+    for switch in (nullcontext(), uniform_heads(model, "rte")):
+        with switch, model.watch(lambda point, layer, value: seen.append(value), "task attention"):
+            logits(model, **inputs)
+    mask = inputs["attention_mask"][:, :7].float()  # the longest row has 7
+    uniform = (mask / mask.sum(1, keepdim=True))[:, None, None].expand(3, 3, 7, 7)
+    torch.testing.assert_close(seen[4], uniform)  # layer 1 of the second pass
+    assert (seen[1] - uniform).abs().max() > 0.01
+
+
+def test_errors_say_what_there_is():
+    model = randomised("pals-276-top")
+    for call, message in [
+        (lambda: without_heads(model, "rte", [(0, 1)]), "no pal heads in layer 0; there are in 2"),
+        (lambda: without_heads(model, "rte", [(2, 3)]), "no pal head 3 in layer 2; there are 0 to 2"),
+        (lambda: without_heads(model, "rte", [(2, -1)]), "no pal head -1 in layer 2"),
+        (lambda: without_heads(model, "rte", [(3, 0)], "bert"), "no bert heads in layer 3; there are in 0, 1, 2"),
+        (lambda: without_heads(model, "rte", [], "brt"), "unknown kind of head 'brt': did you mean 'bert'"),
+        (lambda: without_heads(model, "rtee", []), "unknown task of this model 'rtee'"),
+        (lambda: uniform_heads(randomised("lhuc"), "rte"), "method 'lhuc' adds no projected attention"),
+        (lambda: without_heads(randomised("low-rank-100"), "rte", []), "adds no projected attention; it has BERT's"),
+    ]:
+        with pytest.raises(ValueError, match=message), call():
+            pass
+    with pytest.raises(ValueError, match="unknown group of heads 'heads': did you mean 'head'"):
+        head_importance(model, "rte", rows_of(model), per="heads")
+
+
+# --- what a removal costs
+
+
+def test_importance_is_the_change_of_the_score():
+    """A row for each head; the same numbers from zeros in V^D and the predictions counted by hand."""
+    model, twin = randomised("pals-no-sharing-84"), randomised("pals-no-sharing-84")
+    data = rows_of(model, rows=40)
+    frame = head_importance(model, "rte", data)
+    assert list(frame) == ["task", "kind", "layer", "head", "metric", "score", "change"] and len(frame) == 9
+    np.testing.assert_allclose(frame["change"], frame["score"] - 100)
+    assert frame["change"].max() <= 0 and frame["change"].min() < 0
+    layer, head = frame.loc[frame["change"].idxmin(), ["layer", "head"]]
+    with torch.no_grad():
+        twin.adaptations["rte"].projection(layer).decoder.weight[:, WIDTH * head : WIDTH * (head + 1)] = 0
+    right = (predict(twin, "rte", data).argmax(-1) == data.labels).mean()
+    assert frame["change"].min() == pytest.approx(100 * right - 100)
+
+
+def test_a_useless_head_costs_nothing():
+    """Its values are zero: what its attention averages, and so its context, is zero already."""
+    model = randomised("pals-no-sharing-84")
+    qkv = model.adaptations["stsb"].functions["0"].qkv
+    with torch.no_grad():
+        for part in (qkv.weight, qkv.bias):
+            part[24 + WIDTH : 24 + 2 * WIDTH] = 0  # after query and key, 12 rows each; head 1
+    frame = head_importance(model, "stsb", rows_of(model, "stsb")).query("metric == 'pearson'")
+    useless = (frame["layer"] == 0) & (frame["head"] == 1)
+    assert frame.loc[useless, "change"].tolist() == [0] and (frame.loc[~useless, "change"] < 0).all()
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("pal", (9, 3, 1)), ("bert", (12, 3, 1))])
+def test_heads_layers_or_all_at_once(kind, numbers):
+    model = randomised("pals-204")
+    data = rows_of(model, "stsb")
+    for (per, names), number in zip(PER.items(), numbers, strict=True):
+        frame = head_importance(model, "stsb", data, kind, per)
+        assert list(frame) == ["task", "kind", *names, "metric", "score", "change"]
+        assert frame["metric"].value_counts().to_dict() == {"pearson": number, "spearman": number}
+        assert set(frame["kind"]) == {kind}
+
+
+def test_only_so_many_rows_spread_over_the_split():
+    """Four of ten rows: 0, 3, 6, 9."""
+    data = rows_of(randomised("pals-204"), labels=np.arange(10))
+    some = some_rows(data, 4)
+    assert some.labels.tolist() == [0, 3, 6, 9] and some_rows(data, 10) is data
+    ours, theirs = some.batch(range(4)), data.batch([0, 3, 6, 9])
+    assert torch.equal(ours["labels"], theirs["labels"])
+    assert torch.equal(ours["rows"].input_ids, theirs["rows"].input_ids)
+    assert torch.equal(ours["rows"].order, theirs["rows"].order)
+
+
+def test_importance_uses_only_so_many_rows():
+    """Of rows 0, 3, 6, 9 all labels are right, of the others none."""
+    model = randomised("pals-204")
+    own = rows_of(model).labels
+    data = rows_of(model, labels=np.where(np.arange(10) % 3 == 0, own, 1 - own))
+    scores = {rows: (f := head_importance(model, "rte", data, rows=rows))["score"] - f["change"] for rows in (4, 10)}
+    np.testing.assert_allclose(scores[4], 100)
+    np.testing.assert_allclose(scores[10], 40)
+
+
+# --- the table and the record of all heads
+
+
+def by_hand(task, pal, bert) -> AttentionMaps:
+    """Maps (heads, 3, 3) in one layer, of [CLS] a [SEP]."""
+    places = np.arange(3)
+    weights = {"pal": np.stack(pal)[None], "bert": np.stack(bert)[None]}
+    about = ("by hand", ("[CLS]", "a", "[SEP]"), np.array([-1, 0, -1]), places == 0, places == 2)
+    return AttentionMaps(task, *about, weights, {"pal": (0,), "bert": (0,)})
+
+
+def test_head_table_by_hand():
+    """Heads: look at yourself (I) or at [CLS] (C). I and C agree on the first row alone: log 2 on two rows of three.
+
+    Task a has I and C, task b has C and C. Matched: C with C, 0, and I with C, 2/3 log 2. BERT has I alone, so that I
+    overlaps by 1 and C by 1 − 2/3.
+    """
+    own, cls = np.eye(3), np.eye(3)[[0, 0, 0]]
+    maps = {"a": [by_hand("a", [own, cls], [own])], "b": [by_hand("b", [cls, cls], [own])]}
+    frame = head_table({None: [], **maps})
+    assert frame[["task", "layer", "head"]].to_numpy().tolist() == [["a", 0, 0], ["a", 0, 1], ["b", 0, 0], ["b", 0, 1]]
+    assert frame["to_tasks"].tolist()[:2] == pytest.approx([2 / 3 * np.log(2), 0])
+    assert sorted(frame["to_tasks"][2:]) == pytest.approx([0, 2 / 3 * np.log(2)])
+    assert frame["overlap"].tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    assert frame["to_self"].tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    alone = head_table({"a": maps["a"]})
+    assert alone["to_tasks"].isna().all() and alone["overlap"].tolist() == pytest.approx([1, 1 / 3])
+
+
+def test_the_pattern_of_uniform_heads_is_worth_nothing():
+    """Without queries the heads are uniform already, so that making them so changes no score."""
+    model = randomised("pals-204")
+    data = rows_of(model, "stsb", rows=12)
+    sharp = removals(model, "stsb", data, rows=6)
+    with torch.no_grad():
+        for function in model.adaptations["stsb"].functions.values():
+            function.qkv.weight[:12] = 0
+            function.qkv.bias[:12] = 0
+    flat = removals(model, "stsb", rows_of(model, "stsb", rows=12), rows=6)
+    changes = [frame.set_index("removed").loc["pattern", "change"] for frame in (sharp, flat)]
+    assert changes[0] < -1e-3 and changes[1] == 0
+    assert flat["removed"].value_counts().to_dict() == {"head": 21, "layer": 6, "all": 2, "nothing": 1, "pattern": 1}
+    assert flat["metric"].unique().tolist() == ["pearson"] and flat["score"].iloc[0] == pytest.approx(100)
+
+
+def test_lines_give_the_table_back():
+    frame = pd.DataFrame({"task": ["a", "b"], "layer": [1, pd.NA], "change": [-0.25, 1 / 3]}).astype({"layer": "Int64"})
+    lines = as_lines(frame)
+    assert lines == ["task,layer,change", "a,1,-0.2500", "b,,0.3333"]
+    pd.testing.assert_frame_equal(from_lines(lines), frame.round(4), check_dtype=False)
+
+
+def test_the_record_of_a_saved_model(tmp_path, capsys):
+    """A tiny model of two tasks on synthetic rows: every table, no folder's name, and no run to `load_records`."""
+    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("cola", "rte"), size=12, heads=3)
+    folder, out = tmp_path / "run" / "best", tmp_path / "records" / "heads.json"
+    model.save_pretrained(folder)
+    point = {"step": 7, "dev_average": 50.0}
+    config = {"schedule": "annealed", "batch_size": 8, "learning_rate": 0.1, "seed": 3, "data": "synthetic"}
+    record = {
+        "key": "abc",
+        "status": "stopped",
+        "config": config,
+        "environment": {"git_commit": "c0ffee"},
+        "results": {"best": point},
+    }
+    (tmp_path / "run" / "record.json").write_text(json.dumps(record))
+    assert main(["heads", str(folder), str(out), "--tasks", "sst2"]) == 1
+    assert "unknown task of this model 'sst2'" in capsys.readouterr().err
+    assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
+    found = json.loads(out.read_text())
+    assert found["model"]["run"] == config | point | {"key": "abc", "git_commit": "c0ffee"}
+    assert (found["data"], found["texts"], found["rows"]) == ("synthetic", 2, {"rte": 6})
+    entropy, removal = from_lines(found["entropy"]), from_lines(found["removal"])
+    # Layers 0 and 1: of BERT plain and under two tasks, and of two PALs.
+    assert len(entropy) == 2 * (3 + 2) and entropy.query("kind == 'pal'")["min"].min() > 0.999
+    # A fresh V^D is zero: nothing that is taken from a PAL is missed. 6 heads, 2 layers, all, nothing, pattern.
+    assert removal.query("kind == 'pal'")["change"].tolist() == [0] * 11
+    assert len(from_lines(found["distances"])) == 4
+    assert str(tmp_path) not in out.read_text() and load_records(out.parent).empty
+    folder.rename(folder.with_name("copy"))
+    assert main(["heads", str(folder.with_name("copy")), str(out), "--tasks", "rte"]) == 1
+    assert "unknown kept weights of this run 'copy'" in capsys.readouterr().err
+
+
+# --- figures
+
+
+def test_panels_of_every_head():
+    """Two tasks in the package's order, layers 1 and 2 with two heads each; row 0 of the picture is the lower layer."""
+    places = [(task, layer, head) for task in ("rte", "cola") for layer in (1, 2) for head in (0, 1)]
+    frame = pd.DataFrame(places, columns=["task", "layer", "head"])
+    frame["change"], frame["nothing"], frame["unknown"] = np.arange(8) - 6.0, 0.0, np.nan
+    figure = head_panels(frame, {"change": "points", "nothing": "none", "unknown": "no other task"})
+    assert [ax.get_title("left") or ax.get_title() for ax in figure.axes[:2]] == ["CoLA", "RTE"]
+    images = [ax.images[0] for ax in figure.axes[:6]]
+    assert images[0].get_array().tolist() == [[-2, -1], [0, 1]] and images[1].get_array().min() == -6
+    assert list(images[0].get_extent()) == [-0.5, 1.5, 0.5, 2.5] and images[0].origin == "lower"
+    assert [image.get_clim() for image in images] == [(-6, 6)] * 2 + [(0, 1)] * 4
+    red, white = (images[0].cmap(images[0].norm(value)) for value in (-6, 0))
+    assert red[0] > 2 * red[2] and min(white[:3]) > 0.9
+    plt.close("all")
+
+
+def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(tmp_path, capsys):
+    """Its rows come from its own file, the other's from `data`; without the file, what is missing is said."""
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    config = {"backbone": "tiny", "tasks": ("sst2", str(tmp_path / "mood.csv")), "size": 12, "steps": 2}
+    train(RunConfig(**config, batch_size=4, keep="last", progress=False, folder=str(tmp_path / "run")))
+    call = ["heads", str(tmp_path / "run" / "last"), str(tmp_path / "heads.json"), "--rows", "4", "--texts", "1"]
+    assert main([*call, "--tasks", "mood", "--own", f"mood={tmp_path / 'mood.csv'}"]) == 0
+    record = json.loads((tmp_path / "heads.json").read_text())
+    assert set(from_lines(record["removal"])["task"]) == {"mood"} and record["rows"] == {"mood": 4}
+    assert {"sst2", "mood"} < set(from_lines(record["entropy"])["task"]) and str(tmp_path) not in str(record)
+    assert main([*call, "--tasks", "mood", "--own", "moods=x.csv"]) == 1
+    assert "unknown task of this model in own 'moods': did you mean 'mood'" in capsys.readouterr().err

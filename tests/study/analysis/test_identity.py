@@ -1,0 +1,79 @@
+"""What notebook 01 says of every method: it starts as BERT or it does not, and it holds what its formula says."""
+
+import pytest
+import torch
+from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
+
+from palslib.bert.rows import Rows
+from palslib.methods.projected import PAL
+from palslib.methods.table import METHODS
+from palslib.model.multi_task import MultiTaskModel
+from palslib.study.analysis.identity import compare_with_backbone, disturb, final_states
+
+ROWS = Rows.from_padded(**batch())
+
+
+def test_every_method():
+    """Published counts (ledger A): PALs 1,811,520, LHUC 12 · 768, feature extraction 12 + 1 + 1."""
+    table = compare_with_backbone(map(tiny_method, METHODS), tiny_encoder(), batch())
+    assert [label.split(" ")[0] for label in table["method"]] == list(METHODS)
+    table.index = list(METHODS)
+    assert table.index[table["starts as BERT"]].tolist() == STARTS_AS_BACKBONE
+    assert table.index[table["after noise"] == "equal"].tolist() == ["shared"]
+    assert table["built"].tolist() == table["closed form"].tolist()
+    published = table["per task, BERT-base"]
+    assert (published["pals-204"], published["lhuc"], published["feature-extraction"]) == (1_811_520, 9_216, 14)
+
+
+def test_a_method_of_ones_own():
+    """At BERT-base it has as many parameters as it says itself: 2 · 768 · 24 + 12 · 3 · 24²."""
+    own = PAL("my-pals", size=24, heads=3)
+    table = compare_with_backbone([own], tiny_encoder(), batch())
+    assert table["per task, BERT-base"].tolist() == [2 * 768 * 24 + 12 * 3 * 24**2] and table["starts as BERT"].all()
+
+
+@pytest.mark.parametrize("shape", ["bert", "electra"])
+def test_the_encoder_is_as_it_was(shape):
+    """After every method in turn, also one that froze it: keys and weights, each part's mode and class, its forward,
+    bit for bit, and what of it is trained. Dropout, of an encoder in training, does not enter."""
+    encoder = tiny_encoder(shape, dropout=0.1)
+    inputs = batch(shape)
+    outputs = torch.no_grad()(lambda: encoder(**inputs).last_hidden_state)
+    forward = outputs()
+    encoder.train()
+    encoder.embeddings.eval()
+    encoder.encoder.layer[0].requires_grad_(False)
+
+    def state():
+        parts = [(name, type(part), part.training, vars(part).keys()) for name, part in encoder.named_modules()]
+        return parts, [(name, p.data_ptr(), p.requires_grad) for name, p in encoder.named_parameters()]
+
+    before, values = state(), {name: value.clone() for name, value in encoder.state_dict().items()}
+    table = compare_with_backbone(map(tiny_method, METHODS), encoder, inputs)
+    assert table["starts as BERT"].sum() == len(STARTS_AS_BACKBONE)
+    assert state() == before and encoder.state_dict().keys() == values.keys()
+    assert all(torch.equal(value, values[name]) for name, value in encoder.state_dict().items())
+    encoder.eval()
+    assert torch.equal(outputs(), forward)
+
+
+def test_what_models_share_is_trained_by_each():
+    """Two models on one encoder: one noise for both, and each task's own parameters apart."""
+    encoder = tiny_encoder()
+    one, other = (MultiTaskModel(encoder, tiny_method(name), ["rte"]) for name in ("pals-204", "lhuc"))
+    before = final_states(other, "rte", ROWS)
+    disturb(one, "rte")
+    assert torch.equal(final_states(other, "rte", ROWS), before)
+    with torch.no_grad():
+        encoder.embeddings.word_embeddings.weight.mul_(2)
+    assert not torch.allclose(final_states(other, "rte", ROWS), before)
+
+
+def test_noise_reaches_one_task_and_depends_on_the_seed():
+    model, other, third = (tiny_model("pals-204") for _ in range(3))
+    disturb(model, "rte", seed=1)
+    disturb(other, "rte", seed=1)
+    disturb(third, "rte", seed=2)
+    states = [final_states(m, "rte", ROWS) for m in (model, other, third)]
+    assert torch.equal(states[0], states[1]) and not torch.allclose(states[0], states[2])
+    assert torch.equal(final_states(model, "stsb", ROWS), final_states(model, None, ROWS))

@@ -1,0 +1,523 @@
+"""The explorers without a browser: their controls are driven from Python, and what they show is read back."""
+
+import json
+import re
+import threading
+import time
+from dataclasses import dataclass
+from html import unescape
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from safetensors.torch import load_file
+
+from palslib import METHODS, MultiTaskModel, RunConfig, count_parameters, train
+from palslib.bert.backbones import load_tokenizer
+from palslib.methods.backbone import BACKBONES
+from palslib.methods.low_rank import LowRank
+from palslib.methods.method import Box, Method, Part, Term
+from palslib.study.analysis.attention_maps import attention_maps
+from palslib.study.explore.heads import draw_beside, explore_attention
+from palslib.study.explore.methods import (
+    explore_architecture,
+    explore_parameters,
+    explore_schedules,
+    parse_sizes,
+    parts_frame,
+)
+from palslib.study.explore.runs import explore_training, main_curves
+from palslib.study.figures.heads import head_grid, printable
+from palslib.study.ledger.paper import GLUE_TRAIN_SIZES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifts(Method):
+    """s numbers a unit, in the last layer."""
+
+    size: int = 1
+
+    def terms(self, backbone):
+        yield Term("shifts", "sd", self.size * backbone.hidden_size)
+
+    def parts(self, backbone):
+        yield Part("inner", (Box("shift"),))
+
+
+def widgets_in(box) -> list:
+    """All widgets in a box, outermost first."""
+    return [box, *(w for child in getattr(box, "children", ()) for w in widgets_in(child))]
+
+
+def words(explorer) -> str:
+    """The text of an explorer's results, without marks, with single spaces."""
+    values = (w.value for w in widgets_in(explorer.results) if type(w).__name__ == "HTML")
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", " ".join(values))).split())
+
+
+def pictures(explorer) -> list[bytes]:
+    return [w.value for w in widgets_in(explorer.results) if type(w).__name__ == "Picture"]
+
+
+def message(explorer) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", explorer.message.value))
+
+
+def cells(explorer, first: str) -> list[str]:
+    """The cells of the table row that begins with `first`."""
+    html = " ".join(w.value for w in widgets_in(explorer.results) if type(w).__name__ == "HTML")
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    (row,) = [row for row in rows if row and re.sub("<sup>(.)</sup>", r"^\1", row[0]) == first]
+    return [unescape(re.sub("<sup>(.)</sup>", r"^\1", cell)) for cell in row]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("tiny")
+
+
+def tiny_model(method="pals-204", **options) -> MultiTaskModel:
+    """Two layers, 48 wide, four heads, for 128 tokens."""
+    return MultiTaskModel.from_backbone("tiny", method, ("rte", "cola"), **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Its PALs have three heads, and V^D is not zero."""
+    return tiny_model(size=12, heads=3, init="normal")
+
+
+# --- what all share
+
+
+@pytest.mark.parametrize("explore", [explore_architecture, explore_parameters, explore_schedules, explore_training])
+def test_what_stands_in_the_page_where_no_widget_can_is_always_the_same(explore, monkeypatch):
+    bundle = explore()._repr_mimebundle_()
+    name = explore.__name__.removeprefix("explore_")
+    assert bundle["text/plain"] == f"Explorer of {name}: run this cell in JupyterLab to use it."
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert f"palslib-explore-{name}" in explore()._dom_classes
+    monkeypatch.setenv("PALSLIB_STATIC", "1")
+    assert explore()._repr_mimebundle_() == {"text/plain": bundle["text/plain"]}
+
+
+@pytest.mark.parametrize(
+    ("explore", "control", "value"),
+    [(explore_parameters, "tasks", 3), (explore_schedules, "epochs", 7), (explore_architecture, "method", "lhuc")],
+)
+def test_two_explorers_share_nothing(explore, control, value):
+    first, second = explore(), explore()
+    before = words(second), pictures(second)
+    assert (words(first), pictures(first)) == before
+    first.controls[control].value = value
+    assert words(first) != before[0] and (words(second), pictures(second)) == before
+    assert not set(widgets_in(first)) & set(widgets_in(second))
+
+
+# --- architecture
+
+
+def test_every_method_is_drawn_on_every_backbone():
+    explorer = explore_architecture()
+    seen = set()
+    for method in METHODS:
+        explorer.controls["method"].value = method
+        assert message(explorer) == ""
+        assert f"{count_parameters(method).added:,} added" in words(explorer)
+        seen.add(pictures(explorer)[0])
+    assert len(seen) == len(METHODS)
+    for backbone in BACKBONES:
+        explorer.controls["backbone"].value = backbone
+        assert message(explorer) == "" and backbone in words(explorer)
+
+
+def test_a_method_of_ones_own_is_drawn_and_counted():
+    """Two numbers for each of d = 48 units: 96; for eight tasks 768."""
+    own = Shifts("shifts", size=2)
+    for explorer in (explore_architecture(own, "tiny"), explore_parameters(own, "tiny")):
+        assert message(explorer) == "" and explorer.controls["method"].value == "shifts"
+        assert cells(explorer, "shifts")[1:3] == ["sd", "96"]
+        assert "768 added for 8 tasks" in words(explorer)
+
+
+# --- parameters
+
+
+def test_the_papers_pals_fit_their_budget():
+    """8 · (2·768·204 + 12·3·204²) = 8 · (313,344 + 1,498,176) = 14,492,160; with BERT's 109,482,240 that is 1.132."""
+    explorer = explore_parameters()
+    assert cells(explorer, "V^E and V^D") == ["V^E and V^D", "2ds", "313,344", "each task", "2,506,752"]
+    assert cells(explorer, "query, key, value")[2:] == ["1,498,176", "each task", "11,985,408"]
+    assert "14,492,160 added for 8 tasks: 1.132 times bert-base-uncased" in words(explorer)
+    assert "within the budget of 15,000,000 (largest s: 204 )" in words(explorer)
+
+
+def test_sliders_and_choices_change_numbers_and_picture():
+    explorer = explore_parameters()
+    c, before = explorer.controls, pictures(explorer)[0]
+    c["size"].value = 276
+    c["layers"].value = "top"
+    c["tasks"].value = 3
+    expected = count_parameters("pals-276-top", num_tasks=3)
+    assert f"{expected.added:,}" in words(explorer) and f"{expected.ratio:.3f}" in words(explorer)
+    assert pictures(explorer)[0] != before
+    c["backbone"].value = "minilm"
+    c["sharing"].value = "none"
+    expected = count_parameters("pals-276-top", "minilm", 3, sharing="none")
+    assert f"{expected.added:,} added for 3 tasks" in words(explorer)
+    c["size"].value = 900
+    assert re.search(r"\bover\b", words(explorer))
+
+
+def test_s_goes_in_steps_of_the_heads_and_another_s_is_explained_not_raised():
+    explorer = explore_parameters()
+    size = explorer.controls["size"]
+    assert (size.min, size.step, size.max % 12) == (12, 12, 0)
+    size.value = 205
+    assert "size 205 of 'pals-204' is not divisible by its 12 heads" in message(explorer)
+    assert explorer.results.layout.visibility == "hidden"  # numbers of another s would be wrong ones
+    size.value = 216
+    assert message(explorer) == "" and explorer.results.layout.visibility == "visible"
+    explorer.controls["method"].value = "low-rank-100"
+    assert (size.min, size.step, size.value) == (1, 1, 100)
+
+
+def test_an_s_above_the_sliders_end_is_counted_as_it_is():
+    """The end moves; a slider would cut the value in silence."""
+    explorer = explore_parameters([LowRank("wide", size=1_500), METHODS["pals-204"]])
+    assert explorer.controls["size"].value == 1_500
+    explorer.controls["method"].value = "pals-204"
+    assert (explorer.controls["size"].value, explorer.controls["size"].max) == (204, 1_020)
+
+
+def test_choices_that_a_method_does_not_have_are_off():
+    explorer = explore_parameters()
+    for method, off in {
+        "pals-204": set(),
+        "low-rank-100": {"sharing"},
+        "lhuc": {"size", "sharing"},
+        "shared": {"size", "layers", "sharing"},
+    }.items():
+        explorer.controls["method"].value = method
+        assert {name for name, control in explorer.controls.items() if control.disabled} == off
+    assert "0 added" in words(explorer)
+
+
+def test_every_method_on_every_backbone_is_counted():
+    explorer = explore_parameters()
+    for method in METHODS:
+        explorer.controls["method"].value = method
+        explorer.controls["backbone"].value = "tiny" if method != "fine-tuned" else "bert-large-uncased"
+        expected = count_parameters(method, explorer.controls["backbone"].value)
+        assert message(explorer) == "" and f"{expected.added:,}" in words(explorer)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("pooler", ["shared", "per-task"])
+def test_the_parts_sum_to_what_is_added(method, pooler):
+    options = {"pooler": pooler} if METHODS[method].takes("pooler") else {}
+    count = count_parameters(method, num_tasks=5, **options)
+    assert parts_frame(count)["parameters"].sum() == count.added
+
+
+# --- schedules
+
+
+def test_round_robin_shows_how_often_small_tasks_are_repeated():
+    """Round robin gives 60,000 / 8 = 7,500 steps a task; 7,500 · 32 / 2,490 = 96.39 passes over RTE, 0.61 over MNLI."""
+    explorer = explore_schedules("round-robin")
+    assert cells(explorer, "RTE") == ["RTE", "2,490", "0.1250", "7,500", "7,500", "96.39"]
+    assert cells(explorer, "MNLI")[-1] == "0.61"
+    assert cells(explorer, "together")[3:5] == ["60,000", "60,000"]
+    assert explorer.controls["alpha"].disabled and explorer.controls["epoch"].disabled
+
+
+def test_the_annealed_exponent_falls_with_the_epoch():
+    """In epoch 13 of 25 α = 1 − 0.8 · 12/24 = 0.6."""
+    explorer = explore_schedules()
+    before = pictures(explorer)[0]
+    explorer.controls["epoch"].value = 13
+    weight = {task: n**0.6 for task, n in GLUE_TRAIN_SIZES.items()}
+    assert "α = 0.600" in words(explorer)
+    assert cells(explorer, "RTE")[2] == f"{weight['rte'] / sum(weight.values()):.4f}"
+    assert pictures(explorer)[0] != before
+
+
+def test_a_constant_exponent_and_own_sizes():
+    """α = 0 is equal sampling whatever the sizes; α = 1 gives 100 and 300 examples a quarter and three quarters."""
+    explorer = explore_schedules("proportional")
+    explorer.controls["sizes"].value = "mnli=300 rte=100"
+    assert [cells(explorer, task)[2] for task in ("MNLI", "RTE")] == ["0.7500", "0.2500"]
+    assert [line for line in words(explorer).split() if line in ("CoLA", "MNLI", "RTE")] == ["MNLI", "RTE"]
+    explorer.controls["alpha"].value = 0
+    assert cells(explorer, "MNLI")[2] == cells(explorer, "RTE")[2] == "0.5000"
+
+
+def test_fewer_epochs_take_the_epoch_slider_with_them():
+    explorer = explore_schedules()
+    explorer.controls["epoch"].value = 20
+    explorer.controls["epochs"].value = 5
+    assert (explorer.controls["epoch"].value, explorer.controls["epoch"].max) == (5, 5)
+    assert "α = 0.200" in words(explorer) and cells(explorer, "together")[3] == "12,000"
+
+
+def test_another_seed_draws_other_steps_of_the_same_expectation():
+    explorer = explore_schedules()
+    before = cells(explorer, "MNLI")
+    explorer.controls["seed"].value = 1
+    after = cells(explorer, "MNLI")
+    assert after[:4] == before[:4] and after[4] != before[4]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "write task=size"),
+        ("rte", "'rte' is not of that form"),
+        ("rte=many", "'rte=many' is not of that form"),
+        ("rte=-3", "not of that form"),
+        ("rtee=100", "did you mean 'rte'"),
+        ("rte=0", "every task needs at least one"),
+        ("rte=1 rte=2", "'rte' is there twice"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_explained_not_raised(text, said):
+    explorer = explore_schedules()
+    explorer.controls["sizes"].value = text
+    assert said in message(explorer) and explorer.results.layout.visibility == "hidden"
+    explorer.controls["sizes"].value = "rte=7"
+    assert message(explorer) == "" and cells(explorer, "RTE")[1] == "7"
+
+
+def test_sizes_may_be_written_as_people_write_them():
+    expected = {"cola": 8551, "mnli": 392702, "rte": 2490}
+    assert parse_sizes(" rte=2,490, cola=8_551\nmnli=392702; ") == expected
+
+
+# --- training
+
+
+def tiny_run(folder, **options) -> RunConfig:
+    values = {"backbone": "tiny", "size": 12, "tasks": ("rte", "cola"), "steps": 8, "batch_size": 4, "max_length": 16}
+    values |= {"evaluate_every": 4, "keep": "last", "folder": str(folder), "progress": False, "precision": "float32"}
+    return RunConfig(**values | options)
+
+
+def wait(explorer) -> None:
+    explorer.session.thread.join(60)
+    assert not explorer.session.thread.is_alive()
+
+
+def stop_after(explorer, step: int) -> None:
+    """Presses Stop as soon as a step is done (between that step and the next)."""
+    shown = explorer.session._on_step
+
+    def press(run):
+        if run.step == step:
+            explorer.controls["stop"].click()
+        return shown(run)
+
+    explorer.session._on_step = press
+    explorer.controls["start"].click()
+    wait(explorer)
+    explorer.session._on_step = shown
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run that has ended: its folder and record."""
+    folder = tmp_path_factory.mktemp("ended")
+    return folder, train(tiny_run(folder))
+
+
+def test_a_run_that_is_stopped_and_started_again_ends_with_the_same_weights(tmp_path, ended):
+    folder, whole = ended
+    explorer = explore_training(tiny_run(tmp_path / "parts"))
+    stop_after(explorer, 3)
+    assert "stopped at step 3 of 8: a checkpoint is kept" in message(explorer)
+    assert (tmp_path / "parts" / "checkpoint" / "run.json").exists()
+    assert not (tmp_path / "parts" / "record.json").exists()
+    assert explorer.session.bar.value == 3 and "not evaluated" not in message(explorer)
+    stopped = words(explorer), pictures(explorer)[0]
+    assert sum(int(cells(explorer, task)[1]) for task in ("RTE", "CoLA")) == 3
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert f"finished: dev average {whole['results']['last']['dev_average']:.1f}" in message(explorer)
+    assert (words(explorer), pictures(explorer)[0]) != stopped
+    steps = whole["sampling"]["drawn"]
+    assert cells(explorer, "RTE")[1:3] == [str(steps["rte"]), str(4 * steps["rte"])]
+    assert cells(explorer, "CoLA")[4] == f"{whole['results']['last']['scores']['cola']['matthews']:.1f} (matthews)"
+    one, other = (load_file(next((place / "last").glob("*.safetensors"))) for place in (folder, tmp_path / "parts"))
+    assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    explorer = explore_training(tiny_run(tmp_path / "run", tasks=("rte", str(tmp_path / "mood.csv"))))
+    assert explorer.session.picture.layout.display == "none"  # there is nothing to be seen yet
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert message(explorer).startswith("finished") and explorer.session.picture.layout.display is None
+    assert cells(explorer, "mood")[4].endswith("(accuracy)") and cells(explorer, "RTE")
+    explorer = explore_schedules(sizes={"mood": 48, "rte": 2490})
+    assert cells(explorer, "mood")[1] == "48" and cells(explorer, "RTE")[1] == "2,490"
+    explorer.controls["sizes"].value = "rte=10 mood=30"
+    assert message(explorer) == "" and cells(explorer, "mood")[1] == "30"
+
+
+def test_a_method_of_ones_own_is_in_the_menu_and_gives_way_to_another(tmp_path):
+    explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4), size=None))
+    assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
+    explorer.controls["method"].value = "lhuc"
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert message(explorer).startswith("finished")
+    assert json.loads((tmp_path / "record.json").read_text())["method"]["name"] == "lhuc"
+
+
+def test_a_finished_run_is_shown_and_not_trained_again(ended):
+    folder, record = ended
+    before = (folder / "record.json").read_text()
+    explorer = explore_training(tiny_run(folder))
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert message(explorer).startswith("finished") and explorer.session.bar.value == 8
+    assert cells(explorer, "RTE")[1] == str(record["sampling"]["drawn"]["rte"])
+    assert (folder / "record.json").read_text() == before
+
+
+def test_what_cannot_be_trained_is_said_and_the_buttons_come_back(tmp_path):
+    explorer = explore_training(tiny_run(tmp_path / "a"))
+    explorer.controls["method"].value = "pals-no-sharing-84"
+    explorer.session.config = tiny_run(tmp_path / "a", data=str(tmp_path / "nothing"))
+    explorer.controls["start"].click()
+    wait(explorer)
+    assert "no data folder or file" in message(explorer)
+    assert not explorer.controls["start"].disabled and explorer.controls["stop"].disabled
+
+
+def test_of_two_explorers_one_trains_at_a_time(tmp_path):
+    first, second = explore_training(tiny_run(tmp_path / "a")), explore_training(tiny_run(tmp_path / "b"))
+    go_on, shown = threading.Event(), first.session._on_step
+    first.session._on_step = lambda run: go_on.wait(60) and shown(run)
+    first.controls["start"].click()
+    assert first.controls["start"].disabled and not first.controls["stop"].disabled
+    second.controls["start"].click()
+    assert "another explorer of this kernel is training" in message(second)
+    assert second.session.thread is None and second.session.bar.value == 0
+    first.controls["stop"].click()
+    go_on.set()
+    wait(first)
+    second.controls["start"].click()
+    stop = time.monotonic() + 60
+    while second.session.bar.value == 0 and time.monotonic() < stop:
+        time.sleep(0.01)
+    second.controls["stop"].click()
+    wait(second)
+    assert "stopped" in message(first) and message(second).split(":")[0].split()[0] in ("stopped", "finished")
+
+
+def test_scores_before_the_first_evaluation_are_an_empty_table():
+    assert len(main_curves([], {})) == 0
+
+
+# --- attention
+
+
+def test_the_map_is_that_of_the_chosen_task_layer_and_head(model, tokenizer):
+    explorer = explore_attention(model, tokenizer, "a b c", "")
+    c, before = explorer.controls, pictures(explorer)
+    assert c["layer"].max == 1 and c["head"].max == 3
+    for name, value in {"layer": 1, "head": 2, "kind": "pal", "task": "cola"}.items():
+        c[name].value = value
+        now = pictures(explorer)
+        assert now[0] != before[0]
+        before = now
+    maps = attention_maps(model, "cola", tokenizer, "a b c")
+    to_cls = maps.pal[1, 2][:, 0].mean()
+    assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
+    assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "CoLA"]
+    assert cells(explorer, "Jensen–Shannon divergence (nats)")[1] == "0.000"  # a task beside itself
+    c["other"].value = "rte"
+    assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
+    assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "RTE"]
+
+
+@pytest.fixture(scope="module")
+def attention(model, tokenizer):
+    """An explorer, and its picture of `a b`."""
+    explorer = explore_attention(model, tokenizer, "a b", "")
+    return explorer, pictures(explorer)[0]
+
+
+def test_sliders_end_where_the_heads_end(tokenizer):
+    """Of two layers the top half is layer 1; BERT has four heads there, the PAL three."""
+    explorer = explore_attention(tiny_model("pals-276-top", size=12, heads=3), tokenizer, "a b")
+    c = explorer.controls
+    c["head"].value = 3
+    c["kind"].value = "pal"
+    assert (c["layer"].min, c["layer"].max, c["layer"].value) == (1, 1, 1)
+    assert (c["head"].max, c["head"].value) == (2, 2) and message(explorer) == ""
+    c["kind"].value = "bert"
+    assert (c["layer"].min, c["layer"].max, c["head"].max) == (0, 1, 3)
+
+
+def test_a_method_without_own_attention_says_so(tokenizer):
+    explorer = explore_attention(tiny_model("low-rank-100", size=5), tokenizer, "a b", "")
+    explorer.controls["kind"].value = "pal"
+    assert "adds no projected attention" in message(explorer)
+    assert explorer.results.layout.visibility == "hidden"
+    explorer.controls["kind"].value = "bert"
+    assert message(explorer) == "" and "4 tokens" in words(explorer)
+
+
+@pytest.mark.parametrize(
+    ("text", "pair", "said"),
+    [
+        ("", "", "2 tokens; type a sentence"),
+        ("   ", "", "type a sentence"),
+        ("", "only the second", "6 tokens"),
+        ("word " * 126, "", "128 tokens; the maps show the first 32"),
+        ("word " * 200, "", "the text has 202 and was cut to the backbone's limit"),
+        ("word " * 600, "other " * 700, "the text has 1,303 and was cut"),
+        ("I 😀 you 👩‍👩‍👧 $x_1$ and $5 {a} \\alpha", "", "tokens"),
+        ("مرحبا بالعالم", "שלום 你好 ไทย", "tokens"),
+        ("<script>alert(1)</script> & <b>", "", "tokens"),
+        ("a\tb\nc\x00d\u200b", "", "tokens"),
+    ],
+)
+def test_no_text_breaks_the_map(attention, text, pair, said):
+    """Warnings are errors here, so a glyph that the font lacks would fail."""
+    explorer, before = attention
+    with explorer.held():
+        explorer.controls["text"].value, explorer.controls["pair"].value = text, pair
+    explorer.refresh()
+    assert message(explorer) == "" and said in words(explorer)
+    assert "<script>" not in explorer.results.children[0].value
+    assert pictures(explorer)[0] != before
+
+
+def test_tokens_are_written_as_the_font_can():
+    face = "😀" if printable("😀") == "😀" else r"\U0001f600"  # as the font at hand has it
+    tokens = ["##ing", "中", "😀", "", "x" * 20, "\t", "$x_1$"]
+    assert [printable(t) for t in tokens] == ["##ing", r"\u4e2d", face, "''", "x" * 13 + "…", r"\t", r"\$x_1\$"]
+
+
+def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
+    sides = [attention_maps(model, task, tokenizer, "a b", "c", 12) for task in ("rte", "cola")]
+    figure = Figure()
+    draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
+    for ax, maps in zip(figure.axes, sides, strict=False):
+        assert (ax.images[0].get_array() == maps.pal[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
+        assert ax.images[0].get_clim() == (0, max(2 / 6, *(one.pal[1, 2].max() for one in sides)))
+    words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
+
+
+def test_every_head_has_its_small_map(model, tokenizer):
+    maps = attention_maps(model, "rte", tokenizer, "a b").layer("bert", 0)
+    figure = head_grid(maps, "heads", Figure(layout="constrained"), columns=3)
+    drawn = [ax for ax in figure.axes if ax.get_title()]
+    assert [ax.get_title() for ax in drawn] == ["head 0", "head 1", "head 2", "head 3"]
+    assert all((ax.images[0].get_array() == one).all() for ax, one in zip(drawn, maps, strict=True))

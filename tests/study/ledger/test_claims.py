@@ -1,0 +1,656 @@
+"""Rows C: runs in pairs decide, by hand arithmetic; every kind of verdict from made-up records of known difference."""
+
+import json
+import math
+from dataclasses import asdict, replace
+from itertools import chain
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from palslib.data.tasks import get_task
+from palslib.methods.counting import count_parameters
+from palslib.methods.table import METHODS, get_method
+from palslib.plan.config import RunConfig
+from palslib.plan.sampling import SCHEDULES
+from palslib.study.ledger.claims import (
+    MEASURES,
+    NO_WORSE,
+    SEEDS,
+    Comparison,
+    claim_verdict,
+    holm,
+    mean_and_half,
+    on_other_processors,
+    smallest_difference,
+)
+from palslib.study.ledger.paper import load_ledger
+from palslib.study.ledger.selection import Selection, Setting
+from palslib.study.ledger.verdicts import verdict_frame
+
+LEDGER = load_ledger()
+FRAME = verdict_frame(records=[])
+CLAIM = "pals-204 annealed > shared annealed"
+MINBERT = {"data": "minbert", "tasks": ("sst5", "quora", "sts")}
+
+
+def made_up(seed: int, average: float, rte: float = 60.0, **changes) -> dict:
+    """A finished run's record with those scores."""
+    config = RunConfig(**{"data": "glue", "steps": 2_000, "seed": seed} | changes)
+    scores = {task: {get_task(task).metrics[0]: rte if task == "rte" else average} for task in config.tasks}
+    record = {
+        "status": "finished",
+        "config": asdict(config),
+        "method": asdict(config.resolved_method()),
+        "precision": "float32",
+        "data": {"train": dict.fromkeys(config.tasks, 2_490)},
+        "results": {"last": {"dev_average": average, "scores": scores}},
+    }
+    return json.loads(json.dumps(record))  # as it is read from its file: tuples are lists
+
+
+def runs(method: str, *averages: float, **changes) -> list[dict]:
+    """One for each seed from 0."""
+    return [made_up(seed, average, method=method, **changes) for seed, average in enumerate(averages)]
+
+
+def decide(comparison: str, records: list[dict]):
+    return Comparison.parse(comparison).decide(records)
+
+
+SHARED = (64.0, 62.0, 66.0)
+
+
+@pytest.mark.parametrize(
+    ("pals", "shared", "expected"),
+    [
+        ((66.0, 64.1, 67.9), SHARED, "reproduced"),  # +2.0, +2.1, +1.9
+        ((62.0, 60.1, 63.9), SHARED, "not reproduced"),
+        ((66.0, 60.0, 68.0), SHARED, "inconclusive"),  # +2, -2, +2
+        ((66.0, 64.1), SHARED, "inconclusive"),  # two pairs
+        ((66.0,), (64.0,), "inconclusive"),
+        ((66.0, 66.2, 66.1), (), "not run"),
+        ((), (), "not run"),
+    ],
+)
+def test_differences_of_pairs_decide_and_fewer_than_three_never_do(pals, shared, expected):
+    """2.0, 2.1, 1.9: s = .1, so 2 ± 4.30 · .1 / √3 = 2 ± .25, although the scores themselves are 2 points apart."""
+    assert SEEDS == 3
+    assert decide(CLAIM, runs("pals-204", *pals) + runs("shared", *shared)).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("pals", "p", "verdict"),
+    [
+        ((66.0, 64.1, 67.9), 8.32e-4, "reproduced"),  # t = 2 / (.1 / √3) = 34.64, p = 1 - t / √(2 + t²)
+        ((66.0, 64.0, 68.0), 0.0, "reproduced"),  # +2.0 each
+        (SHARED, 1.0, "inconclusive"),  # equal runs
+        ((66.0, math.nan, 68.0), 0.0, "inconclusive"),  # two seeds are left
+        ((66.0,), math.nan, "inconclusive"),
+    ],
+)
+def test_p_is_that_of_the_t_test_1_for_equal_runs_and_nan_where_there_is_none(pals, p, verdict):
+    cells = decide(CLAIM, runs("pals-204", *pals) + runs("shared", *SHARED)).cells
+    assert cells["p"] == pytest.approx(p, rel=1e-3, nan_ok=True) and cells["verdict"] == verdict
+
+
+def test_interval_by_hand():
+    """(1, 2, 6): mean 3, s² = (4 + 1 + 9) / 2 = 7; t(.975, 2) = 4.303."""
+    assert mean_and_half([1, 2, 6]) == (3, pytest.approx(4.3027 * 7**0.5 / 3**0.5, rel=1e-4))
+    assert mean_and_half([1, 1]) == (1, 0)
+    assert mean_and_half([5]) == (5, float("inf"))
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_smallest_difference_is_found_four_times_of_five(seeds):
+    """By drawing: 100,000 times so many differences around it, with s = 1; and with many pairs 1.96 + .84 over √n."""
+    drawn = np.random.default_rng(0).normal(smallest_difference(1.0, seeds), 1, (100_000, seeds))
+    t = drawn.mean(1) / (drawn.std(1, ddof=1) / seeds**0.5)
+    assert (t > stats.t.ppf(0.975, seeds - 1)).mean() == pytest.approx(0.8, abs=0.005)
+    assert smallest_difference(2.0, 10_000) == pytest.approx(2 * 2.802 / 100, rel=1e-3)
+
+
+def test_holm_by_hand():
+    """.01 · 3, then .03 · 2, then .04 · 1, which cannot be below the one before; none above 1."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_no_worse_allows_half_a_point():
+    """-0.3 ± 0.03 lies above -0.5, -0.8 ± 0.03 below."""
+    claim, shared = CLAIM.replace(" > ", " >= "), runs("shared", 66.0, 66.0, 66.0)
+    near, far = (runs("pals-204", m - 0.01, m, m + 0.01) for m in (65.7, 65.2))
+    assert NO_WORSE == 0.5
+    assert [decide(claim, shared + of).verdict for of in (near, far)] == ["reproduced", "not reproduced"]
+    assert decide(CLAIM, shared + near).verdict == "not reproduced"
+
+
+def test_what_was_seen_is_said():
+    """66.1 ± .058: s = .1 over √3; the interval is 4.303 times that, .248."""
+    one = decide(CLAIM, runs("pals-204", 66.0) + runs("shared", 64.0))
+    assert str(one) == f"{CLAIM}? 66.0 against 64.0 (1 seed)"
+    three = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
+    assert str(three) == f"{CLAIM}? 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 ± 0.25 at 95 % (3 seeds)"
+    assert [r["config"]["method"] for r in three.records] == ["pals-204"] * 3 + ["shared"] * 3
+
+
+def test_seeds_without_a_partner_do_not_count():
+    left = [made_up(seed, 70.0 + seed, method="pals-204") for seed in (1, 2, 3, 9)]
+    found = decide(CLAIM, left + runs("shared", 60.0, 61.0, 62.0, 63.0))
+    assert found.seeds == (1, 2, 3) and found.differences == [10.0, 10.0, 10.0]
+    none = decide(CLAIM, left[-1:] + runs("shared", 60.0))
+    assert none.verdict == "inconclusive" and str(none).endswith("no seed in common")
+
+
+def test_a_sum_of_runs_compares_gains():
+    """PALs gain 3 by annealing, shared 1: 63 + 60 > 60 + 61, by 2."""
+    both = {"pals-204": (60.0, 63.0), "shared": (60.0, 61.0)}
+    found = []
+    for method, (proportional, annealed) in both.items():
+        for schedule, score in (("proportional", proportional), ("annealed", annealed)):
+            found += runs(method, score, score + 1, score + 2.5, schedule=schedule)
+    claim = "pals-204 annealed + shared proportional > pals-204 proportional + shared annealed"
+    outcome = decide(claim, found)
+    assert outcome.verdict == "reproduced" and outcome.differences == [2.0, 2.0, 2.0]
+    assert decide(claim, found[:9]).verdict == "not run"
+
+
+def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
+    """(60, 62, 64, 66, 68) lie 4, 2, 0, 2, 4 from 64, (70, ...) 0: δ = 2.4 ± 2.776 · 1.673 / √5 = 2.08."""
+    wide, narrow = (60.0, 62.0, 64.0, 66.0, 68.0), (70.0,) * 5
+    claim = f"{CLAIM} : spread"
+    found = decide(claim, runs("pals-204", *wide) + runs("shared", *narrow))
+    assert found.left == (4, 2, 0, 2, 4) and found.verdict == "reproduced"
+    assert decide(claim, runs("pals-204", *wide[:4]) + runs("shared", *narrow[:4])).verdict == "inconclusive"
+
+
+def test_runs_that_differ_in_anything_else_are_not_compared():
+    pals = runs("pals-204", 66.0, 66.1, 66.2)
+    assert decide(CLAIM, pals + runs("shared", 64.0, 64.0, 64.0, steps=4_000)).verdict == "not run"
+    other = [record | {"precision": "bf16"} for record in runs("shared", 64.0, 64.0, 64.0)]
+    assert decide(CLAIM, pals + other).verdict == "not run"
+
+
+def test_the_rate_of_adaptations_is_a_setting_that_shared_does_not_have():
+    """PALs at 10 times BERT's rate, at its own, and shared: whichever has more pairs counts, never both mixed."""
+    fast = runs("pals-204", 66.0, 66.1, 66.2, adaptation_rate=10)
+    same = [made_up(9, 70.0, method="pals-204")]
+    shared = [*runs("shared", 64.0, 64.1, 64.2), made_up(9, 64.0, method="shared", adaptation_rate=3)]
+    found = decide(CLAIM, fast + same + shared)
+    assert found.seeds == (0, 1, 2) and found.verdict == "reproduced"
+    low = runs("low-rank-100", 60.0, 60.0, 60.0)
+    assert decide("pals-204 annealed > low-rank-100 annealed", fast + low).verdict == "not run"
+    assert Setting.of(fast[0]) != Setting.of(same[0]) and Setting.of(shared[0]) == Setting.of(shared[-1])
+    drawn = made_up(0, 60.0, method="pals-204", method_options={"init": "normal"}, adaptation_rate=10)
+    assert Setting.of(drawn) != Setting.of(fast[0])
+
+
+def test_data_of_one_name_and_another_size_are_not_compared():
+    """PALs on the whole of GLUE beside shared runs on a part of it; and models for one task each likewise."""
+    whole = runs("pals-204", 66.0, 66.1, 66.2)
+    for record in whole:
+        record["data"]["train"] |= {"qqp": 363_846}
+    shared = runs("shared", 64.0, 64.0, 64.0)
+    assert decide(CLAIM, whole + shared).verdict == "not run"
+    assert decide(CLAIM, whole + shared + runs("pals-204", 63.0, 63.1, 63.2)).verdict == "not reproduced"
+    alone = "pals-204 single-task > fine-tuned single-task"
+    records = [
+        *runs("pals-204", 66.0, 66.1, 66.2, tasks=("qqp",), learning_rate=1e-3),
+        *runs("fine-tuned", 64.0, 64.0, 64.0, tasks=("qqp", "rte")),
+    ]
+    assert decide(alone, records).verdict == "reproduced"
+    for record in records[:3]:
+        record["data"]["train"] = {"qqp": 363_846}
+    assert decide(alone, records).verdict == "inconclusive" and "no seed in common" in str(decide(alone, records))
+
+
+def test_a_constant_rate_is_a_setting_of_its_own():
+    """As the minBERT and GEM reports have it; any other difference from the paper's recipe is another matter."""
+    flat, other = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {"order": "reshuffled"}}
+    pals, shared = (66.0, 66.1, 66.2), (64.0, 64.0, 64.0)
+    assert decide(CLAIM, runs("pals-204", *pals, **flat) + runs("shared", *shared, **flat)).verdict == "reproduced"
+    assert decide(CLAIM, runs("pals-204", *pals, **flat) + runs("shared", *shared)).verdict == "not run"
+    assert decide(CLAIM, runs("pals-204", *pals, **other) + runs("shared", *shared, **other)).verdict == "not run"
+
+
+def test_a_setting_with_more_seeds_goes_before_one_with_fewer():
+    records = runs("pals-204", 60.0, steps=4_000) + runs("shared", 70.0, steps=4_000)
+    records += runs("pals-204", 66.0, 66.0, 66.1) + runs("shared", 64.0, 64.0, 64.0)
+    found = decide(CLAIM, records)
+    assert found.verdict == "reproduced" and found.records[0]["config"]["steps"] == 2_000
+
+
+def test_one_tasks_score_decides_where_the_claim_is_about_it():
+    """By RTE the order is the other way round."""
+    records = [made_up(s, 66 + s / 10, 60.0, method="pals-204") for s in range(3)]
+    records += [made_up(s, 64.0, 70.0, method="shared") for s in range(3)]
+    verdicts = [decide(claim, records).verdict for claim in (CLAIM, f"{CLAIM} : rte")]
+    assert verdicts == ["reproduced", "not reproduced"]
+
+
+def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
+    """Adapters: (70 + 60) / 2 = 65, fine-tuned: (60 + 66) / 2 = 63, a third task only there, each at its own rate."""
+
+    def alone(method, task, score, seed, **options):
+        record = made_up(seed, score + seed / 10, tasks=(task,), learning_rate=1e-4 * (2 if options else 1))
+        record["method"] = asdict(get_method(method, **options))
+        record["config"] |= {"method": method, "size": "paper", "method_options": options}
+        record["results"]["last"]["scores"] = {task: {get_task(task).metrics[0]: score + seed / 10}}
+        return record
+
+    made = {"houlsby-64": {"rte": 70, "mrpc": 60}, "fine-tuned": {"rte": 60, "mrpc": 66, "sst2": 99}}
+    frozen = {"houlsby-64": {"freeze": "backbone"}}
+    found = [alone(m, t, v, s, **frozen.get(m, {})) for m, of in made.items() for t, v in of.items() for s in range(3)]
+    claim = "houlsby-64 single-task size=paper freeze=backbone > fine-tuned single-task"
+    outcome = decide(claim, found)
+    assert outcome.verdict == "reproduced"
+    assert [*outcome.left, *outcome.right] == pytest.approx([65, 65.1, 65.2, 63, 63.1, 63.2])
+    assert decide(f"{claim} : mrpc", found).verdict == "not reproduced"
+    without = [r for r in found if not (r["config"]["seed"] == 2 and "mrpc" in r["config"]["tasks"])]
+    assert decide(claim, without).seeds == (0, 1)  # the third lacks a task of the two
+    assert not decide(
+        claim, [r for r in found if (r["config"]["method"] == "fine-tuned") == ("rte" in r["config"]["tasks"])]
+    ).seeds
+
+
+def test_memory_is_compared_with_none_by_what_is_forgotten():
+    """The first task falls from 80 to 70 without memory and to 78 with it; seeds differ by a tenth."""
+
+    def sequential(memory, seed, end):
+        record = made_up(seed, 60.0, schedule="sequential", tasks=("rte", "cola"), steps=10, memory=memory)
+        points = [({"rte": 80.0, "cola": 0.0}, 5), ({"rte": end + seed / 10, "cola": 50.0}, 10)]
+        record["history"] = [{"step": k, "scores": {t: {"main": v} for t, v in s.items()}} for s, k in points]
+        record["results"]["last"]["dev_average"] = (end + seed / 10 + 50) / 2
+        record["method"], record["config"]["method"] = asdict(get_method("shared")), "shared"
+        return record
+
+    found = [sequential(memory, seed, end) for memory, end in ((0, 70.0), (8, 78.0)) for seed in range(3)]
+    claim = "shared sequential gem=on > shared sequential"
+    outcome = decide(f"{claim} : backward", found)
+    assert outcome.verdict == "reproduced" and outcome.left[0] == -2 and outcome.right[0] == -10
+    assert decide(f"{claim} : average", found).differences == pytest.approx([4, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "matches"),
+    [
+        ("pals-204", "paper", True),
+        ("pals-204", "budget", True),  # the same 204
+        ("low-rank-100", "budget", True),  # 101
+        ("attention-on-top-204", "paper", True),
+        ("attention-on-top-204", "budget", False),  # 240: 1.13 times BERT's parameters, not 1.10
+        ("pals-204", 48, False),
+    ],
+)
+def test_an_unsaid_size_is_the_papers_on_its_own_backbone_and_fits_its_budget_on_another(method, size, matches):
+    """The paper's Table 3 is run at the paper's sizes; on MiniLM the same numbers would be of another budget."""
+    for backbone, expected in (("bert-base-uncased", matches), ("minilm", size == "budget")):
+        record = made_up(0, 66.0, method=method, size=size, backbone=backbone)
+        count = count_parameters(get_method(method, size=record["method"]["size"]), backbone)
+        record["counts"] = {"added": count.added, "ratio": count.ratio}
+        assert Selection.parse(f"{method} annealed").matches(record) is expected
+        said = Selection.parse(f"{method} annealed size={size}")
+        assert said.matches(record)
+
+
+def test_tasks_from_files_are_compared_too():
+    """C16: adapters on a frozen BERT, all tasks in one run, against fine-tuned models."""
+    config = {"data": "crowdflower", "tasks": ("rte",)}
+    tuned, frozen = (
+        runs("fine-tuned", 71.0, 71.4, 71.2, **config),
+        runs("houlsby-64-not-shared", 74.9, 74.8, 74.7, **config),
+    )
+    for record in tuned + frozen:  # made up of a task with a row, which theirs have not
+        record["config"] |= {"tasks": ["airline"], "size": "paper"}
+        record["results"]["last"]["scores"] = {"airline": {"accuracy": record["results"]["last"]["dev_average"]}}
+    verdict, value, _, _ = claim_verdict(LEDGER["C16"], tuned + frozen)
+    assert verdict == "reproduced" and "+3.60" in value
+
+
+def test_further_pretraining_is_compared_with_none():
+    """A backbone that `pretraining` has written differs by the end of its name."""
+    plain = runs("shared", 60.0, 60.0, 60.1, **MINBERT)
+    further = runs("shared", 62.0, 62.0, 62.0, backbone="tiny", **MINBERT)
+    for record in further:
+        record["config"]["backbone"] = "minilm-mlm"
+    claim = "shared annealed data=minbert >= shared annealed data=minbert pretraining=mlm"
+    assert decide(claim, plain + further).verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("selection", "changes", "matches"),
+    [
+        ("pals-204 annealed", {}, True),
+        ("pals-204 annealed heads=12", {}, True),
+        ("pals-204 annealed heads=6", {}, False),
+        ("pals-204 annealed heads=6", {"method_options": {"heads": 6}}, True),
+        ("pals-204 annealed", {"method_options": {"heads": 6}}, False),
+        ("pals-204 annealed", {"schedule": "proportional"}, False),
+        ("pals-204 proportional", {"schedule": "proportional", "alpha": 0.3}, False),
+        ("pals-204 annealed", {"method_options": {"freeze": "backbone"}}, False),
+        ("pals-204 annealed freeze=backbone", {"method_options": {"freeze": "backbone"}}, True),
+        ("pals-204 annealed", {"recipe": "released"}, False),
+        ("pals-204 annealed", {"recipe_options": {"pal_activation": "gelu"}}, False),
+        ("pals-204 annealed", {"recipe_options": {"decay": "jump"}}, False),
+        ("pals-204 annealed", {"recipe_options": {"decay": "constant"}}, True),
+        ("pals-204 annealed", {"data": "synthetic"}, False),
+        ("pals-204 annealed", {"backbone": "tiny"}, False),
+        ("pals-204 annealed", {"size": 48}, False),
+        ("pals-204 annealed size=48", {"size": 48}, True),
+        ("pals-204 annealed size=paper", {"size": "paper"}, True),
+        ("pals-204 annealed weights=random", {}, False),
+        ("pals-204 annealed weights=random", {"weights": "random"}, True),
+        ("pals-204 annealed", {"weights": "random"}, False),
+        ("pals-204 annealed heads=24", {"method_options": {"heads": 24}, "size": "budget"}, True),
+        ("pals-204 annealed", {"method_options": {"init": "normal"}}, True),
+        ("pals-204 annealed data=minbert activation=gelu", MINBERT, False),
+        ("shared annealed", {"method": "shared"}, True),
+        ("shared annealed", {"method": "shared", "size": "paper"}, True),
+        ("fine-tuned single-task", {"method": "fine-tuned"}, True),
+        ("houlsby-64 single-task", {"method": "houlsby-64"}, True),  # on a frozen BERT: eight tasks that share nothing
+        ("pals-204 single-task", {}, False),
+        ("pals-204 single-task", {"tasks": ("rte",)}, True),
+        ("houlsby-64 single-task", {"method": "houlsby-64", "tasks": ("rte",)}, True),
+        ("pals-204 annealed", {"tasks": ("rte", "cola")}, False),
+        ("pals-204 annealed data=minbert", MINBERT, True),
+        ("pals-204 annealed", MINBERT, False),
+        ("pals-204 annealed data=minbert", MINBERT | {"memory": 8}, False),
+        ("pals-204 annealed data=minbert gem=on", MINBERT | {"memory": 8}, True),
+        ("pals-204 annealed data=minbert gem=on", MINBERT, False),
+        ("pals-204 sequential", {"schedule": "sequential", "tasks": ("rte", "cola")}, True),
+        ("pals-204 annealed", {"start": "earlier"}, False),
+        ("attention-on-top-204 annealed residual=false", {"method": "attention-on-top-204"}, False),
+        (
+            "attention-on-top-204 annealed residual=false",
+            {"method": "attention-on-top-204", "method_options": {"residual": False}},
+            True,
+        ),
+    ],
+)
+def test_which_runs_a_selection_means(selection, changes, matches):
+    assert Selection.parse(selection).matches(made_up(0, 60.0, **changes)) is matches
+
+
+def ablated(seed, one, every, middle=-5.0):
+    """The record of a run whose adapters were removed: two layers and both, changes in percent."""
+    record = made_up(seed, 80.0, method="houlsby-64", size="paper", tasks=("sst2",))
+    lines = [f"sst2,accuracy,80,{a},{b},0,{change}" for a, b, change in ((0, 0, one), (0, 1, every), (1, 1, middle))]
+    return record | {"spans": ["task,metric,whole,first,last,score,change", *lines]}
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([ablated(seed, -2.0, -40.0 - seed) for seed in range(3)], "reproduced"),
+        ([ablated(0, -2.0, -40.0), ablated(1, -11.0, -41.0), ablated(2, -2.0, -40.0)], "not reproduced"),  # 11 > 41 / 4
+        ([ablated(0, -2.0, -40.0), ablated(1, 3.0, 2.0), ablated(2, -2.0, -40.0)], "not reproduced"),  # nothing lost
+        ([ablated(0, -2.0, -40.0), ablated(1, -2.0, -40.0)], "inconclusive"),  # two seeds
+        ([made_up(0, 80.0, method="houlsby-64", size="paper", tasks=("sst2",))], "not run"),
+    ],
+)
+def test_c17_asks_what_adapters_are_worth(records, expected):
+    kind, value, *_ = claim_verdict(LEDGER["C17"], records)
+    assert kind == expected
+    if "spans" in records[0]:
+        assert "sst2: any one layer at most 5.0 % of the score, all 40.0 %" in value
+
+
+def test_runs_that_have_not_finished_do_not_count():
+    record = made_up(0, 60.0) | {"status": "running"}
+    assert not Selection.parse("pals-204 annealed").matches(record)
+
+
+def test_c2_needs_all_three_schedules():
+    """With three seeds under each, PALs beat shared: reproduced. Under annealed alone, the other two stay open."""
+
+    def both(pals, shared, **changes):
+        return runs("pals-204", pals, pals + 1, pals, **changes) + runs("shared", shared, shared + 1, shared, **changes)
+
+    every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
+    assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
+    kind, value, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
+    assert kind == "inconclusive" and CLAIM in value
+    assert "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
+    every["square-root"] = both(64.0, 66.0, schedule="square-root")
+    assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "not reproduced"
+
+
+@pytest.mark.parametrize("worst", [60.0, 70.0])
+def test_what_a_run_of_this_size_cannot_decide_is_said_whatever_was_seen(worst):
+    """C13b: that round robin overfits needs curves over several passes; the order alone, either one, is no verdict."""
+    scores = {"annealed": 64.0, "proportional": 65.0, "round-robin": worst}
+    gelu = MINBERT | {"method_options": {"activation": "gelu"}}
+    found = [r for s, v in scores.items() for r in runs("pals-204", v, v, v, schedule=s, **gelu)]
+    kind, value, note, _ = claim_verdict(LEDGER["C13b"], found)
+    assert kind == "not testable at this scale" and f"against {worst:.1f}" in value
+    assert note.endswith(f"it would take {LEDGER['C13b'].scale}") and "several passes of SST and STS" in note
+    assert claim_verdict(LEDGER["C13b"], [])[0] == "not run"
+    assert claim_verdict(LEDGER["C13c"], found)[0] == "not run"
+
+
+def test_runs_of_the_size_that_a_row_asks_for_decide_it():
+    """C1 asks for 60,000 steps: with one step less it is not testable, with as many the interval decides."""
+
+    def both(steps):
+        return [
+            *runs("pals-204", 66.0, 66.1, 66.2, steps=steps),
+            *runs("fine-tuned", 64.0, 64.2, 64.1, steps=steps),
+        ]
+
+    assert LEDGER["C1"].steps == 60_000
+    assert claim_verdict(LEDGER["C1"], both(59_999))[0] == "not testable at this scale"
+    assert claim_verdict(LEDGER["C1"], both(60_000))[0] == "reproduced"
+
+
+def test_a_task_that_neither_side_has_learnt_decides_nothing():
+    """Constant predictions have a Matthews correlation of 0; with a median of 0 on both sides CoLA tests nothing."""
+    comparison = Comparison.parse("low-rank-100 annealed > pals-204 annealed : cola")
+
+    def outcome(left, right):
+        return replace(comparison.decide([]), seeds=(0, 1, 2), left=left, right=right, records=({},))
+
+    assert outcome((0.0, 0.0, 3.0), (0.0, -1.0, 0.0)).verdict == "not testable at this scale"
+    assert outcome((2.0, 2.1, 3.0), (0.0, 0.0, 0.0)).verdict == "reproduced"
+    assert outcome((0.0, 0.0, 0.0), (4.0, 4.0, 4.1)).verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"), [((66.0, 64.0, 65.0), "not reproduced"), ((64.0, 66.0, 65.0), "reproduced")]
+)
+def test_each_claim_of_c13_is_decided_by_its_own_runs(scores, expected):
+    """(c) the shared model under three schedules: round robin first, or not. PALs are no part of it."""
+    named = zip(("annealed", "round-robin", "proportional"), scores, strict=True)
+    found = [r for s, v in named for r in runs("shared", v, v, v + 0.1, schedule=s, **MINBERT)]
+    assert claim_verdict(LEDGER["C13c"], found)[0] == expected
+    assert claim_verdict(LEDGER["C13"], found)[0] == "not run"
+
+
+def test_without_records_nothing_is_reproduced():
+    claims = FRAME[FRAME["kind"] == "C"].set_index("id")
+    assert (claims["verdict"] == "not run").all()
+    assert claims.loc["C24", "note"] == "not pursued here"
+    assert claims["note"].drop("C24").str.startswith("needs ").all()
+
+
+def test_what_rows_need_and_compare_can_be_read():
+    known = set().union(*map(asdict, METHODS.values())) | {"size", "data", "gem", "pretraining", "weights"}
+    for row in LEDGER.values():
+        needs = [Selection.parse(need) for need in row.needs]
+        for need in needs:
+            assert need.method in METHODS and need.schedule in (*SCHEDULES, "single-task"), row.id
+            assert need.options.keys() <= known and (need.alone or need.method != "fine-tuned"), row.id
+        for text in row.compare:
+            comparison = Comparison.parse(text)
+            assert f" {comparison.relation} " in text and comparison.left != comparison.right, (row.id, text)
+            assert all(term in needs for term in comparison.left + comparison.right), (row.id, text)
+            assert comparison.what in ("", *MEASURES) or get_task(comparison.what), (row.id, text)
+
+
+def test_a_verdict_that_several_comparisons_may_owe_to_chance_says_so():
+    """C3: annealed - square root is -.15, -.2, -.3: p = .039, times 3 comparisons .117."""
+    of = {"annealed": (60.0, 60.0, 60.0), "square-root": (60.15, 60.2, 60.3), "proportional": (60, 60.5, 60.1)}
+    of |= {"round-robin": (60.3, 60.2, 60.2)}
+    records = [r for schedule, averages in of.items() for r in runs("pals-204", *averages, schedule=schedule)]
+    found, _, note, _ = claim_verdict(LEDGER["C3"], records)
+    assert found == "not reproduced" and "no longer after Holm's correction for 3 comparisons" in note
+    without = [*records, *runs("bert-layer-on-top", *[math.nan] * 3, schedule="square-root")]
+    without += runs("bert-layer-on-top", 60.0, 61.0, 62.0)  # a score that is none is no comparison
+    assert "for 3 comparisons" in claim_verdict(LEDGER["C3"], without)[2]
+    sharp = [r for r in records if r["config"]["schedule"] in ("annealed", "square-root")]
+    assert "Holm" not in claim_verdict(LEDGER["C3"], sharp)[2]
+
+
+def test_a_difference_that_is_one_tasks_says_so():
+    """RTE is 40 points better, the other seven tasks .1: RTE makes 5 of the 5.0875 points."""
+    pals = [made_up(s, 65.1, 90.0 + s / 10, method="pals-204") for s in range(3)]
+    shared = [made_up(s, 65.0, 50.0, method="shared") for s in range(3)]
+    for record in pals + shared:
+        last = record["results"]["last"]
+        last["dev_average"] = (7 * last["scores"]["cola"]["matthews"] + last["scores"]["rte"]["accuracy"]) / 8
+    row = LEDGER["C2"]
+    assert "RTE makes +5.01 of +5.10 points" in claim_verdict(row, pals + shared)[2]
+    even = [
+        made_up(s, 66 + s / 10, 66 + s / 10, method=m) if m != "shared" else made_up(s, 60, 60, method=m)
+        for s in range(3)
+        for m in ("pals-204", "shared")
+    ]
+    assert "makes" not in claim_verdict(row, even)[2]
+
+
+# ------------------------------------------------------------------------------------------- rules that few rows reach
+
+
+def spans(seed, task, changes):
+    """A record of C17: the change that the removal of each span of layers makes."""
+    record = made_up(seed, 80.0, method="houlsby-64", size="paper", tasks=(task,))
+    lines = [f"{task},accuracy,80,{first},{last},0,{change}" for (first, last), change in changes.items()]
+    return record | {"spans": ["task,metric,whole,first,last,score,change", *lines]}
+
+
+SPANS = {(0, 0): -2.0, (1, 1): -2.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (0, 2): -40.0}
+
+
+def test_c17_no_removal_costs_more_than_that_of_all():
+    assert claim_verdict(LEDGER["C17"], [spans(s, "sst2", SPANS) for s in range(3)])[0] == "reproduced"
+    worse = [spans(s, "sst2", SPANS | {(1, 2): -45.0}) for s in range(3)]
+    assert claim_verdict(LEDGER["C17"], worse)[0] == "not reproduced"
+
+
+def test_c17_counts_the_seeds_of_the_task_with_fewest():
+    found = [spans(s, task, SPANS) for task, n in (("sst2", 3), ("rte", 2)) for s in range(n)]
+    kind, _, note, _ = claim_verdict(LEDGER["C17"], found)
+    assert kind == "inconclusive" and note.endswith("2 of 3 seeds")
+
+
+def test_c17_a_task_whose_score_is_0_decides_nothing():
+    """The change in percent of it is undefined; so it is said, and refutes nothing."""
+    found = [spans(s, "sst2", SPANS) for s in range(3)]
+    undefined = [spans(s, "cola", dict.fromkeys(SPANS, "")) for s in range(3)]
+    kind, value, *_ = claim_verdict(LEDGER["C17"], [*found, *undefined])
+    assert kind == "reproduced" and "cola: undefined, as its whole score is 0" in value
+    assert claim_verdict(LEDGER["C17"], undefined)[0] == "inconclusive"
+
+
+def test_c17_runs_of_another_setting_are_no_seeds():
+    found = [spans(s, "sst2", SPANS) for s in range(3)]
+    found[2]["config"]["steps"] = 60_000
+    assert claim_verdict(LEDGER["C17"], found)[2].endswith("2 of 3 seeds")
+
+
+def test_holm_of_no_worse_is_about_its_bound():
+    """Annealed - square root is -.65, -.7, -.8: -.15, -.2, -.3 from -.5, p = .039, times 3."""
+    of = {"annealed": (60.0,) * 3, "square-root": (60.65, 60.7, 60.8), "proportional": (60.0, 60.5, 60.1)}
+    of |= {"round-robin": (60.3, 60.2, 60.2)}
+    row = replace(LEDGER["C3"], compare=tuple(text.replace(" > ", " >= ") for text in LEDGER["C3"].compare))
+    found, _, note, _ = claim_verdict(row, [r for s, v in of.items() for r in runs("pals-204", *v, schedule=s)])
+    assert found == "not reproduced" and "no longer after Holm's correction for 3 comparisons" in note
+
+
+def test_holm_leaves_out_what_has_no_p():
+    assert holm([math.nan, 0.01, 0.001, 0.03]) == pytest.approx([math.nan, 0.02, 0.003, 0.03], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("relation", "mean", "just"), [(">", 0.28, True), (">", 0.40, False), (">=", -0.22, True), (">=", 0.27, False)]
+)
+def test_an_interval_that_ends_at_its_bound_says_only_just(relation, mean, just):
+    """.1 apart: half is .248."""
+    pals = runs("pals-204", *[60 + mean + d for d in (-0.1, 0, 0.1)])
+    found = decide(CLAIM.replace(" > ", f" {relation} "), pals + runs("shared", *[60.0] * 3))
+    assert found.verdict == "reproduced" and (", only just (" in str(found)) == just
+
+
+def test_spread_is_about_the_median():
+    """About the mean it would be 6, 4, 2, 0, 12."""
+    pals = runs("pals-204", 60.0, 62.0, 64.0, 66.0, 78.0)
+    assert decide(f"{CLAIM} : spread", pals + runs("shared", *[70.0] * 5)).left == (4, 2, 0, 2, 14)
+
+
+def test_the_records_of_an_outcome_are_those_of_its_pairs():
+    pals = [made_up(seed, 70.0, method="pals-204") for seed in (1, 2, 3, 9)]
+    found = decide(CLAIM, pals + runs("shared", 60.0, 61.0, 62.0, 63.0))
+    assert sorted(r["config"]["seed"] for r in found.records) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_run_without_an_average_as_read_from_its_file_leaves_the_other_seeds():
+    """JSON has null for it."""
+    pals, shared = runs("pals-204", 62.0, 64.1, 62.9, 63.0), runs("shared", *SHARED, 61.0)
+    pals[3]["results"]["last"]["dev_average"] = None
+    assert decide(CLAIM, pals + shared).seeds == (0, 1, 2)
+
+
+def test_different_runs_of_one_seed_are_refused():
+    """Which of them counts would be left to the order of files. A run that was merely repeated counts once."""
+    found = [r for rate in (1e-4, 1e-3) for r in runs("houlsby-64", 60.0, tasks=("rte",), learning_rate=rate)]
+    with pytest.raises(ValueError, match="different runs of one seed, houlsby-64, houlsby-64: leave one of them out"):
+        decide("houlsby-64 single-task > fine-tuned single-task", found)
+    again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
+    outcome = decide(CLAIM, again)
+    assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
+
+
+def test_runs_are_not_compared_with_themselves():
+    with pytest.raises(ValueError, match="both sides select the same runs"):
+        decide("pals-204 annealed freeze=nothing > pals-204 annealed", runs("pals-204", 60.0, 61.0))
+
+
+def test_pairs_on_processors_of_different_makers_are_told_with_the_verdict():
+    pals, shared = runs("pals-204", 62.0, 64.0, 63.0), runs("shared", 60.0, 61.0, 62.0)
+    pals[1]["environment"], shared[1]["environment"] = {"cpu": "AMD EPYC"}, {"cpu": "Intel(R) Xeon(R)"}
+    assert on_other_processors(decide(CLAIM, pals + shared)) == 1
+    note = claim_verdict(LEDGER["C2"], pals + shared)[2]
+    assert "1 of 3 pairs are of processors of different makers" in note
+
+
+def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
+    """Shared was run on AMD and, as its partner was for seed 0 alone, on Intel's too."""
+
+    def on(cpu: str, found: list[dict]) -> list[dict]:
+        return [record | {"environment": {"cpu": cpu}} for record in found]
+
+    shared = on("AMD EPYC", runs("shared", 60.0, 61.0)), on("Intel(R) Xeon(R)", runs("shared", 50.0, 51.0))
+    pals = [*on("Intel(R) Xeon(R) 6", runs("pals-204", 62.0)), *on("AMD EPYC 9", runs("pals-204", 0.0, 63.0)[1:])]
+    for found in ([*shared[0], *shared[1], *pals], [*shared[1], *pals, *shared[0]]):
+        outcome = decide(CLAIM, found)
+        assert (outcome.left, outcome.right, len(outcome.records)) == ((62.0, 63.0), (50.0, 61.0), 4)
+    other = on("Other", runs("pals-204", 62.0, 63.0))  # no shared run was made on such a one: the last counts
+    assert decide(CLAIM, [*shared[1], *shared[0], *other]).right == (60.0, 61.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{CLAIM} : colla", "unknown task 'colla': did you mean 'cola'"),
+        ("shared anealed > pals-204 annealed", "unknown schedule 'anealed': did you mean 'annealed'"),
+        ("pals-204 annealed haeds=6 > shared annealed", "unknown option of pals-204 'haeds': did you mean 'heads'"),
+        ("pals-204 annealed size=bugdet > shared annealed", "unknown size in .* 'bugdet': did you mean 'budget'"),
+        ("shared annealed pretraining=mln > shared annealed", "unknown pretraining in .* 'mln': did you mean 'mlm'"),
+        ("pals-204 annealed weights=rnd > shared annealed", "unknown weights in .* 'rnd'"),
+        ("pals-204 annealed gem=yes > shared annealed", "unknown gem in .* 'yes'"),
+        ("shared annealed < pals-204 annealed", "a comparison is `run > run` or `run >= run`"),
+    ],
+)
+def test_mistyped_comparisons(text, message):
+    with pytest.raises(ValueError, match=message):
+        Comparison.parse(text)

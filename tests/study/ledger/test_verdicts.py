@@ -1,0 +1,353 @@
+"""Every row of the ledger gets the verdict it should, and what is derived is what the hand arithmetic says."""
+
+from dataclasses import fields, replace
+from math import e
+
+import matplotlib.pyplot as plt
+import pytest
+
+from palslib.common.places import PROJECT, RECORDS
+from palslib.data.glue import RELEASED_SIZES
+from palslib.data.tasks import Task
+from palslib.plan.config import RunConfig
+from palslib.plan.recipes import RECIPES, Recipe, rate_factor
+from palslib.study.figures.verdicts import verdict_tiles
+from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers
+from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
+from palslib.study.ledger.verdicts import _FOLLOWS, VERDICTS, format_values, verdict, verdict_frame
+from palslib.study.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3
+
+LEDGER = load_ledger()
+FRAME = verdict_frame(records=[])
+BASE = 109_482_240
+
+
+# --- A and B ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exact", "printed", "unit", "agrees"),
+    [
+        (1.1347, 1.13, 0.01, True),
+        (1.1349, 1.13, 0.01, True),
+        (1.137, 1.13, 0.01, False),
+        (109_482_240, 110_000_000, 10**7, True),
+        (109_482_240, 127_000_000, 10**6, False),
+        (0.6445, 0.645, 0.001, True),
+        (-3.0, -3.3, 0.1, False),
+    ],
+)
+def test_a_printed_number_agrees_within_half_a_unit_of_its_last_place(exact, printed, unit, agrees):
+    assert near(exact, printed, unit) is agrees
+
+
+def test_numbers_of_an_entry():
+    assert numbers({"a": [1, [2.5, None]], "b": 3}) == [1, 2.5, None, 3]
+    assert numbers(None) == []
+
+
+def _ratio(added):
+    return (BASE + added) / BASE
+
+
+def _shares(alpha):
+    weights = [n**alpha for n in GLUE_TRAIN_SIZES.values()]
+    return [weight / sum(weights) for weight in weights]
+
+
+BY_HAND = {
+    "A1": 23_837_184 + 12 * 7_087_872 + 590_592,
+    "A2": [12 * 768**2, 12 * 768**2 + 13 * 768],
+    "A3": [313_344 + 1_498_176, 1_811_520 + 8_316],
+    "A4": [8 * 1_811_520, _ratio(14_492_160)],
+    "A5": [12 * 2 * 768 * 100, _ratio(8 * 1_843_200), 1_843_200 + 12 * 868],
+    "A6": [12 * (129_024 + 21_168), _ratio(8 * 1_802_304)],
+    "A7": [423_936 + 6 * 228_528, _ratio(8 * 1_795_104)],
+    "A8": 313_344 + 12 * 124_848,
+    "A9": [313_344 + 6 * 166_464, _ratio(8 * 1_312_128)],
+    "A10": [1_312_128, 313_344 + 6 * (102_816 + 63_504), _ratio(8 * 1_312_128), _ratio(8 * 1_311_264)],
+    "A11": [768**2, 768**2 + 768, _ratio(7 * 590_592)],
+    "A12": 12 * 768,
+    "A13": [10, 8 * 24 * 768 * 10, 53, 48],
+    "A14": 12 * 99_136,
+    "A15": 24 * 99_136 + 24 * 1_536 + 590_592,
+    "A16": 4 * 99_136,
+    "A17": [n / 949_098 for n in GLUE_TRAIN_SIZES.values()] + _shares(0.5) + _shares(0.2) + [0.125] * 8,
+    "A18": [1.0, 0.2, 1.0],
+    "A19": 392_702 / 2_490,
+    "A20": [60_000, 6_000],
+    "A21": [716.0 / 9, 719.0 / 9, 716.7 / 9, 723.6 / 9],
+    "A22": [1.824 / 3, 1.768 / 3, 1.784 / 3, 1.778 / 3, 1.742 / 3, 1.675 / 3, 1.777 / 3, 1.768 / 3],
+    "A23": [717.7 / 9, 714.9 / 9],
+    "A24": 857.0 / 12,
+    "A25": 8 / 1.132,
+    "A26": [31_782_912 + 24 * 12_596_224 + 1_049_600, 335_141_888 / BASE],
+    "A27": [204, 84, 276, 101],
+    "A28": 15_000_000 / 8,
+    "B1": [8 * 7_077_888, _ratio(56_623_104), 8 * 7_087_872, _ratio(56_702_976)],
+    "B2": [716.0 / 9, 719.0 / 9, 716.7 / 9, 723.6 / 9, 729.9 / 9, 731.7 / 9, 729.9 / 9, 737.2 / 9],
+    "B3": [12 * 12 * 768**2, 12 * 6 * 768**2],
+    "B4": [3 * 1_811_520, _ratio(5_434_560)],
+    "B5": [0, 1],
+    "B6": [324, 40],
+    "B7": [1.679 / 3, 1.598 / 3, 1.987 / 3, 1.9335 / 3],
+    "B8": [715.9 / 9, 714.5 / 9],
+    "B9": 899.7 / 12,
+    "B10": 204,
+    "B11": [204 // 12, 204 // 6],
+    "B12": 1.742 / 3,
+    "B13": _ratio(15_000_000),
+    "B14": BASE,
+    "B15": [2 * 768, 1],
+    "B16": [5 / (1 + e), 5 / (1 + 1 / e)],
+    "B17": [0.529, 1.777 / 3],
+    "B18": [8 + 12, 5, 820.4 / 11, 818.1 / 11],
+    "B19": -3.0,
+    "B20": [0.4, 1.3],
+    "B21": 0.2,
+}
+
+
+@pytest.mark.parametrize("row_id", BY_HAND)
+def test_what_is_derived_is_what_comes_out_by_hand(row_id):
+    """d = 768, L = 12, eight tasks; A26 d = 1024, L = 24.
+
+    A1, A26   word pieces, places, types and their norm (30,522 + 512 + 2 + 2)d, layers 12d² + 13d, pooler d² + d
+    A3        PALs 2d · 204 + 12 · 3 · 204²; biases 204 + 768 + 12 · 3 · 204 = 8,316
+    A6, A7    12 · (2d · 84 + 3 · 84²); 2d · 276 + 6 · 3 · 276²
+    A8 - A10  2d · 204 + 12 · 2 · 204 · 306; + 6 · 4 · 204²; + 6 · 2 · 204 · 408, + 6 · (2 · 204 · 252 + 252²)
+    A13       low rank 147,456 s, ten fit into 1.5M; PALs 8(1,536 s + 36 s²), 1,460,256 at 53, 1,503,360 at 54
+    A14, A15  an adapter 2d · 64 + 768 + 64 = 99,136; norms 24 · 2d; the classifier's hidden layer d² + d
+    A20       25 epochs of 300 · 8 steps, a tenth of them to warm up
+    A21       fine-tuned 84.6 + 83.4 + 71.2 + 90.1 + 93.5 + 52.1 + 85.8 + 88.9 + 66.4 = 716.0
+    A27       8 · count ≤ 15M: PALs at 204 14,492,160, at 216 16,091,136; low rank at 101 14,893,056, at 102 15,040,512
+    B2        the first numbers: 716.0 - 71.2 - 88.9 + 89.2 + 84.8 = 729.9, so 81.1 where 79.6 is printed
+    B3        the second with an inner size of d
+    B6        (8,544 + 141,506 + 6,040) / 2 = 78,045; / 40 = 1,951 steps, / 32 = 2,439; printed 1,950
+    B7        .515 + .780 + .384, .515 + .754 + .329; with (r + 1) / 2 for STS .692 and .6645
+    B16       5σ(∓1)
+    B18       without political message: 899.7 - 79.3, 857.0 - 38.9
+    """
+    assert numbers(derive(row_id)) == pytest.approx(numbers(BY_HAND[row_id]), rel=1e-9)
+
+
+def test_every_row_of_a_and_b_is_derived():
+    """Nothing is left out above, and what is derived is what the ledger states."""
+    rows = {row.id for row in LEDGER.values() if row.kind in "AB"}
+    assert rows == BY_HAND.keys(), "a new row A or B is worked out by hand in BY_HAND"
+    assert [row_id for row_id in rows if not agrees_with_ledger(row_id)] == []
+    for row_id, unit in {"A17": 1e-4, "A21": 1e-3, "A22": 1e-3, "B2": 1e-3, "B12": 1e-3, "B17": 1e-3}.items():
+        pairs = zip(numbers(derive(row_id)), numbers(LEDGER[row_id].derived), strict=True)
+        assert all(near(value, stated, unit) for value, stated in pairs), f"{row_id} is stated to fewer places"
+
+
+def test_verdicts_of_a_and_b():
+    verdicts = FRAME.set_index("id")["verdict"]
+    a, b = ([row_id for row_id in LEDGER if row_id[0] == kind] for kind in "AB")
+    assert verdicts[a].value_counts().to_dict() == {"holds": len(a)}
+    assert verdicts[b].value_counts().to_dict() == {"does not follow": len(b)}
+
+
+def changed(values):
+    """The numbers of a row, each replaced by another."""
+    if isinstance(values, dict):
+        return {name: changed(value) for name, value in values.items()}
+    return [changed(v) for v in values] if isinstance(values, list) else None if values is None else 2 * values + 1
+
+
+@pytest.mark.parametrize("row_id", [row for row in _FOLLOWS if row[0] == "A" and row != "A13"])  # an upper bound
+def test_other_printed_numbers_would_not_hold(row_id):
+    published = changed(LEDGER[row_id].published)
+    assert verdict(replace(LEDGER[row_id], published=published)).verdict == "does not hold"
+
+
+NOT_SO = ("B2", "B6", "B11", "B13", "B20")  # what is derived for them is no list of what could be printed
+
+
+@pytest.mark.parametrize("row_id", [row for row in _FOLLOWS if row[0] == "B" and row not in NOT_SO])
+def test_what_is_derived_would_follow_if_it_were_printed(row_id):
+    row = LEDGER[row_id]
+    printed = numbers(row.derived)[: len(numbers(row.published))]
+    assert verdict(replace(row, published=printed)).verdict == "not demonstrated"
+
+
+@pytest.mark.parametrize(
+    ("row_id", "published", "expected"),
+    [
+        ("A22", [0.608, 0.589, 0.595, 0.593, 0.581, 0.558, 0.592, 0.589], "does not hold"),  # then B12 would hold
+        ("A13", 1_000_000, "does not hold"),
+        ("B2", [80.0, 79.9, 79.6, 80.4], "not demonstrated"),
+        ("B6", [324, 324, 40, 40, 1950], "not demonstrated"),
+        ("B13", [15_000_000, 1.14], "not demonstrated"),
+        ("B1", {"added": 57_000_000, "ratio": 1.67, "ratio_in_table": 1.66}, "not demonstrated"),
+        ("B1", {"added": 73_000_000, "ratio": 1.67, "ratio_in_table": 1.52}, "not demonstrated"),
+    ],
+)
+def test_a_source_that_printed_something_else_would_get_another_verdict(row_id, published, expected):
+    assert verdict(replace(LEDGER[row_id], published=published)).verdict == expected
+
+
+def test_rows_c_and_d_and_unknown_rows_are_not_derived():
+    with pytest.raises(ValueError, match="C1 is not derived"):
+        derive("C1")
+    with pytest.raises(ValueError, match="unknown ledger row 'A99'"):
+        derive("A99")
+
+
+# --- D ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [r for r in LEDGER.values() if r.kind == "D"], ids=lambda row: row.id)
+def test_every_row_of_d_names_fields_that_differ_between_the_recipes(row):
+    found = verdict(row)
+    if row.id == "D16":
+        assert (row.fields, found.verdict, Task.scale) == ([], "kept in both", row.derived)
+        return
+    if row.id == "D17":
+        assert row.fields == ["adaptation_rate"] and RunConfig.adaptation_rate == row.derived
+        assert found.verdict == "switchable" and found.value == "adaptation_rate: 1.0 unless it is chosen"
+        return
+    assert row.fields and set(row.fields) <= {f.name for f in fields(Recipe)}
+    assert all(getattr(RECIPES["paper"], f) != getattr(RECIPES["released"], f) for f in row.fields)
+    assert found.verdict == "switchable" and all(f"{f}: " in found.value for f in row.fields)
+
+
+def test_every_field_of_the_recipe_has_its_row():
+    named = [name for row in LEDGER.values() if row.source == "released" for name in row.fields]
+    assert sorted(named) == sorted(f.name for f in fields(Recipe)), "each field of Recipe has one row D, and no more"
+
+
+def test_a_field_that_does_not_differ_is_no_switch(monkeypatch):
+    monkeypatch.setitem(RECIPES, "released", RECIPES["paper"])
+    assert verdict(LEDGER["D10"]).verdict == "not switchable"
+
+
+def test_numbers_of_d_are_those_of_the_recipes():
+    """D11, warm-up over a tenth of 100 steps: update 10 has 1 - 0.1 = 0.9 there, 1.0 here, and update 0 has 0 there."""
+    paper, released = RECIPES["paper"], RECIPES["released"]
+    assert [paper.pal_heads, released.pal_heads] == [LEDGER["D6"].derived, LEDGER["D6"].published]
+    assert [paper.houlsby_size, released.houlsby_size] == [LEDGER["D15"].derived, LEDGER["D15"].published]
+    assert released.epsilon == LEDGER["D10"].published["epsilon"] != paper.epsilon
+    assert LEDGER["D5"].derived == [GLUE_TRAIN_SIZES[t] for t in ("qnli", "qqp")]
+    assert [RELEASED_SIZES[t] for t in ("qnli", "qqp")] == [LEDGER["D5"].published[t] for t in ("qnli", "qqp")]
+    after = [rate_factor(10, 100, 0.1, decay) for decay in ("jump", "linear")]
+    assert after == pytest.approx([LEDGER["D11"].published[1], LEDGER["D11"].derived[1]])
+    assert rate_factor(0, 100, 0.1, "jump") == 0.0
+
+
+# --- the frame, the look-up and the figure ----------------------------------------------------------------------------
+
+
+def test_every_row_is_in_the_frame_once_and_in_order():
+    assert list(FRAME["id"]) == list(LEDGER)
+    assert set(FRAME["verdict"]) <= set(VERDICTS)
+
+
+@pytest.mark.parametrize(
+    ("values", "like", "text"),
+    [
+        (1_811_520, 1_811_520, "1,811,520"),
+        ([14_492_160, 1.13237], [14_492_160, 1.132], "14,492,160 · 1.132"),
+        ([80.4, 79.5556], [80.4, 79.556], "80.400 · 79.556"),
+        (0.6445, 0.645, "0.645"),
+        ([20, None], [20, 5], "20 · –"),
+        ({"s_in_text": 324, "batch": [1, 2]}, None, "s in text 324; batch 1 · 2"),
+        ([[0.5, 1.0], [2.0, 0.25]], None, "0.5 · 1.0; 2.00 · 0.25"),
+        (1e-6, None, "1e-06"),
+        (None, None, ""),
+    ],
+)
+def test_numbers_are_printed_to_the_places_of_the_ledger(values, like, text):
+    assert format_values(values, like) == text
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        ("1.67", {"B1"}),
+        ("110 million", {"A1"}),
+        ("127M", {"B14"}),
+        ("158", {"A19"}),
+        ("1,811,520", {"A3", "A8"}),
+        ("Round robin", {"B5", "C3", "D1"}),
+        ("odd", set()),
+    ],
+)
+def test_a_number_or_a_word_is_found_in_its_rows(term, expected):
+    found = set(find(term, FRAME)["where"])
+    assert expected <= found and bool(found) == bool(expected)
+
+
+def test_an_integer_finds_itself_alone_and_a_decimal_what_rounds_to_it():
+    assert "A25" not in set(find("8.1", FRAME)["where"])
+    rows = set(find("1.13", FRAME)["where"])
+    assert {"A4", "A5", "A6", "A7", "B4", "B13", "paper T3"} <= rows and "A9" not in rows
+    assert set(find("157", FRAME)["where"]) == set()
+
+
+def test_every_number_of_the_papers_tables_is_found_where_it_stands():
+    for where, table in {"paper T2": TABLE_2, "paper T3": TABLE_3}.items():
+        for number in {n for n in numbers(table) if n is not None}:
+            assert where in set(find(str(number), FRAME)["where"]), number
+
+
+def test_every_published_number_of_the_ledger_finds_its_row():
+    for row in LEDGER.values():
+        for number in {n for n in numbers(row.published) if abs(n) >= 1e-4}:
+            assert row.id in set(find(f"{number:,}", FRAME)["where"]), (row.id, number)
+
+
+def test_an_empty_term_is_refused():
+    with pytest.raises(ValueError, match="nothing to look up"):
+        find("  ", FRAME)
+
+
+def test_the_papers_tables_beside_ours():
+    table = averages_of_table_2()
+    assert list(table["method"]) == list(TABLE_2) and table["ours"].round(3).tolist() == [79.556, 79.889, 79.633, 80.4]
+    ratios = ratios_of_table_3().set_index("method")
+    assert ratios.loc["pals-204", ["printed", "proportional", "square-root", "annealed"]].tolist() == [
+        1.13,
+        "80.6 ± 0.2",
+        "81.0 ± 0.2",
+        "81.7 ± 0.2",
+    ]
+    assert ratios.loc["ffn-on-top-408", "square-root"] == "81.07" and ratios.loc["shared", "ours"] == 1.0
+
+
+def test_every_row_is_a_tile_and_no_two_tiles_overlap():
+    ax = plt.figure().add_subplot()
+    verdict_tiles(FRAME, VERDICTS, ax)
+    assert sorted(t.get_text() for t in ax.texts if t.get_text() in LEDGER) == sorted(LEDGER)
+    counts = {str(n) for n in FRAME["verdict"].value_counts()}
+    assert {t.get_text() for t in ax.texts} >= {*VERDICTS, *counts}
+    places = {(p.get_x(), round(p.get_y(), 3)) for p in ax.patches}
+    assert len(places) == len(ax.patches) == len(LEDGER)
+
+
+def test_every_row_leads_to_a_notebook_that_there_is(monkeypatch):
+    """And a row on the page is its number, its verdict, and what is said, with the rest folded."""
+    from palslib.study.ledger import view
+
+    assert view.PAGES.keys() == LEDGER.keys(), "a row's notebook is in _PAGES of palslib/study/ledger/view.py"
+    assert all((PROJECT / "notebooks" / f"{page}.ipynb").is_file() for page in view.PAGES.values())
+    shown = []
+    monkeypatch.setattr(view, "display", shown.append)
+    view.show_part(FRAME, "B")
+    html = shown[0].data
+    rows = sum(row[0] == "B" for row in LEDGER)
+    assert html.count("<tr>") == rows and "<a href='02_parameter_counting.ipynb'>B1</a>" in html
+    assert html.count("<details><summary>") == rows and "does not follow" in html
+
+
+def test_every_record_behind_a_verdict_is_there_and_the_page_links_to_it():
+    """Rows that are decided by runs name the files; what the page shows links to them from notebooks/."""
+    frame = verdict_frame()
+    by_runs = ["verdict", "ours", "note", "files"]
+    assert frame.drop(columns=by_runs).equals(FRAME.drop(columns=by_runs))
+    named = [file for files in frame["files"] for file in files]
+    assert named and all((RECORDS / file).is_file() for file in named)
+    decided = frame["verdict"].isin(["reproduced", "not reproduced", "inconclusive"])
+    assert frame["files"][decided].map(len).all() and not frame["files"][frame["verdict"] == "not run"].map(len).any()
+    page = part_page(frame, "C")
+    assert all(f"href='../figures/records/{file}'" in page for file in named)

@@ -1,0 +1,122 @@
+"""Every parameter of every notebook works as it is typed on a command line, where all is words."""
+
+import re
+
+import papermill
+import pytest
+from papermill.cli import _resolve_type
+from test_notebooks import PATHS, code_cells, every_notebook, parameters_cell
+
+from palslib.study.ledger.paper import load_ledger
+from palslib.study.notebook import take_parameters
+from palslib.study.reproduce import NOTEBOOKS, run_notebook
+
+_A = sum(row.kind == "A" for row in load_ledger().values())
+DERIVED = f"{_A} of {_A} hold"
+GRID = [
+    ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL has a gradient"),
+    ("01", "backbone=tiny size=24", ""),
+    ("02", "method=low-rank-100 backbone=tiny num_tasks=3", ""),
+    ("03", "steps=5000 epochs=5 batch_size=16 seed=1", ""),
+    ("04", "backbone=tiny steps=8 tasks='rte stsb' schedule=round-robin recipe=released keep=none seed=1", "2 tasks"),
+    (
+        "04",
+        "preset=minbert backbone=minbert:tiny data=synthetic tasks='rte FOLDER/mood.csv' steps=6 keep=best",
+        "2 tasks",
+    ),
+    ("05", "tasks='rte cola' text=1984 pair=None seed=1", "without PALs"),
+    ("05", "tasks='FOLDER/mood.csv rte' seed=2", "without PALs"),
+    ("05", "tasks=stsb,qqp,sst2 first_task=sst2 text='A cat sat.' pair='It was a mat.'", "without PALs"),
+    ("06", "look_up=1.13", DERIVED),
+    ("06", "look_up='no such word'", DERIVED),
+    (
+        "07",
+        "backbone=tiny method=houlsby-64-3-shared epochs=1 epoch_steps=2 batch_size=8 seed=1",
+        "outputs of an earlier",
+    ),
+    ("08", "backbone=tiny question=Why? answer='Nobody knows.' head=1", "in 2 layers"),
+    ("09", "method=pals-204 steps=9 memory=4 margin=0 learning_rate=1e-3 seed=2", "backward transfer"),
+    ("10", "backbone=tiny measured='pals-204 shared' also=lhuc rows=1 repeats=1", "operations of 8 tasks"),
+    ("10", "backbone=tiny measured=fine-tuned also=[] rows=2 repeats=1", "operations of 8 tasks"),
+    ("11", "records=FOLDER", "not answered"),
+    ("12", "records=FOLDER", "0 seeds"),
+    ("13", "backbone=tiny steps=6 seed=1", "3 tasks"),
+]
+"""A notebook's number, other parameters as words, and what its headline then has. FOLDER has a file of moods and no
+records."""
+
+
+def words(text: str) -> dict[str, str]:
+    """`a=1 b='c d'` as names and words."""
+    return {name: quoted or plain for name, quoted, plain in re.findall(r"(\w+)=(?:'([^']*)'|(\S+))", text)}
+
+
+def defaults(path) -> dict:
+    names = {}
+    exec(parameters_cell(path).source, names)
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+def taken(path, given: dict) -> dict:
+    """The parameters of a notebook that papermill was given these for, as its second cell leaves them."""
+    cell = parameters_cell(path)
+    injected = papermill.translators.PythonTranslator.codify(given)
+    names = {"In": ["", cell.source, injected]}
+    exec(cell.source, names)
+    exec(injected, names)
+    take_parameters(names)
+    return {name: names[name] for name in defaults(path)}
+
+
+@every_notebook
+def test_every_parameter_has_a_type_and_a_comment_that_papermill_shows(path):
+    shown = papermill.inspect_notebook(path).values()
+    bare = [one["name"] for one in shown if one["inferred_type_name"] == "None" or not one["help"]]
+    assert not bare, f"as in `steps: int = 60  # updates`: a type and a comment for {', '.join(bare)}"
+
+
+@every_notebook
+def test_the_defaults_typed_on_a_command_line_are_the_defaults(path):
+    meant = defaults(path)
+    typed = {name: " ".join(value) if isinstance(value, list) else str(value) for name, value in meant.items()}
+    assert taken(path, {name: _resolve_type(value) for name, value in typed.items()}) == meant
+
+
+@every_notebook
+def test_parameters_are_taken_before_anything_else(path):
+    """Papermill puts its own cell behind the first: `begin` sees both. Only an installation may stand before it."""
+    first, *others = code_cells(path)
+    assert "parameters" in first.metadata["tags"]
+    others = [cell.source for cell in others if "%pip install" not in cell.source]
+    called = re.search(r"^begin\(", others[0], re.MULTILINE)
+    assert called, "the cell behind the parameters calls palslib.study.notebook.begin, which takes them"
+
+
+def test_what_is_no_parameter_or_not_of_its_type_is_named():
+    path = next(path for path in PATHS if path.name.startswith("05"))
+    with pytest.raises(ValueError, match=r"unknown parameter 'taks': did you mean 'tasks'\? Valid: record, run_folder"):
+        taken(path, {"taks": "rte"})
+    for name, value, kind in [("rows", "many", "int"), ("rows", 1.5, "int"), ("tasks", "[rte", r"list\[str\]")]:
+        with pytest.raises(ValueError, match=f"parameter '{name}' must be {kind}, not {re.escape(repr(value))}"):
+            taken(path, {name: value})
+
+
+def test_words_become_what_the_first_cell_says():
+    path = next(path for path in PATHS if path.name.startswith("05"))
+    given = {"tasks": "rte, cola", "text": 1.13, "run_folder": 2024, "first_task": None}
+    some = taken(path, given)
+    assert some["tasks"] == ["rte", "cola"] and (some["text"], some["run_folder"]) == ("1.13", "2024")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "given", "headline"), GRID, ids=lambda value: str(value)[:40])
+def test_other_parameters(number, given, headline, tmp_path):
+    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    given = given.replace("FOLDER", str(tmp_path))
+    result = run_notebook(
+        path, tmp_path / "out.ipynb", {name: _resolve_type(word) for name, word in words(given).items()}
+    )
+    assert not result.error, result.error
+    assert headline in result.headline

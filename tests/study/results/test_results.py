@@ -1,0 +1,521 @@
+"""Table 3 and what else the records say: from made-up records of known difference, by hand."""
+
+import json
+import math
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from pytest import approx
+
+from palslib.common.places import RECORDS as COMMITTED
+from palslib.data.tasks import TASKS, get_task
+from palslib.grid.sweep import Grid
+from palslib.methods.counting import count_parameters
+from palslib.plan.config import RunConfig
+from palslib.records import read_records
+from palslib.study.figures.results import acting_panels, forest, schedule_lines, task_forest
+from palslib.study.ledger.claims import smallest_difference
+from palslib.study.ledger.paper import TABLE_2, TABLE_3
+from palslib.study.notebook import show_table
+from palslib.study.results.answer import _said, answer, looks
+from palslib.study.results.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
+from palslib.study.results.tables import (
+    COLUMNS,
+    COMPARED,
+    LABELS,
+    SCHEDULES,
+    against,
+    by_task,
+    of_common_seeds,
+    one_setting,
+    plan_frame,
+    quirk_effects,
+    signed_ranks,
+    table_3,
+    table_3_cells,
+    task_differences,
+    variants,
+    variants_cells,
+)
+
+
+def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
+    """A finished run's record: every metric of every task is `score`, but for RTE, one more for each seed."""
+    config = RunConfig(**{"data": "glue", "method": method, "seed": seed, "steps": 2_000} | changes)
+    scores = {t: {m: score for m in get_task(t).metrics} for t in TASKS}
+    scores["mnli"]["accuracy_mm"] = score
+    scores["rte"] = {"accuracy": score + seed}
+    last = {"step": 2_000, "scores": scores, "dev_average": score + seed / 8, "glue_average": score}
+    found = config.resolved_method()
+    record = {
+        "key": config.key,
+        "status": "finished",
+        "config": asdict(config),
+        "method": found.to_dict(),
+        "recipe": asdict(config.resolved_recipe()),
+        "precision": "bf16",
+        "environment": {"cpu": "AMD EPYC"},
+        "results": {"last": last},
+        "history": [
+            {"step": 2_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.3}}}} if off is not None else {"step": 2_000}
+        ],
+    }
+    if off is not None:
+        record["results"]["switched off"] = {"scores": scores, "dev_average": last["dev_average"] + off}
+    return json.loads(json.dumps(record))
+
+
+_OF_RUN = ("method", "seed", "folder", "data", "progress", "evaluate_every", "checkpoint_every", "keep", "precision")
+
+
+def runs(method: str, *scores: float, **changes) -> list[dict]:
+    return [run(method, seed, score, **changes) for seed, score in enumerate(scores)]
+
+
+RECORDS = [
+    *runs("shared", 60.0, 62.0, 61.0),
+    *runs("pals-204", 62.0, 64.1, 62.9, adaptation_rate=10),
+    *runs("pals-204", 61.0, 63.0, 62.0, adaptation_rate=10, schedule="proportional"),
+    *runs("low-rank-100", 59.0, 61.0, adaptation_rate=10),
+]
+
+
+def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
+    """On BERT-base at the paper's own sizes; on MiniLM those are of another budget, and have no cell."""
+    for backbone, cells in (
+        ("bert-base-uncased", 19),
+        ("minilm", 7),
+    ):  # those without a size: shared, separate, a layer
+        records = []
+        for config in Grid.named("table3").configs(tmp_path):
+            changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "learning_rate")}
+            record = run(config.method, config.seed, 80.0, backbone=backbone, **changes)
+            count = count_parameters(config.resolved_method(), backbone)
+            record["counts"] = {"added": count.added, "ratio": count.ratio}
+            records.append(record)
+        seeds = table_3(one_setting(records))["seeds"]
+        assert sorted(seeds[seeds > 0]) == [3] * cells
+
+
+def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
+    """Without the runs of PALs their cell under annealed sampling is a grey dash; the table stays."""
+    shown = []
+    monkeypatch.setattr("palslib.study.notebook.display", lambda html: shown.append(html.data))
+
+    def cell(records):
+        cells = table_3_cells(table_3(records))
+        show_table(cells)
+        lines = [re.findall("<td.*?>(.*?)</td>", line) for line in shown[-1].splitlines()]
+        pals = next(line for line in lines if line[:1] == ["PALs"])
+        return pals[list(cells.columns).index(("annealed", "here"))]
+
+    assert cell(RECORDS) == "63.1 ± 0.64 (3)"  # 62, 64.225, 63.15
+    kept = [record for record in RECORDS if record["config"]["method"] != "pals-204"]
+    assert cell(kept) == '<span style="color: #999">–</span>'
+
+
+def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
+    """Frozen PALs: 52, 54 minus 60, 62 is -8; minus 62, 64.1 it is -10.05 ± 12.706 · .05, t(.975, 1) = 12.706."""
+    frozen = runs("pals-204", 52.0, 54.0, adaptation_rate=10, method_options={"freeze": "backbone"})
+    houlsby = runs("houlsby-64", 61.0, adaptation_rate=10, size="paper")
+    assert variants(RECORDS).empty
+    frame = variants([*RECORDS, *frozen, *houlsby]).set_index("run")
+    assert list(frame.index) == ["PALs, freeze=backbone", "Houlsby, size=paper"]
+    row = frame.loc["PALs, freeze=backbone"]
+    assert (row["mean"], row["seeds"], row["difference"], row["half"]) == (pytest.approx(53.0625), 2, -8, 0)
+    assert (row["from it"], row["from it half"]) == (pytest.approx(-10.05), pytest.approx(12.706 * 0.05, rel=1e-4))
+    cells = variants_cells(frame.reset_index()).to_numpy().tolist()
+    assert cells[0] == ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)", "-8.00 ± 0.00", 0, "-10.05 ± 0.64"]
+    elsewhere = frozen[1] | {"environment": {"cpu": "Intel(R) Xeon(R)"}}
+    others = variants([*RECORDS, frozen[0], elsewhere]).set_index("run")
+    assert (row["other processor"], others["other processor"].tolist()) == (0, [1])  # RECORDS are from AMD's
+    assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", 0, "–"]
+
+
+def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
+    """By its name, its size and what it says beside; two that differ in that are two rows, a third is none's seed."""
+    own = runs("mine", 63.0, 65.0, adaptation_rate=10, own_method={"kind": "low-rank", "size": 8})
+    other = runs("mine", 50.0, adaptation_rate=10, own_method={"kind": "low-rank", "pooler": "per-task"})
+    budget = runs("mine", 51.0, adaptation_rate=10, size="budget", own_method={"kind": "low-rank"})
+    for record in (*own, *other, *budget):
+        record["config"]["size"] = record["config"]["size"] or "paper"  # as a record says it
+        record["method"]["kind"] = record["config"]["own_method"]["kind"] = "of another notebook"
+        record["counts"] = {"added": 10, "ratio": 1.1}
+    found = one_setting([*RECORDS, *own, *other, *budget])
+    frame = variants(found).set_index("run")
+    assert list(frame.index) == ["mine, size=8", "mine, pooler=per-task", "mine, size=budget"]
+    assert frame["seeds"].tolist() == [2, 1, 1] and frame["difference"].tolist() == [3, -10, -9]
+    assert table_3(found).equals(table_3(RECORDS)) and len(answer(found)) == 5
+    assert pilot_frame(own)["method"].tolist() == ["mine"]
+    plain = run("mine", 0, 64.0, own_method={"kind": "low-rank"})
+    plain["counts"] = {"added": 0, "ratio": 1.0}  # one that adds nothing goes with every setting, as `shared`
+    assert len(one_setting([*RECORDS, plain])) == len(RECORDS) + 1
+
+
+def test_an_option_with_blanks_finds_its_run():
+    rows = runs("mine", 63.0, adaptation_rate=10, size="paper", own_method={"kind": "low-rank"})
+    rows[0]["config"]["own_method"]["words"] = rows[0]["method"]["words"] = "a = b"
+    assert variants([*RECORDS, *rows])["seeds"].tolist() == [1]
+
+
+def test_every_method_of_the_table_has_its_cell_beside_the_others():
+    """LHUC, too, which has no way to start that could be chosen."""
+    records = [run(method, 0, 60.0, adaptation_rate=10) for method in COMPARED]
+    table = table_3(one_setting(records)).set_index(["method", "schedule"])["seeds"]
+    assert [table[method, "annealed"] for method in COMPARED] == [1] * len(COMPARED)
+
+
+def test_a_run_that_is_there_twice_is_no_second_seed():
+    again = RECORDS + runs("shared", 60.0, 62.0, 61.0, evaluate_every=500)
+    assert table_3(again).equals(table_3(RECORDS)) and by_task(again).equals(by_task(RECORDS))
+
+
+def test_table_3_has_every_cell_of_the_papers_and_means_with_errors_and_seeds():
+    """62, 64.1, 62.9 and an eighth a seed: 62, 64.225, 63.15, mean 63.125, s = 1.1127, over √3 .6424."""
+    frame = table_3(RECORDS).set_index(["method", "schedule"])
+    for method, cells in TABLE_3.items():
+        for schedule, printed in cells.items():
+            if schedule != "ratio":
+                assert frame.loc[(method, schedule), "paper"] == printed.mean
+    cell = frame.loc[("pals-204", "annealed")]
+    assert (cell["mean"], cell["error"], cell["seeds"]) == (pytest.approx(63.125), pytest.approx(0.6424, rel=1e-3), 3)
+    absent = frame.loc[("bert-layer-on-top", "annealed")]
+    assert math.isnan(absent["mean"]) and absent["seeds"] == 0 and absent["paper"] == 81.5
+    rest = table_3(RECORDS, without=("rte",)).set_index(["method", "schedule"])
+    assert rest.loc[("pals-204", "annealed"), "mean"] == pytest.approx(63) and rest["paper"].isna().all()
+
+
+def test_a_record_that_is_deleted_leaves_a_grey_cell_and_no_error():
+    less = [r for r in RECORDS if r["config"]["method"] != "shared"]
+    frame = against(less).set_index("method")
+    assert (frame["seeds"] == 0).all() and (frame["verdict"] == "not run").all()
+    assert table_3([])["seeds"].sum() == 0 and len(answer([])) == 5
+    assert one_setting([]) == []
+
+
+def test_methods_against_shared_in_pairs():
+    """2.0, 2.1, 1.9: 2 ± 4.303 · .1 / √3 = .248; the paper's 81.7 - 80.7 with √(.2² + .3²) · 2.776."""
+    frame = against(RECORDS).set_index("method")
+    pals = frame.loc["pals-204"]
+    assert (pals["difference"], pals["half"]) == (pytest.approx(2.0), pytest.approx(0.2484, rel=1e-3))
+    assert pals["verdict"] == "reproduced" and pals["seeds"] == 3
+    assert (pals["paper"], pals["paper half"]) == (pytest.approx(1.0), pytest.approx(2.776 * math.hypot(0.2, 0.3)))
+    assert frame.loc["low-rank-100", "verdict"] == "inconclusive" and frame.loc["low-rank-100", "seeds"] == 2
+    assert list(frame.index) == [method for method in COMPARED if method != "shared"] and set(COMPARED) <= set(LABELS)
+
+
+def test_tasks_apart_and_a_second_rule():
+    """All eight tasks differ by 2.0, 2.1, 1.9: 24 pairs, all above 0, p = 2 / 2^24 or the normal's, far below .001."""
+    frame = task_differences(RECORDS, "pals-204", "shared").set_index("task")
+    assert frame.loc["cola", "difference"] == pytest.approx(2.0) and (frame["verdict"] == "reproduced").all()
+    ranks = signed_ranks(RECORDS, "pals-204", "shared")
+    assert (ranks["pairs"], ranks["better"], ranks["equal"]) == (24, 24, 0) and ranks["p"] < 1e-3
+    assert ranks["p of tasks"] == pytest.approx(2 / 2**8)  # of eight means above 0: all signs alike, either way
+    assert signed_ranks([], "pals-204", "shared")["pairs"] == 0
+    equal = runs("shared", 60.0, 62.0, 61.0) + runs("pals-204", 60.0, 61.0, 62.0, adaptation_rate=10)
+    ranks = signed_ranks(equal, "pals-204", "shared")
+    assert (ranks["pairs"], ranks["better"], ranks["equal"]) == (24, 8, 8)
+
+
+def test_schedules_are_compared_over_the_seeds_that_all_have():
+    """Seeds 0 to 2 under annealed and proportional, one of them missing in a third schedule."""
+    found = [*RECORDS, *runs("shared", 55.0, 57.0, schedule="square-root")]
+    common = of_common_seeds(found, ("pals-204", "shared"))
+    assert {r["config"]["seed"] for r in common} == {0, 1} and len(common) == 2 * 4
+    frame = table_3(common).set_index(["method", "schedule"])
+    assert frame.loc[("shared", "annealed"), "mean"] == pytest.approx(61 + 0.5 / 8)  # RTE has one more with seed 1
+    assert of_common_seeds([], ("shared",)) == []
+
+
+def test_table_2s_columns():
+    frame = by_task(RECORDS).set_index(["method", "column"])
+    assert frame.loc[("pals-204", "rte"), "mean"] == pytest.approx((62 + 65.1 + 64.9) / 3)
+    assert frame.loc[("pals-204", "qqp_f1"), "paper"] == TABLE_2["pals-204"]["qqp_f1"]
+    assert set(COLUMNS) | {"average"} == {column for column in TABLE_2["shared"]}
+
+
+def test_one_setting_is_that_of_most_runs_and_quirks_belong_to_it():
+    other = runs("pals-204", 50.0, 50.0, steps=4_000)
+    same_rate = runs("pals-204", 50.0)
+    quirk = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"order": "replayed"})
+    kept = one_setting(RECORDS + other + same_rate + quirk)
+    assert len(kept) == len(RECORDS) + 1 and kept[-1]["recipe"]["order"] == "replayed"
+
+
+def test_quirks_alone_and_all_together():
+    """D4, the replayed batches: -1, -1.2, -0.8 against the paper's recipe."""
+    changed = runs("pals-204", 61.0, 62.9, 62.1, adaptation_rate=10, recipe_options={"order": "replayed"})
+    released = runs("pals-204", 60.0, 62.1, adaptation_rate=10, recipe="released", size="budget")
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert frame.loc["D4", "difference"] == pytest.approx(-1.0) and frame.loc["D4", "fields"] == "order"
+    assert frame.loc["D4", "half"] == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-3)
+    assert frame.loc["all", "seeds"] == 2 and frame.loc["all", "difference"] == pytest.approx(-2.0)
+    assert quirk_effects([]).empty
+    alike = [runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, **of) for of in ({"weights": "random"}, {"memory": 8})]
+    others = [*changed, *released, *alike[0], *alike[1], *runs("pals-204", 4.0, 5.0, adaptation_rate=10, size=48)]
+    pd.testing.assert_frame_equal(quirk_effects([*RECORDS, *others]).set_index("row"), frame)
+    released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = None  # of equal scores, in the released code
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert math.isnan(frame.loc["all", "difference"]) and frame.loc["D4", "difference"] == pytest.approx(-1.0)
+    assert frame["undefined"].to_dict() == {"D4": 0, "all": 1}
+    changed[2]["environment"]["cpu"] = "Intel(R) Xeon(R) Processor"
+    frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
+    assert frame["other processor"].to_dict() == {"D4": 1, "all": 0}
+    again = runs("pals-204", 62.0, 64.1, 63.0, adaptation_rate=10)[2:]  # 62.1 - 63.0, in place of 62.1 - 62.9
+    again[0]["environment"]["cpu"] = "Intel(R) Xeon(R) 6"
+    for records in ([*RECORDS, *again], [*again, *RECORDS]):
+        row = quirk_effects([*records, *changed]).set_index("row").loc["D4"]
+        assert row["other processor"] == 0 and row["difference"] == pytest.approx((-1 - 1.2 - 0.9) / 3)
+
+
+def test_a_quirk_is_compared_at_its_own_rate_of_the_adaptations():
+    same_rate = [*runs("pals-204", 60.0), *runs("pals-204", 59.0, recipe_options={"order": "replayed"})]
+    changed = runs("pals-204", 61.0, adaptation_rate=10, recipe_options={"order": "replayed"})
+    frame = quirk_effects([*RECORDS, *changed, *same_rate])
+    assert frame[["row", "rate", "difference"]].values.tolist() == [["D4", 10, -1.0], ["D4", 1, -1.0]]
+
+
+def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
+    """Neither one switch alone nor all of them count among the runs with the paper's recipe, in whatever order."""
+    seed_0 = [config for config in Grid.named("quirks").configs(Path("runs")) if config.seed == 0]
+    quirks = [run(c.method, 0, 90.0, **{k: v for k, v in vars(c).items() if k not in _OF_RUN}) for c in seed_0]
+    records = [*RECORDS, *runs("pals-204", 70.0, adaptation_rate=10, schedule="round-robin")]
+    for found in (table_3, against):
+        alone, among = found(one_setting(records)), found(one_setting([*records, *quirks]))
+        pd.testing.assert_frame_equal(among, alone)
+    rows = {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
+    assert set(quirk_effects([*records, *quirks])["row"]) == rows
+
+
+def test_switches_that_are_no_row_alone_have_rows_of_their_own():
+    two = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"clip": "each tensor", "inactive": "drift"})
+    sizes = [runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"sizes": s}) for s in ("official", "released")]
+    frame = quirk_effects([*RECORDS, *two, *sizes[0], *sizes[1]])
+    assert frame["row"].tolist() == ["D5", "D5", "D10, D12"] and frame["seeds"].tolist() == [1, 1, 1]
+    assert frame["fields"].tolist() == ["sizes=official", "sizes", "clip, inactive"]
+
+
+def test_memories_of_other_sizes_and_margins_are_other_runs():
+    made = [{"memory": 4}, {"memory": 16}, {"memory": 16, "memory_margin": 0.0}]
+    rows = [runs("shared", 40.0 + i, **of)[0] for i, of in enumerate(made)]
+    frame = variants([*RECORDS, *rows]).set_index("run")["mean"]
+    assert frame.to_dict() == {
+        "shared, gem=4": 40.0, "shared, gem=16": 41.0, "shared, gem=16 memory_margin=0.0": 42.0
+    }  # fmt: skip
+
+
+def test_a_run_that_names_the_size_it_would_get_is_no_variant_of_itself():
+    """On MiniLM PALs fit the budget with s = 120."""
+    named = run("pals-204", 7, 60.0, adaptation_rate=10, size=120)
+    frame = variants([*RECORDS, named]).set_index("run")
+    assert frame.loc["PALs, size=120", "seeds"] == 4 and math.isnan(frame.loc["PALs, size=120", "from it"])
+
+
+def test_whether_adaptations_act_by_setting():
+    pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
+    frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, method_options={"freeze": "backbone"})
+    sizes, off = acting(pilot + frozen)
+    assert list(dict.fromkeys(off["setting"])) == [
+        "1 × BERT's rate",
+        "10 × BERT's rate",
+    ]
+    assert off["difference"].tolist() == pytest.approx([-0.1, -0.1, -3.0, -3.0])
+    assert sizes[sizes["layer"] == 1]["size"].tolist() == [0.3] * 4
+    again = runs("pals-204", 61.0, off=-9.0, adaptation_rate=10)  # a seed that is there twice is none more
+    assert acting(again + pilot)[1]["difference"].tolist() == off["difference"].tolist()
+    uninspected = runs("pals-204", 60.0, adaptation_rate=10)  # hides no inspected run of its setting
+    assert acting(uninspected, pilot)[1]["difference"].tolist() == off["difference"].tolist()
+    assert acting(again, pilot)[1]["difference"].tolist() == pytest.approx([-0.1, -0.1, -9.0])
+    low_rank = runs("low-rank-100", 60.0, off=-4.0, adaptation_rate=10)
+    sizes, off = acting([*low_rank, *pilot], methods=("pals-204", "low-rank-100"))
+    assert off["setting"].tolist()[-1] == "low rank: 10 × BERT's rate" and len(off) == 5
+    pilot[2]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.2}}}})
+    steps = acting_by_step(pilot)  # of the one run that was inspected twice, means over layers
+    assert steps[["step", "size"]].values.ravel() == pytest.approx([1_000, 0.15, 2_000, 0.2])
+    assert set(steps["setting"]) == {"10 × BERT's rate"}
+    table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
+    assert table["seeds"].tolist() == [2, 2, 2]
+    assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
+    assert table.loc[1, "switched off"] == pytest.approx(-3.0)
+    assert len(acting([])[0]) == 0 and pilot_frame([]).empty
+
+
+def test_the_pilots_setting_is_the_best_that_acts():
+    def pilot(rate: float, score: float, off: float, **changes) -> list[dict]:
+        return runs("pals-204", score, score, off=off, adaptation_rate=rate, **changes)
+
+    ten, three, one = pilot(10, 61.0, -1.0), pilot(3, 60.0, -5.0), pilot(1, 69.0, -0.9)  # the best hardly acts
+    longer, low_rank = pilot(10, 65.0, -3.0, steps=4_000), runs("low-rank-100", 70.0, off=-3.0, adaptation_rate=10)
+    table = pilot_frame([*longer, *ten, *low_rank, *three, *one, *runs("shared", 62.0)])
+    assert chosen_setting(table)["setting"] == "10 × BERT's rate"
+    rows = table["method"] + table["steps"].map(" {} ".format) + table["setting"].str.split().str[0]
+    assert rows.tolist() == [
+        "PALs 2000 1", "PALs 2000 3", "PALs 2000 10", "PALs 4000 10", "low rank 2000 10", "shared 2000 –"
+    ]  # fmt: skip
+    rate = {"adaptation_rate": 10}
+    on_top = runs("attention-on-top-204", 60.0, **rate)
+    on_top += runs("attention-on-top-204", 60.0, method_options={"init": "normal"}, **rate)
+    settings = pilot_frame(on_top)["setting"]  # inspected or not: nothing of it can be switched off
+    assert settings.tolist() == ["10 × BERT's rate", "10 × BERT's rate, $V^D$ from N(0, 0.02)"]
+    with pytest.raises(ValueError, match="two runs of one setting and seed in the pilot"):
+        pilot_frame([*ten, *ten])
+    with pytest.raises(ValueError, match="no setting of PALs with 2,000 steps acts, in 2 settings"):
+        chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
+
+
+def test_the_table_of_whether_adaptations_act():
+    """After the last step alone; means over seeds and layers; the lowest entropy with its task."""
+    inspected = runs("pals-204", 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
+    inspected[2]["results"]["switched off"]["dev_average"] -= 1  # the second seed: -4
+    for number, record in enumerate(inspected):
+        record["history"][0]["acting"]["rte"]["entropy"] = {"0": 1.0, "1": 0.9 - number / 10}
+        record["history"][0]["acting"]["cola"] = {"size": {"0": 0.3, "1": 0.5}, "entropy": {"0": 1.0, "1": 0.85}}
+        record["history"].insert(0, {"step": 1_000, "acting": {"sst2": {"size": {"0": 9.0}, "entropy": {"0": 0.0}}}})
+    one, ten = acting_table([*inspected, *inspected[:2], *runs("shared", 60.0, off=0.0)]).to_dict("records")
+    assert (one["seeds"], one["lowest"], one["lowest_of"]) == (1, pytest.approx(0.85), "cola")
+    assert (ten["seeds"], ten["lowest"], ten["lowest_of"]) == (2, pytest.approx(0.7), "rte")
+    assert ten["size"] == pytest.approx((0.1 + 0.3 + 0.3 + 0.5) / 4)
+    assert ten["entropy"] == pytest.approx((1.0 + 0.8 + 1.0 + 0.85 + 1.0 + 0.7 + 1.0 + 0.85) / 8)
+    assert (ten["off"], ten["off_error"]) == (pytest.approx(-3.5), pytest.approx(0.5))
+    assert ten["setting"] == "10 × BERT's rate"
+
+
+def test_the_plan_says_what_so_many_seeds_can_show():
+    """By their own spread where there are three pairs (of differences 1.9, 2 and 2.1), else by the given one."""
+    frame = plan_frame(RECORDS, spread=0.5).set_index("row")
+    c2 = frame.loc["C2"][frame.loc["C2", "compared"].str.startswith("pals-204 annealed")].iloc[0]
+    assert (c2["seeds"], c2["verdict"], c2["spread"]) == (3, "reproduced", pytest.approx(0.1))
+    assert c2["smallest"] == smallest_difference(c2["spread"], 3)
+    assert (frame.loc["C11", "spread"] == 0.5).all()
+    assert (frame.loc["C11", "smallest"] == smallest_difference(0.5, 3)).all()
+    assert frame.loc[["C13", "C14", "C15", "C18", "C24"], "smallest"].isna().all()  # 0.5 is no spread of such scores
+    one_task = frame["compared"].str.contains(" : ") & (frame["seeds"] < 3)
+    assert one_task.sum() > 9 and frame.loc[one_task, "smallest"].isna().all()
+    five = [*runs("shared", *[60.0] * 5), *runs("pals-204", 60.0, 60.1, 60.0, 60.1, 60.0)]
+    line = plan_frame(five).set_index("compared").loc["pals-204 annealed > shared annealed"]
+    assert line["smallest"] == smallest_difference(line["spread"], 5)
+    undefined = [*runs("shared", *[math.nan] * 3), *runs("pals-204", 60.0, 61.0, 62.0)]
+    assert plan_frame(undefined).set_index("row").loc[["C2"], "smallest"].isna().all()
+    assert "C13b" in frame.index
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.4, 60.5, 60.6)]  # 0.5 ± 4.303 · 0.1 / √3
+    verdicts = plan_frame(edge, 0.5).set_index("compared")["verdict"]
+    assert verdicts["pals-204 annealed > shared annealed"] == "reproduced"
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.06, 60.16, 60.26)]  # 0.16 - 0.248 = -0.09
+    assert plan_frame(edge).set_index("compared")["verdict"]["pals-204 annealed > shared annealed"] == "inconclusive"
+    edge = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.17, 60.27, 60.37)]  # 0.27 - 0.248 = 0.02
+    found = plan_frame(edge).set_index("compared").loc["pals-204 annealed > shared annealed", "verdict"]
+    assert found == "reproduced, only just"
+    ablated = plan_frame(read_records(COMMITTED / "adapters")).set_index("row").loc["C17"]
+    assert (ablated["seeds"], ablated["verdict"]) == (1, "inconclusive") and frame.loc["C17", "verdict"] == "not run"
+    random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
+    verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]
+    assert (verdicts["C10"], verdicts["C10b"]) == ("reproduced", "not testable at this scale")
+
+
+def test_the_answer_in_five_sentences():
+    said = answer(RECORDS)
+    assert len(said) == 5 and "+2.00 points (95 % interval +1.75 to +2.25, 3 seeds): better" in said[0]
+    assert "not answered, with 0 of 3 seeds" in said[1]
+    assert said[2] == "No other method has been compared with the shared model on three seeds yet."
+    more = answer([*RECORDS, *runs("low-rank-100", 63.0, 64.9, 64.1)])
+    assert more[2].startswith(
+        "Of 2 methods with at least 3 seeds, 2 scored above the shared model and 0 below it, each by "
+    )
+    assert '(after Holm\'s correction for 2: "PALs", "low rank" above; none below)' in more[2]
+    assert "low rank has the largest difference: +3.00" in more[2]
+    inspected = [*RECORDS, *runs("pals-204", 62.0, 64.1, 62.9, off=-3.0, adaptation_rate=10)]
+    own_rate = runs("pals-204", 60.0, 62.0, 61.0, off=-0.1)
+    ends = "-0.1 ± 0.0 points (3 seeds; at 1 × BERT's rate) to -3.0 ± 0.0 points (3 seeds; at 10 × "
+    assert ends in answer(inspected, own_rate=own_rate)[4]
+    weak = runs("pals-204", 62.0, 62.6, 61.3, adaptation_rate=10)
+    several = [r for m in ("lhuc", "ffn-306", "serial-100") for r in runs(m, 59.0, 63.0, 60.0, adaptation_rate=10)]
+    corrected = answer([*runs("shared", 60.0, 61.0, 60.0), *weak, *several])[2]
+    assert (
+        "1 scored above" in corrected
+        and "(after Holm's correction for 4: none above; none below; PALs no longer)" in corrected
+    )
+    separate = runs("fine-tuned", 58.0, 60.0, 59.0)
+    assert answer([*RECORDS, *separate])[1].endswith("better (the shared model minus them: +2.00 ± 0.00).")
+    worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
+    assert "points (95 % interval -2.25 to -1.75, 3 seeds): worse. Other looks (1, such as" in worse[0]
+
+
+def test_looks_at_the_central_comparison():
+    """2, 2.1, 1.9 has the standard deviation .1: ± 4.303 · .1 / √3 = .25; with 1, 1 more: 1.6 ± 2.776 · .548 / √5."""
+    alone = looks(RECORDS).set_index("what")
+    assert list(alone.index[[0, 1, -1]]) == [
+        "annealed sampling, all seeds",
+        "without CoLA",
+        "at BERT's own rate, as in the paper",
+    ]
+    assert alone["seeds"].tolist() == [3, 3, 0, 0, 0, 0] and alone["difference"].isna().sum() == 4
+    same = runs("pals-204", 59.9, 62.0, 61.1)
+    assert looks(RECORDS, same).iloc[-1].tolist()[1:] == approx([0.0, 0.25, 3], abs=0.005)
+    assert answer(RECORDS, own_rate=same)[0].endswith("as in the paper: +0.00 ± 0.25 (3 seeds).")
+    two_more = [*runs("shared", *[60.0] * 5)[3:], *runs("pals-204", *[61.0] * 5, adaptation_rate=10)[3:]]
+    two_more[-1]["results"]["last"]["scores"]["cola"]["matthews"] = 99.0  # counts only with CoLA
+    five = looks([*RECORDS, *two_more]).set_index("what")
+    assert five.loc["without CoLA"].tolist() == approx([1.6, 0.69, 5], abs=0.005)
+    assert five.loc["seeds 0, 1, 2 alone"].tolist() == approx([2.0, 0.25, 3], abs=0.005)
+    assert not any(what.startswith("seeds 2, 3, 4") for what in five.index)  # not of other seeds than the first
+    eight = [*runs("shared", *[60.0] * 8)[5:], *runs("pals-204", *[61.5] * 8, adaptation_rate=10)[5:]]
+    assert looks([*RECORDS, *two_more, *eight]).set_index("what").loc["seeds 5, 6, 7 alone", "difference"] == 1.5
+    proportional = runs("shared", 60.0, 62.0, 61.0, schedule="proportional")
+    found = looks([*RECORDS, *proportional]).set_index("what").loc["proportional sampling"]
+    assert found.tolist() == approx([1.0, 0.0, 3])
+    said = " Other looks (2, such as without CoLA; notebook 11): +1.00 to +2.00, by their own intervals 2 better and 0 "
+    assert answer([*RECORDS, *proportional])[0].endswith(f"better.{said}worse.")
+    undefined = run("pals-204", 3, 60.0, adaptation_rate=10)
+    undefined["results"]["last"]["scores"]["stsb"]["pearson"] = math.nan
+    four = looks([*RECORDS, undefined, run("shared", 3, 60.0)])
+    assert four["seeds"].tolist()[:2] == [4, 3] and four.loc[1, "difference"] == approx(2.0)  # by the other three
+    other = [record | {"environment": {"cpu": "Intel(R) Xeon(R)"}} for record in RECORDS]
+    assert "runs on Intel alone" in list(looks([*RECORDS, *other])["what"])
+
+
+def test_figures_draw_what_there_is():
+    axes = plt.subplots(1, 2)[1]
+    forest(against(RECORDS), LABELS, "shared", axes[0])
+    names = [tick.get_text() for tick in axes[0].get_yticklabels()]
+    assert "PALs  (3 seeds)" in names and "BERT layer on top  (not run)" in names
+    assert len(axes[0].containers) == 2
+    two = [*RECORDS, *runs("lhuc", 61.0, 63.0)]
+    drawn = forest(against(two), LABELS, "shared", plt.subplots()[1], least=3).get_legend_handles_labels()
+    assert drawn[1][-1].startswith("fewer than 3 seeds") and drawn[0][-1][0].get_xdata().tolist() == [
+        -1,
+        1,
+    ]  # low rank, LHUC
+    assert drawn[0][-1][0].get_markerfacecolor() == "white" != drawn[0][-2][0].get_markerfacecolor()
+    task_forest(task_differences(RECORDS, "pals-204", "shared"), axes[1])
+    assert [tick.get_text() for tick in axes[1].get_yticklabels()][:2] == ["average", "CoLA"]
+    axes = plt.subplots(1, 2)[1]
+    schedule_lines(table_3(RECORDS), LABELS, ("shared", "pals-204"), axes)
+    assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(SCHEDULES)
+    axes = plt.subplots(1, 3)[1]
+    found = runs("pals-204", 60.0, 60.0, off=-0.1)
+    found[0]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.2, "1": 0.2}}}})
+    sizes, off = acting(found)
+    acting_panels(sizes, acting_by_step(found), off, axes)
+    assert [len(ax.lines[0].get_xdata()) for ax in axes[:2]] == [2, 2]
+    for of in ([], RECORDS[:1]):
+        forest(against(of), LABELS, "shared", plt.subplots()[1])
+        task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
+
+
+@pytest.mark.parametrize(
+    ("half", "kind"),
+    [
+        (0.40, "better"),
+        (0.52, "this ends at 0, and one more seed may decide either way"),
+        (0.58, "this ends at 0, and one more seed may decide either way"),
+        (0.70, "no difference that so many runs can show"),
+    ],
+)
+def test_an_interval_that_all_but_touches_0_says_so(half, kind):
+    """0.54 ± half ends 0.14, 0.02, -0.04 and -0.16 from 0; one more seed can undo what 0.05 points decide."""
+    said = _said(pd.Series({"difference": 0.54, "half": half, "seeds": 5}))
+    assert said == f"+0.54 points (95 % interval {0.54 - half:+.2f} to {0.54 + half:+.2f}, 5 seeds): {kind}"
