@@ -10,14 +10,15 @@ adapter bottleneck, `T` tasks (8), `E` epochs.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch.nn import functional
 
 ALIKE = 8
-"""Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group."""
+"""Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group, padded to a
+multiple of 8."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,18 @@ class Group:
     places: torch.Tensor | None
     """(last - first,) the index of each piece in the grid (B_g · S_g); None where all rows fill the grid."""
     back: torch.Tensor | None
-    """(B_g · S_g,) the index among the N pieces for each place of the grid, any after a row's end. None as above."""
+    """(B_g · S_g,) For each place of the grid, the index of its piece among the N; places after a row's end hold an
+    arbitrary one, which the mask hides. Used on a CPU alone; None where all rows fill the grid."""
     mask: torch.Tensor | None
-    """(B_g, 1, S_g, S_g), 0 at a word piece and -inf after a row's end; None where all rows fill the grid. The mask is
-    the same for all queries, but adding a broadcast (B_g, 1, 1, S_g) would take as long as the softmax."""
+    """0 at a word piece and -inf after a row's end; None where all rows fill the grid. On a GPU (B_g, 1, 1, S_g). On a
+    CPU (B_g, 1, S_g, S_g): it is the same for all queries, but adding a broadcast would take as long as the softmax."""
+    _masks: dict = field(default_factory=dict, compare=False)
+
+    def mask_as(self, kind: torch.dtype) -> torch.Tensor | None:
+        """The mask in another type, made once for all layers."""
+        if self.mask is not None and kind not in self._masks:
+            self._masks[kind] = self.mask.to(kind)
+        return self._masks.get(kind)
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
         """(last - first, d) to (B_g · S_g, d), with zeros after a row's end."""
@@ -52,6 +61,40 @@ class Group:
     def split(self, x: torch.Tensor, heads: int) -> torch.Tensor:
         """(B_g · S_g, H·w) to (B_g, H, S_g, w)."""
         return x.view(self.size, self.width, heads, -1).transpose(1, 2)
+
+
+def _group(first: int, last: int, lengths, width: int, row, place, one_group: bool) -> Group:
+    """The group of rows whose pieces are `first:last` of all, each at a `place` of its `row`."""
+    size, device = len(lengths), lengths.device
+    width = width + -width % 8 if one_group else width  # a GPU's fused kernels take multiples of 8
+    if last - first == size * width:
+        return Group(first, last, size, width, None, None, None)
+    places = row * width + place
+    after = torch.arange(width, device=device) >= lengths[:, None]
+    mask = torch.zeros(size, 1, 1 if one_group else width, width, device=device)
+    mask.masked_fill_(after[:, None, None], -torch.inf)
+    back = None
+    if not one_group:
+        back = torch.full((size * width,), first, device=device)
+        back[places] = torch.arange(first, last, device=device)
+    return Group(first, last, size, width, places, back, mask)
+
+
+def together(device: torch.device, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Tensors of integers or float32, (n,) each, on a device: those on a CPU go to a GPU in one transfer, from pinned
+    memory, for which nothing waits."""
+    if device.type == "cpu":
+        return [x.to(device) for x in tensors]
+    moved = [i for i, x in enumerate(tensors) if x.device.type == "cpu"]
+    whole = torch.cat(
+        [tensors[i].double().view(torch.int64) if tensors[i].is_floating_point() else tensors[i].long() for i in moved]
+    )
+    whole = (whole.pin_memory() if device.type == "cuda" else whole).to(device, non_blocking=True)
+    parts = dict(zip(moved, whole.split([len(tensors[i]) for i in moved]), strict=True))
+    return [
+        x.to(device) if i not in parts else parts[i].view(torch.float64).float() if x.is_floating_point() else parts[i]
+        for i, x in enumerate(tensors)
+    ]
 
 
 @dataclass(frozen=True)
@@ -93,6 +136,16 @@ class Rows:
             lengths: (B,) word pieces of each row, at least one.
             positions: (N,) positions of the pieces, if not their index in the row.
         """
+        return cls.pack_with(None, input_ids, token_type_ids, lengths, device, positions)[0]
+
+    @classmethod
+    def pack_with(cls, labels, input_ids, token_type_ids, lengths, device=None, positions=None, one_group=None):
+        """`pack`, and the labels (B,) on the same device: a batch from the CPU goes to a GPU in a single transfer.
+
+        Args:
+            labels: integers or float32; or None.
+            one_group: whether all rows form one group, as they do on a GPU.
+        """
         lengths = torch.as_tensor(lengths, device="cpu")
         if len(lengths) == 0 or int(lengths.min()) < 1 or int(lengths.sum()) != len(input_ids):
             raise ValueError(
@@ -100,31 +153,28 @@ class Rows:
                 f"{len(input_ids)} word pieces"
             )
         device = torch.device(device or input_ids.device)
+        one_group = device.type != "cpu" if one_group is None else one_group
         order = torch.argsort(lengths, descending=True, stable=True)
         ends, lengths = lengths.cumsum(0), lengths[order]
-        starts = lengths.cumsum(0) - lengths
+        starts, sizes = lengths.cumsum(0) - lengths, lengths.tolist()
         row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # (N,)
         place = torch.arange(len(row)) - starts[row]
         source = (ends[order] - lengths)[row] + place  # index of each piece in the input
-        groups, most = [], ALIKE if device.type == "cpu" else len(lengths)
-        for top in range(0, len(lengths), most):
-            of_group = lengths[top : top + most]
-            first, width, size = int(starts[top]), int(of_group[0]), len(of_group)
-            last = first + int(of_group.sum())
-            places = back = mask = None
-            if last - first < size * width:
-                places = ((row[first:last] - top) * width + place[first:last]).to(device)
-                there = torch.arange(width) < of_group[:, None]
-                mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
-                back = torch.full((size * width,), first, device=device)
-                back[places] = torch.arange(first, last, device=device)
-            groups.append(Group(first, last, size, width, places, back, mask))
-        ids, types = (x.to(device)[source.to(device)] for x in (input_ids, token_type_ids))
-        place, reach = place.to(device), int(lengths[0])
-        if positions is not None:
-            place, reach = positions.to(device)[source.to(device)], int(positions.max()) + 1
-        lengths = tuple(lengths.tolist())
-        return cls(ids, types, place, starts.to(device), order.to(device), lengths, tuple(groups), reach)
+        bounds = [*starts.tolist(), len(row)]  # of each row among the N pieces
+        reach = sizes[0] if positions is None else int(positions.max()) + 1
+        given = [x for x in (input_ids, token_type_ids, positions, labels) if x is not None]
+        *given, source, row, place, starts, order, lengths = together(
+            device, *given, source, row, place, starts, order, lengths
+        )
+        labels = given.pop() if labels is not None else None
+        ids, types, *positions = (x.index_select(0, source) for x in given)
+        groups, most = [], len(sizes) if one_group else ALIKE
+        for top in range(0, len(sizes), most):
+            first, last = bounds[top], bounds[min(top + most, len(sizes))]
+            own = lengths[top : top + most]
+            groups.append(_group(first, last, own, sizes[top], row[first:last] - top, place[first:last], one_group))
+        positions = positions[0] if positions else place
+        return cls(ids, types, positions, starts, order, tuple(sizes), tuple(groups), reach), labels
 
     @classmethod
     def from_padded(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":

@@ -65,10 +65,10 @@ class TokenisedTask:
         firsts = np.cumsum(lengths) - lengths
         pieces = np.repeat(starts - firsts, lengths) + np.arange(lengths.sum())  # (N,)
         ids, types = (torch.from_numpy(x[pieces].astype(np.int64)) for x in (self.input_ids, self.token_type_ids))
-        packed = Rows.pack(ids, types, lengths, device)
+        packed, labels = Rows.pack_with(torch.from_numpy(self.labels[rows]), ids, types, lengths, device)
         if width is not None:
             packed = packed.with_padding(width, self.pad_token_id)
-        return {"rows": packed, "labels": torch.from_numpy(self.labels[rows]).to(packed.input_ids.device)}
+        return {"rows": packed, "labels": labels}
 
 
 def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:

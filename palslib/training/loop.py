@@ -91,7 +91,9 @@ class Run:
         self.model.head_dropout, self.model.max_length = config.head_dropout, config.max_length
         self.model.recomputes = config.gradient_checkpointing
         # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
-        self.model.sparse_embeddings = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
+        # On a GPU a sparse gradient waits for the device, to count its rows, and a dense one costs little.
+        alone = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
+        self.model.sparse_embeddings = alone and self.accelerator.device.type == "cpu"
         self.embeddings = RowGradients()
         self.model.train()
         self.optimizer = make_optimizer(self.model, config, self.recipe)
@@ -160,7 +162,7 @@ class Run:
 
     def check_weights(self) -> None:
         """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
-        if not all(p.isfinite().all() for p in self.model.parameters()):
+        if not torch.stack([p.isfinite().all() for p in self.model.parameters()]).all():  # which waits once
             self.stop("a weight is not finite after the update", max(self.step - 1, 0))
 
     def check_lock(self) -> None:
