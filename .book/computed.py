@@ -100,6 +100,14 @@ def profile() -> str:
     return table(["a step with PALs", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], cells)
 
 
+def gpu() -> str:
+    """What a step asks of a GPU, counted, before and now."""
+    counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
+    columns = [(method, when) for method in counts for when in ("before", "now")]
+    rows = [[what, *(str(counts[m][w][what]) for m, w in columns)] for what in counts["shared"]["now"]]
+    return table(["a step of MiniLM", *(f"{method}, {when}" for method, when in columns)], rows)
+
+
 def precision() -> str:
     """The dev average in both precisions, ± its standard error."""
     frame = summarise(load_records(RECORDS / "precision"), ["precision"], "last dev average").set_index("precision")
@@ -149,7 +157,7 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, profile, precision)}
+BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, profile, gpu, precision)}
 BLOCKS |= {f.__name__: f for f in (attacks, bad_input, attacked_runs, method_names, task_names)}
 
 
