@@ -20,11 +20,9 @@ at these points and returns the value or a replacement; attention weights cannot
     task query     queries of the task's own heads (N, s)         task function    TS(h) (N, d)
 """
 
-from torch import nn
+from __future__ import annotations
 
-from palslib.bert.attention import attend
-from palslib.bert.dropout import drop
-from palslib.bert.rows import Rows
+from palslib.bert.later import Rows, attend, drop, nn
 
 POINTS = ("task", "hidden", "context", "attention", "task query", "task context", "task attention", "task function")
 

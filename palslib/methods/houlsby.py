@@ -1,15 +1,20 @@
-"""Adapters in series, x + V^D GELU(V^E x), after attention and after the feed-forward of each layer.
+"""Adapters in series, after attention and after the feed-forward of each layer.
+
+    x + V^D GELU(V^E x)        V^E (d -> m), V^D (m -> d)
 
 Houlsby et al. 2019 (https://arxiv.org/abs/1902.00751), in the forms of the adapters report (one adapter a layer used
 twice; two a layer, with norms of their own; one for three layers) and of the released code (ledger D9, D15).
 """
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from palslib.bert.later import nn
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term
-from palslib.methods.projected import attention_operations, attention_text, pair_term
+from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +109,6 @@ class Houlsby(Method):
             yield "layer", "hidden layer before the head: per task"
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions import Adapters
-
         return Adapters(self, encoder, pooler)
 
     def under(self, recipe):
@@ -115,3 +118,47 @@ class Houlsby(Method):
         if self.size == 64:
             options["size"] = recipe.houlsby_size
         return options
+
+
+class Adapters(Adaptation):
+    """A task's adapters, with the norms, PAL and hidden layer of its classifier that some forms have."""
+
+    def __init__(self, method: Houlsby, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        config, d = encoder.config, encoder.config.hidden_size
+        number = method.number(config.num_hidden_layers)
+        self.adapters = nn.ModuleList(Projection(d, method.size, method.activation) for _ in range(number))
+        self.own_norms = self.hidden = self.pal = None
+        if method.own_norms:
+            norms = ((layer.attention.output.LayerNorm, layer.output.LayerNorm) for layer in encoder.encoder.layer)
+            self.own_norms = nn.ModuleList(nn.ModuleList(map(copy.deepcopy, both)) for both in norms)
+        if method.classifier_layers == 2:
+            self.hidden = nn.Sequential(nn.Linear(d, d), nn.Tanh())
+        if method.second == "pal":  # "Houlsby plus PALs" of the released code
+            self.projection = Projection(d, method.pal_size)
+            heads = (ProjectedAttention(method.pal_size, method.pal_heads, config) for _ in self.layers)
+            self.pal = nn.ModuleList(heads)
+
+    def copied(self):
+        return super().copied() + ([self.own_norms] if self.own_norms is not None else [])
+
+    def adapter(self, layer: int, place: int) -> Projection:
+        """The adapter at a layer's first (0) or second (1) place."""
+        each = self.method.adapters_per_layer
+        return self.adapters[layer // self.method.span * each + min(place, each - 1)]
+
+    def after_attention(self, layer, x):
+        return x + self.adapter(layer, 0)(x)
+
+    def after_feed_forward(self, layer, x, a, rows):
+        if self.pal is not None:
+            v = self.projection
+            return x + v.decoder(self.pal[layer](v.encoder(a), rows, layer))
+        return x + self.adapter(layer, 1)(a if self.method.second == "parallel" else x)  # ledger D9
+
+    def norms(self, layer):
+        return tuple(self.own_norms[layer]) if self.own_norms is not None else None
+
+    def pool(self, first, pooler):
+        pooled = super().pool(first, pooler)
+        return pooled if self.hidden is None else self.hidden(pooled)

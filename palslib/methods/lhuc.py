@@ -1,17 +1,20 @@
-"""Learning hidden unit contributions: y · 2σ(w), a learned scale for each hidden unit of each layer.
+"""Learning hidden unit contributions: a learned scale for each hidden unit of each layer.
 
-Stickland & Murray 2019, section 2.2, after Swietojanski & Renals 2014: L·d parameters.
+Stickland & Murray 2019, section 2.2, after Swietojanski & Renals 2014: y · 2σ(w), L·d parameters. w starts at zero, so
+every scale starts at one.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from palslib.bert.later import Module, nn, torch
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Box, Half, Method, Part, Term, half_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LHUC(Method):
-    """y · 2σ(w) after each layer; w starts at zero, so that the scale is one."""
+    """y · 2σ(w) after each layer."""
 
     kind: ClassVar[str] = "lhuc"
 
@@ -29,6 +32,28 @@ class LHUC(Method):
         return [("layer", f"$w$: {half_of(self.layers)}")]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions import Scales
-
         return Scales(self, encoder, pooler)
+
+
+class Vectors(Module):
+    """The vectors w (d,) of the layers; the released code applies weight decay to them (ledger D15)."""
+
+    def __init__(self, layers, d: int):
+        super().__init__()
+        for i in layers:
+            self.register_parameter(str(i), nn.Parameter(torch.zeros(d)))
+
+    def forward(self, layer: int):
+        """A layer's scale 2σ(w), (d,)."""
+        return 2 * torch.sigmoid(self.get_parameter(str(layer)))
+
+
+class Scales(Adaptation):
+    """A task's scales."""
+
+    def __init__(self, method: LHUC, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.scales = Vectors(self.layers, encoder.config.hidden_size)
+
+    def after_layer(self, layer, y):
+        return y * self.scales(layer)

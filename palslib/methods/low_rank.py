@@ -1,13 +1,17 @@
-"""Methods within BERT with a pair of matrices for each layer: low-rank layers beside it, or in series.
+"""Low-rank layers: a pair of matrices for each layer, beside it or in series.
 
-Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"): TS(h) = V^D V^E h, 2ds weights a layer.
+Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"):
+
+    TS(h) = V^D V^E h        2ds weights a layer; in series y + V^D V^E y
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from palslib.bert.later import nn
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Activation, Box, Half, Init, Method, Part, half_of
-from palslib.methods.projected import pair_term
+from palslib.methods.pal import Projection, pair_term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +43,22 @@ class LowRank(Method):
         return [("layer", f"$V^E$, $V^D$: a pair {half_of(self.layers)}")]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions import LowRankLayers
-
         return LowRankLayers(self, encoder, pooler)
 
     def under(self, recipe):
         return super().under(recipe) | {"activation": recipe.low_rank_activation}
+
+
+class LowRankLayers(Adaptation):
+    """A task's pairs: V^D V^E h, or V^D GELU(V^E h) as released (ledger D7)."""
+
+    def __init__(self, method: LowRank, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        d = encoder.config.hidden_size
+        self.projections = nn.ModuleDict({str(i): Projection(d, method.size, method.activation) for i in self.layers})
+
+    def parallel(self, layer, h, rows):
+        return self.projections[str(layer)](h)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +71,14 @@ class Serial(LowRank):
         return [Part("serial", (Box(f"$V^D V^E$\n{backbone.hidden_size}→{self.size}→{backbone.hidden_size}"),))]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions import SerialLayers
-
         return SerialLayers(self, encoder, pooler)
+
+
+class SerialLayers(LowRankLayers):
+    """A task's pairs, after the layer and not beside it."""
+
+    def parallel(self, layer, h, rows):
+        return None
+
+    def after_layer(self, layer, y):
+        return y + self.projections[str(layer)](y)

@@ -22,6 +22,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from palslib.common.names import check_name, shown, unknown
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
 
 MOST = 4096
@@ -150,8 +151,6 @@ class Method:
 
     def build(self, encoder, pooler, shared=None):
         """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` the result of `build_shared`."""
-        from palslib.methods.functions import Adaptation
-
         return Adaptation(self, encoder, pooler)
 
     def build_shared(self, encoder):

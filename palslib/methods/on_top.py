@@ -1,23 +1,30 @@
 """Methods on top of BERT: small layers between V^E and V^D, or one whole BERT layer, for each task.
 
-Stickland & Murray 2019, section 3.2: h = V^D z, with z the output of n small layers on V^E h_L. There is no residual
-around them, so the model starts at random, not as BERT; BERT's own layers are computed once for all tasks.
+Stickland & Murray 2019, section 3.2:
+
+    h = V^D z_n        z_0 = V^E h_L, z_i = LN(g(z_{i-1}) + z_{i-1}); g: attention, or a feed-forward network
+
+There is no residual around all of them, so the model starts at random, not as BERT. BERT's own layers are computed once
+for all tasks.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from palslib.bert.later import Module, drop, nn
+from palslib.bert.layer import adapted_layer
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
-from palslib.methods.method import Box, Init, Method, Part, Term
-from palslib.methods.projected import (
-    attention_operations,
-    attention_text,
-    feed_forward_term,
-    feed_forward_text,
-    feed_forward_weights,
-    pair_term,
+from palslib.methods.feed_forward import (
+    Network,
+    network_sizes,
+    network_term,
+    network_text,
+    network_weights,
     scaled_inner,
 )
+from palslib.methods.method import Box, Init, Method, Part, Term
+from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
 
 
 def layer_operations(backbone: Backbone, tokens: int) -> int:
@@ -49,9 +56,21 @@ class BertLayerOnTop(Method):
         return [("layer", "one per task")]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions_on_top import OneMoreLayer
-
         return OneMoreLayer(self, encoder, pooler)
+
+
+class OneMoreLayer(Adaptation):
+    """A task's BERT layer."""
+
+    starts_as_bert = False
+
+    def __init__(self, method: BertLayerOnTop, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.number = encoder.config.num_hidden_layers
+        self.top_layer = type(encoder.encoder.layer[-1])(encoder.config, layer_idx=self.number)
+
+    def on_top(self, states, rows):
+        return adapted_layer(self.top_layer, states[-1], rows, i=self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +95,11 @@ class ProjectedOnTop(Method):
 
     def small_layer(self) -> Box:
         """The box of one small layer."""
-        raise AttributeError(f"family {type(self).__name__} names no small layer")
+        raise NotImplementedError(f"family {type(self).__name__} names no small layer")
+
+    def make_layer(self, config) -> "SmallLayer":
+        """One small layer."""
+        raise NotImplementedError(f"family {type(self).__name__} makes no small layer")
 
     def parts(self, backbone):
         d, s = backbone.hidden_size, self.size
@@ -86,6 +109,46 @@ class ProjectedOnTop(Method):
 
     def captions(self, backbone):
         return [("layer", "one per task")]
+
+    def build(self, encoder, pooler, shared=None):
+        return SmallLayers(self, encoder, pooler)
+
+
+class SmallLayer(Module):
+    """z = LN(dropout(g(z)) + z) in the small space; residual and norm can be left out (ledger C20)."""
+
+    def __init__(self, method: ProjectedOnTop, config):
+        super().__init__()
+        s = method.size
+        self.residual, self.dropout = method.residual, config.hidden_dropout_prob
+        self.norm = nn.LayerNorm(s, eps=config.layer_norm_eps) if method.layer_norm else nn.Identity()
+
+    def function(self, z, rows, layer: int):
+        """g(z); (N, s) to (N, s)."""
+        raise NotImplementedError(f"{type(self).__name__} names no function")
+
+    def forward(self, z, rows, layer: int):
+        """(N, s) to (N, s); `layer` is its number, counted on from BERT's layers."""
+        g = drop(self.function(z, rows, layer), self.dropout, self.training)
+        return self.norm(g + z if self.residual else g)
+
+
+class SmallLayers(Adaptation):
+    """A task's V^E, small layers and V^D."""
+
+    starts_as_bert = False
+
+    def __init__(self, method: ProjectedOnTop, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.first = encoder.config.num_hidden_layers  # the small layers' numbers go on after BERT's
+        self.projection = Projection(encoder.config.hidden_size, method.size)
+        self.top_layers = nn.ModuleList(method.make_layer(encoder.config) for _ in range(method.on_top))
+
+    def on_top(self, states, rows):
+        z = self.projection.encoder(states[-1])
+        for i, layer in enumerate(self.top_layers, self.first):
+            z = layer(z, rows, i)
+        return self.projection.decoder(z)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +173,20 @@ class AttentionOnTop(ProjectedOnTop):
     def small_layer(self):
         return Box(attention_text(self.size, self.heads))
 
-    def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions_on_top import AttentionLayers
+    def make_layer(self, config):
+        return SmallAttention(self, config)
 
-        return AttentionLayers(self, encoder, pooler)
+
+class SmallAttention(SmallLayer):
+    """A small layer whose g is attention; it keeps BERT's output matrix."""
+
+    def __init__(self, method, config):
+        super().__init__(method, config)
+        self.attention = ProjectedAttention(method.size, method.heads, config)
+        self.output = nn.Linear(method.size, method.size)
+
+    def function(self, z, rows, layer):
+        return self.output(self.attention(z, rows, layer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +203,24 @@ class FeedForwardOnTop(ProjectedOnTop):
 
     def terms(self, backbone):
         yield pair_term(backbone.hidden_size, self.size)
-        yield feed_forward_term(self, self.on_top, self.norm_parameters)
+        yield network_term(self, self.on_top, self.norm_parameters)
 
     def operations(self, backbone, tokens):
-        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * feed_forward_weights(self))
+        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * network_weights(self))
 
     def small_layer(self):
-        return Box(feed_forward_text(self))
+        return Box(network_text(self))
 
-    def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions_on_top import FeedForwardLayers
+    def make_layer(self, config):
+        return SmallFeedForward(self, config)
 
-        return FeedForwardLayers(self, encoder, pooler)
+
+class SmallFeedForward(SmallLayer):
+    """A small layer whose g is a feed-forward network."""
+
+    def __init__(self, method, config):
+        super().__init__(method, config)
+        self.feed_forward = Network(network_sizes(method), config)
+
+    def function(self, z, rows, layer):
+        return self.feed_forward(z)

@@ -1,12 +1,13 @@
 """The methods of the paper and of the reports, by name."""
 
 from palslib.common.names import check_name
+from palslib.methods.feed_forward import FeedForward
 from palslib.methods.houlsby import Houlsby
 from palslib.methods.lhuc import LHUC
 from palslib.methods.low_rank import LowRank, Serial
 from palslib.methods.method import Method
 from palslib.methods.on_top import AttentionOnTop, BertLayerOnTop, FeedForwardOnTop
-from palslib.methods.projected import PAL, FeedForward
+from palslib.methods.pal import PAL
 from palslib.methods.whole import FeatureExtraction, FineTuned, Shared
 
 METHODS: dict[str, Method] = {

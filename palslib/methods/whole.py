@@ -1,8 +1,16 @@
-"""Methods for comparison: BERT with nothing added, a whole copy of BERT for each task, features of a frozen BERT."""
+"""Methods for comparison: BERT with nothing added, a whole copy of BERT for each task, features of a frozen BERT.
 
+The features are those of Peters et al. 2019 (https://arxiv.org/abs/1903.05987), over embeddings h_0 and all layers:
+
+    γ Σ softmax(w)_l h_l
+"""
+
+import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
+from palslib.bert.later import nn, torch
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Box, Freeze, Method, Part, Term
 
 
@@ -43,9 +51,22 @@ class FineTuned(Method):
         return [("layer", "a whole BERT per task")]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions import OwnBackbone
-
         return OwnBackbone(self, encoder, pooler)
+
+
+class OwnBackbone(Adaptation):
+    """A task's copy of the backbone."""
+
+    def __init__(self, method: FineTuned, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.backbone = copy.deepcopy(encoder)
+        self.pooler = copy.deepcopy(pooler) if getattr(encoder, "pooler", None) is None else None
+
+    def pool(self, first, pooler):
+        return super().pool(first, self.pooler or self.backbone.pooler)
+
+    def copied(self):
+        return [self.backbone, *super().copied()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +96,16 @@ class FeatureExtraction(Method):
         return [("layer", f"{backbone.num_layers + 2} numbers per task")]
 
     def build(self, encoder, pooler, shared=None):
-        from palslib.methods.functions_on_top import ScalarMix
-
         return ScalarMix(self, encoder, pooler)
+
+
+class ScalarMix(Adaptation):
+    """A task's weights w and scale γ."""
+
+    def __init__(self, method: FeatureExtraction, encoder, pooler):
+        super().__init__(method, encoder, pooler)
+        self.mix = nn.Parameter(torch.zeros(encoder.config.num_hidden_layers + 1))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def on_top(self, states, rows):
+        return self.gamma * torch.einsum("l,lnd->nd", self.mix.softmax(0), torch.stack(states))

@@ -29,8 +29,9 @@ from palslib.bert.rows import Rows
 from palslib.common.names import check_name
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
+from palslib.methods.adaptation import Adaptation, initialise
 from palslib.methods.counting import count_parameters
-from palslib.methods.functions import Adaptation, Vectors, initialise
+from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model import predicting, saving

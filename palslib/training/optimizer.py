@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from palslib.methods.functions import ProjectedAttention
+from palslib.methods.pal import ProjectedAttention
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import Recipe, rate_factor
 

@@ -154,7 +154,7 @@ def test_pal(name, sharing, adapted, shape, activation, scaled):
             v = pairs[i if len(pairs) > 1 else 0]
             y = linear(v.decoder, attend_fused(functions[str(i)], linear(v.encoder, h), 3, mask))
             y = gelu(y) if activation == "gelu" else y
-            return y * 2 / (1 + torch.exp(-one.scales[str(i)])) if scaled else y
+            return y * 2 / (1 + torch.exp(-one.scales.get_parameter(str(i)))) if scaled else y
 
     check_equation(model, Places(), batch(shape))
 
@@ -172,7 +172,7 @@ def test_feed_forward_within(sharing, inner):
         def ts(self, i, h, mask):
             v = pairs[i if len(pairs) > 1 else 0]
             z = linear(v.encoder, h)
-            parts = [part for part in functions[str(i)] if hasattr(part, "weight")]
+            parts = [part for part in functions[str(i)].children() if hasattr(part, "weight")]
             assert [part.out_features for part in parts] == [*inner, S]
             for part in parts[:-1]:
                 z = gelu(linear(part, z))
@@ -207,12 +207,12 @@ def test_lhuc():
     """y · 2σ(w), w a vector a layer; 2σ(0) = 1."""
     model = tiny_model("lhuc")
     one = model.adaptations["rte"]
-    assert all(torch.equal(2 * torch.sigmoid(w), torch.ones(D)) for w in one.scales.values())
+    assert all(torch.equal(2 * torch.sigmoid(w), torch.ones(D)) for w in one.scales.parameters())
     randomise(one)
 
     class Places(Nothing):
         def last(self, i, y):
-            return y * 2 / (1 + torch.exp(-one.scales[str(i)]))
+            return y * 2 / (1 + torch.exp(-one.scales.get_parameter(str(i))))
 
     check_equation(model, Places())
 
@@ -316,7 +316,7 @@ def test_on_top(name, residual, layer_norm, layers):
             if "attention" in name:
                 g = linear(layer.output, attend_fused(layer.attention, z, 3, inputs["attention_mask"]))
             else:
-                g, parts = z, [part for part in layer.feed_forward if hasattr(part, "weight")]
+                g, parts = z, [part for part in layer.feed_forward.children() if hasattr(part, "weight")]
                 for part in parts[:-1]:
                     g = gelu(linear(part, g))
                 g = linear(parts[-1], g)

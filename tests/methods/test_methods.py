@@ -7,7 +7,7 @@ import pytest
 from palslib import METHODS, Method, RunConfig, fit_budget, get_method
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
 from palslib.methods.low_rank import LowRank
-from palslib.methods.projected import PAL
+from palslib.methods.pal import PAL
 from palslib.methods.table import LABELS
 from palslib.methods.whole import FineTuned
 

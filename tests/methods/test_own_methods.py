@@ -14,8 +14,9 @@ from torch import nn
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
 from palslib.data.tasks import get_task
-from palslib.methods.functions import Adaptation, Projection
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Box, Method, Part, Term
+from palslib.methods.pal import Projection
 from palslib.plan.content import _sources
 from palslib.study.figures.diagrams import draw_layer
 
@@ -252,7 +253,7 @@ def test_what_a_config_refuses_of_a_method(changes, message):
 SOURCE = """
 from dataclasses import dataclass
 from torch import nn, ones
-from palslib.methods.functions import Adaptation
+from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Method, Term
 
 class Scaled(Adaptation):

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from palslib.bert import encoders, layer
 from palslib.bert.rows import Rows
-from palslib.methods import functions
+from palslib.methods import pal
 from palslib.model import multi_task
 from palslib.training.loop import Run
 
@@ -31,7 +31,7 @@ def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, implementation
 def as_released() -> Iterator[None]:
     """Within the block, attention and dropout are those of the released code; rows must be padded."""
     with ExitStack() as stack:
-        for module in (layer, functions):
+        for module in (layer, pal):
             stack.enter_context(patch.object(module, "attend", attend))
         for module in (layer, encoders, multi_task):
             stack.enter_context(patch.object(module, "drop", functional.dropout))

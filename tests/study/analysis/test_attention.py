@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from palslib.bert.rows import Rows
-from palslib.methods.functions import Projection
+from palslib.methods.pal import Projection
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.study.analysis.attention_maps import (

@@ -5,7 +5,7 @@ import torch
 from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
 
 from palslib.bert.rows import Rows
-from palslib.methods.projected import PAL
+from palslib.methods.pal import PAL
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 from palslib.study.analysis.identity import compare_with_backbone, disturb, final_states

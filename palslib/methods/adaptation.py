@@ -1,0 +1,68 @@
+"""The module that holds all that one task adds to BERT, for all layers: the base of those in the methods' files.
+
+`bert/layer.py` names the places of a layer that an `Adaptation` can fill; a method fills one or two of them, and the
+others stay the identity.
+"""
+
+import copy
+
+from palslib.bert.later import Module, nn, torch
+from palslib.bert.layer import Places
+
+
+class Adaptation(Module, Places):
+    """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
+
+    starts_as_bert = True
+    """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT all outputs would be zero."""
+
+    def __init__(self, method, encoder, pooler):
+        super().__init__()
+        self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
+        acts = [n for n, plain in vars(Places).items() if callable(plain) and getattr(type(self), n) != plain]
+        if acts and not method.adapted_layers(2):
+            raise ValueError(
+                f"{type(self).__name__} of method {method.name!r} has {', '.join(acts)} within layers, but its family "
+                "adapts none: give that a field `layers: Half = 'all'`, or an `adapted_layers` of its own"
+            )
+        self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
+
+    def on_top(self, states, rows):
+        """The output (N, d) after the last layer; `states`, each (N, d), ends with the last layer's output."""
+        return states[-1]
+
+    def pool(self, first, pooler):
+        """The pooled states (B, d) of each row's first word piece, [CLS] (B, d), by the task's own pooler, if any."""
+        return (self.pooler or pooler)(first[:, None])  # a pooler expects (B, S, d) and reads the first piece
+
+    def copied(self) -> list:
+        """The parts that start as copies of the backbone's and are not drawn at random."""
+        return [self.pooler] if self.pooler is not None else []
+
+    def draw(self, std: float) -> "Adaptation":
+        """Draws added parameters: matrices N(0, std), unless they are of zeros, biases 0, norms 1 and 0; V^D zero
+        within layers (ledger D8). A family of your own may draw them otherwise by overriding this."""
+        initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
+        return self
+
+
+def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
+    """Draws a module's matrices N(0, std) from torch's global random state, except those of `copied` parts.
+
+    Where the model is to start as BERT, parts with a `start_as_bert` (`pal.Projection`) then call it.
+    """
+    kept = {id(p) for part in copied for p in part.parameters()}
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, nn.Linear) and id(part.weight) not in kept:
+                if part.weight.is_meta or part.weight.any():  # `nn.Linear` draws no zeros: its author meant them
+                    part.weight.normal_(0, std)
+                if part.bias is not None:
+                    part.bias.zero_()
+            elif isinstance(part, nn.LayerNorm) and init == "normal" and id(part.weight) not in kept:
+                for parameter in part.parameters():
+                    parameter.normal_(0, std)
+        if starts_as_bert and init == "identity":
+            for part in module.modules():
+                if hasattr(part, "start_as_bert"):
+                    part.start_as_bert()
