@@ -44,7 +44,9 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """Parameters of the backbone and added ones."""
+        """Parameters that the tasks use: the backbone's and the added ones, without what the tasks' own copies replace
+        (the shared pooler, fine-tuned's shared backbone). A built model holds those too, as new tasks start from them.
+        """
         return self.backbone.parameters + self.added
 
     @property

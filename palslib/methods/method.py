@@ -16,6 +16,7 @@ Letters are those of `bert/rows.py`.
 """
 
 import math
+import re
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
@@ -160,6 +161,8 @@ class Method:
     def adapted_layers(self, num_layers: int) -> range:
         """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or overrides this."""
         half = num_layers // 2
+        if half == 0 and getattr(self, "layers", "all") != "all":
+            raise ValueError(f"{self.name!r} adapts the {self.layers} half of a backbone of {num_layers} layer: none")
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
@@ -214,12 +217,17 @@ class Method:
 
     @property
     def label(self) -> str:
-        """The name, with the size where it is not the usual one of that name: `pals-204 (s=120)`."""
-        from palslib.methods.table import METHODS
-
-        size = getattr(self, "size", None)
-        usual = getattr(METHODS.get(self.name, self), "size", None)
-        return self.name if size == usual else f"{self.name} (s={size})"
+        """The name, with no other size than the one that is used: `pals-204` or `pals (s=120)`; for a network also its
+        inner sizes: `ffn-306` or `ffn (s=102, inner 153)`."""
+        size, inner = getattr(self, "size", None), getattr(self, "inner", ())
+        if size is None:
+            return self.name
+        number = re.search(r"-(\d+(x\d+)?)(?=-|$)", self.name)
+        usual = f"{inner[0]}x{len(inner)}".removesuffix("x1") if inner else str(size)
+        if number and number[1] == usual and (not inner or size == type(self).size):
+            return self.name
+        name = self.name.replace(number[0], "", 1) if number else self.name
+        return f"{name} (s={size}, inner {', '.join(map(str, inner))})" if inner else f"{name} (s={size})"
 
     def shared_layers(self, num_layers: int) -> int:
         """The number of leading layers that compute the same for every task: those before the first adapted layer."""
@@ -268,26 +276,31 @@ class Method:
             yield Term("the shared pooler it replaces", "d²", d * d, "replaced", d)
 
 
+_WORDS = {bool: "true or false", float: "a number", int: f"a positive integer of at most {MOST:,}"}
+_WORDS |= {tuple: f"positive integers of at most {MOST:,}"}
+
+
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
-    """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`."""
-    if isinstance(wanted, types.UnionType):
-        if value is None and type(None) in get_args(wanted):
+    """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`.
+
+    By hand, not by pydantic as in `plan/settings.py`: importing that would make counting take three times as long.
+    """
+    if isinstance(wanted, types.UnionType):  # `int | None`
+        if value is None and types.NoneType in get_args(wanted):
             return
-        wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
-    if get_origin(wanted) is Literal:
-        if not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in get_args(wanted)):
-            raise unknown(f"{name} of {method!r}", value, map(str, get_args(wanted)))
-    elif wanted is bool:
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} of {method!r} must be true or false, not {value!r}")
-    elif wanted is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"{name} of {method!r} must be a number, not {shown(value)}")
-    elif wanted is int:
-        if not _counts(value):
-            raise ValueError(f"{name} of {method!r} must be a positive integer of at most {MOST:,}, not {shown(value)}")
-    elif get_origin(wanted) is tuple and not (isinstance(value, tuple) and value and all(map(_counts, value))):
-        raise ValueError(f"{name} of {method!r} must be positive integers of at most {MOST:,}, not {shown(value)}")
+        wanted = next(kind for kind in get_args(wanted) if kind is not types.NoneType)
+    kind, choices = get_origin(wanted) or wanted, get_args(wanted)
+    if kind is Literal and not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in choices):
+        raise unknown(f"{name} of {method!r}", value, map(str, choices))
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = {
+        bool: isinstance(value, bool),
+        float: number and math.isfinite(value),
+        int: _counts(value),
+        tuple: isinstance(value, tuple) and value != () and all(map(_counts, value)),
+    }
+    if not fits.get(kind, True):
+        raise ValueError(f"{name} of {method!r} must be {_WORDS[kind]}, not {shown(value)}")
 
 
 def _counts(value: object) -> bool:

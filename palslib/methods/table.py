@@ -65,7 +65,7 @@ def get_method(method: "str | Method", **options) -> Method:
     """The method of that name (or the method itself), with changed options.
 
     >>> get_method("pals-204", size=120).label
-    'pals-204 (s=120)'
+    'pals (s=120)'
     """
     if not isinstance(method, Method):
         method = METHODS[check_name("method", method, METHODS)]

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from shapes import tiny_encoder
 
-from palslib import METHODS, Method, RunConfig, fit_budget, get_method
+from palslib import METHODS, Method, MultiTaskModel, RunConfig, fit_budget, get_method
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
 from palslib.methods.low_rank import LowRank
 from palslib.methods.pal import PAL
@@ -54,10 +55,33 @@ def test_a_method_is_given_back_and_a_name_is_looked_up():
     assert get_method(row, heads=6) == PAL("pals-204", heads=6)
 
 
-def test_the_label_tells_an_unusual_size():
-    assert get_method("pals-204").label == "pals-204"
-    assert get_method("pals-204", size=120).label == "pals-204 (s=120)"
-    assert LowRank("mine", size=7).label == "mine"
+@pytest.mark.parametrize(
+    ("method", "label"),
+    [
+        (get_method("pals-204"), "pals-204"),
+        (get_method("pals-204", size=120), "pals (s=120)"),
+        (get_method("pal-common"), "pal-common (s=204)"),
+        (get_method("houlsby-64-3-shared", size=32), "houlsby-3-shared (s=32)"),
+        (get_method("ffn-on-top-252x2"), "ffn-on-top-252x2"),
+        (get_method("ffn-on-top-252x2", size=102), "ffn-on-top (s=102, inner 126, 126)"),
+        (get_method("lhuc"), "lhuc"),
+        (LowRank("mine", size=7), "mine (s=7)"),
+        (LowRank("mine-7", size=7), "mine-7"),
+    ],
+)
+def test_a_label_tells_one_size_the_one_that_is_used(method, label):
+    assert method.label == label
+
+
+@pytest.mark.parametrize("layers", ["top", "bottom"])
+def test_one_layer_has_no_half(layers):
+    """V^E and V^D would be counted and built, and nothing would read them."""
+    one = Backbone("one", 11, 24, 1, 3, 37)
+    for name in ("pals-204", "lhuc"):
+        with pytest.raises(ValueError, match=f"'{name}' adapts the {layers} half of a backbone of 1 layer"):
+            count_parameters(name, one, layers=layers)
+    with pytest.raises(ValueError, match="'pals-276-top' adapts the top half"):
+        MultiTaskModel.from_backbone(tiny_encoder(layers=1), "pals-276-top", ["rte"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The package as pip installs it, away from any clone; and what it is without the parts that other systems lack."""
 
 import ast
+import importlib
 import json
 import os
 import shutil
@@ -14,25 +15,30 @@ import pytest
 
 import palslib
 import palslib.records
+from palslib.bert import later
 from palslib.common.places import PROJECT
+from palslib.common.stubs import listed
 
 
-def test_editors_see_the_public_names():
-    """The imports that only they read name the same homes as those that Python follows."""
-    tree = ast.parse(Path(palslib.__file__).read_text())
-    [block] = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = {alias.asname: node.module for node in block.body for alias in node.names}
-    assert seen == {name: f"palslib.{home}" for name, home in palslib._HOME.items()}
+def test_what_editors_see_is_there():
+    """Editors read stubs in place of the modules: each name that they list can be imported from where they say."""
+    for module in (palslib, later):
+        for name, (home, there) in listed(module.__file__).items():
+            assert hasattr(importlib.import_module(home), there or "__name__"), f"{module.__name__}: {name}"
+            assert hasattr(module, name)
     assert (PROJECT / "palslib" / "py.typed").is_file()
 
 
 def imports() -> dict[str, set[str]]:
-    """Module of palslib -> the modules of palslib that it imports, at the top or within a function."""
+    """Module of palslib -> the modules of palslib that it imports, at the top, within a function or by its stub."""
     paths = [path for path in (PROJECT / "palslib").rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     names = {".".join(path.relative_to(PROJECT).with_suffix("").parts): path for path in paths}
     found = {}
     for name, path in names.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        stub = path.with_suffix(".pyi")
+        tree = ast.parse(
+            path.read_text(encoding="utf-8") + (stub.read_text(encoding="utf-8") if stub.is_file() else "")
+        )
         for node in ast.walk(tree):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 node.body = []

@@ -13,7 +13,7 @@ from palslib.bert.attention import attend, fused
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.rows import Rows, together
 from palslib.data.tokens import tokenise_task
-from palslib.methods import functions as PROJECTED
+from palslib.methods import pal
 from palslib.training.optimizer import clip_gradients
 
 GPU = torch.device("meta")
@@ -110,7 +110,7 @@ def test_a_gpus_forward_pass_compiles_into_one_graph(method, data, monkeypatch):
     for module in (layer, encoders, multi_task):  # on a GPU both are torch's own
         monkeypatch.setattr(module, "drop", torch.nn.functional.dropout)
     monkeypatch.setattr(layer, "attend", lambda q, k, v, rows, heads, p, *_: fused(q, k, v, rows, heads, p))
-    monkeypatch.setattr(PROJECTED, "attend", lambda q, k, v, rows, heads, p, *_: fused(q, k, v, rows, heads, p))
+    monkeypatch.setattr(pal, "attend", lambda q, k, v, rows, heads, p, *_: fused(q, k, v, rows, heads, p))
     model = randomised(method, mode="train", dropout=0.1)
     torch._dynamo.reset()
     counters.clear()

@@ -444,7 +444,7 @@ def test_progress_has_the_loss_by_task(tmp_path, capsys):
     shown = capsys.readouterr().err
     last = shown.replace("\n", "\r").split("\r")
     line = next(part for part in reversed(last) if "45/45" in part)
-    assert "pals-204 (s=24)" in line
+    assert "pals (s=24)" in line
     for task in TINY["tasks"]:  # whatever evaluations and checkpoints came in between
         assert f"{task} 0." in line or f"{task} 1." in line, line
     assert "it/s" in line or "s/it" in line

@@ -8,10 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from palslib.methods.lhuc import Scales
-from palslib.methods.low_rank import LowRankLayers
 from PIL import Image
 
+from palslib.methods.lhuc import Scales
+from palslib.methods.low_rank import LowRankLayers
 from palslib.study import notebook
 from palslib.study.figures.sampling import draw_strips, plan_panels, probability_areas
 from palslib.study.figures.style import TASK_COLOURS
