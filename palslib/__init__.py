@@ -1,6 +1,6 @@
 """palslib: BERT and PALs (Stickland & Murray 2019) reproduced, counted and questioned.
 
-The public interface are the names in the stub `__init__.pyi`. They are imported when first used, so that counting and
+Its public names are those of the stub `__init__.pyi`. Each is imported when it is first used, so that counting and
 planning do not load torch.
 """
 

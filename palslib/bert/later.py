@@ -1,9 +1,8 @@
-"""torch and what stands on it, imported when it is first used: for files that are read in order to count, too.
+"""torch and what stands on it, imported at first use: for files that counting parameters reads, too.
 
-All of a method stands in one file, its closed forms above its torch modules. Counting parameters imports that file, but
-is not to wait for torch. So it says `from palslib.bert.later import Module, nn, torch`: the names that `later.pyi`
-lists, each of them a stand-in until it is used, and `Module`, which becomes a subclass of torch's with the first
-module that is made. Nothing else in the package is deferred in this way.
+All of a method stands in one file, its closed forms above its torch modules, and counting is not to wait seconds for
+torch. So such a file says `from palslib.bert.later import Module, nn, torch`. It gets stand-ins for the names that
+`later.pyi` lists, and `Module`, which becomes a subclass of torch's with the first module that is made.
 """
 
 import importlib
@@ -22,7 +21,7 @@ class Later:
             module = importlib.import_module(self._home[0])
             self.real = getattr(module, self._home[1]) if self._home[1] else module
             return self.real
-        if name.startswith("__"):  # asked by what inspects all names of a module
+        if name.startswith("__"):  # what lists a file's names asks for these
             raise AttributeError(name)
         return getattr(self.real, name)
 
@@ -33,15 +32,14 @@ class Later:
 globals().update({name: Later(*home) for name, home in listed(__file__).items()})
 
 
-class _InTheMeantime:
-    """The base of `Module` before torch is loaded; Python does not let a class replace `object` itself."""
+class _Base:
+    """The base of `Module` before torch is loaded, as Python lets no class replace `object` itself."""
 
 
-class Module(_InTheMeantime):
+class Module(_Base):
     """`torch.nn.Module`, from the first instance on; until then a class can derive from it without torch."""
 
     def __new__(cls, *values, **named):
-        base = Later("torch.nn", "Module").real
-        if Module.__bases__ != (base,):
-            Module.__bases__ = (base,)
+        if Module.__bases__ == (_Base,):
+            Module.__bases__ = (importlib.import_module("torch.nn").Module,)
         return super().__new__(cls)

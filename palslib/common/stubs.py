@@ -1,7 +1,6 @@
-"""The names that a stub lists: a file `.pyi` of ordinary imports, which editors read in place of the module beside it.
+"""The names in a stub: a file `.pyi` of ordinary imports, which editors read in place of the module beside it.
 
-Python imports each of these names when it is first used, so that `import palslib` takes a tenth of a second, and not
-the seconds of torch.
+Python imports each of these names when it is first used, so that `import palslib` does not wait for torch.
 """
 
 import ast
@@ -9,7 +8,7 @@ from pathlib import Path
 
 
 def listed(file: str) -> dict[str, tuple[str, str]]:
-    """Name -> (its module, its name there, or "" for the module itself), from the stub of the module in `file`."""
+    """Name -> (its module, its name there; "" for the module itself), from the stub of the module in `file`."""
     found = {}
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):

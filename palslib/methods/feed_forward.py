@@ -12,10 +12,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 from palslib.bert.later import Module, activations, nn
-from palslib.methods.method import Term
+from palslib.methods.method import MOST, Term
 from palslib.methods.pal import Projected, ProjectedWithin
-
-# --------------------------------------------------------------------------- a network, within the layers and on top
 
 
 class Network(Module):
@@ -60,12 +58,10 @@ def network_text(method) -> str:
 
 def scaled_inner(method, options: dict) -> dict:
     """The options, with inner sizes that scale with a new `size` unless they are given."""
-    if (size := options.get("size")) and "inner" not in options:
+    size = options.get("size")
+    if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # any other is refused by name
         options["inner"] = tuple(round(i * size / method.size) for i in method.inner)
     return options
-
-
-# ----------------------------------------------------------------------------------------------- within the layers
 
 
 @dataclass(frozen=True, kw_only=True)

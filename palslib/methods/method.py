@@ -17,7 +17,6 @@ Letters are those of `bert/rows.py`.
 
 import math
 import re
-import types
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -162,7 +161,7 @@ class Method:
         """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or overrides this."""
         half = num_layers // 2
         if half == 0 and getattr(self, "layers", "all") != "all":
-            raise ValueError(f"{self.name!r} adapts the {self.layers} half of a backbone of {num_layers} layer: none")
+            raise ValueError(f"{self.name!r} adapts the {self.layers} half of a backbone of 1 layer: give layers='all'")
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
@@ -257,15 +256,11 @@ class Method:
 
     @staticmethod
     def from_dict(values: dict) -> "Method":
-        """The method of `to_dict`'s values, or of the first version's: options of other families are left out.
-
-        Raises the errors of `family`, and ValueError for an option that no family has.
-        """
+        """The method of `to_dict`'s values. Raises ValueError for an unknown kind or option."""
         family = Method.family(values["kind"])
-        known = {"name", "kind"}.union(*(other.options() for other in Method.families.values()))
-        if lost := sorted(values.keys() - known):
-            raise ValueError(f"kind of method {family.kind!r} has no option {', '.join(lost)}")
-        return family(**{k: v for k, v in values.items() if k == "name" or family.takes(k)})
+        if lost := values.keys() - {"kind", *(field.name for field in fields(family))}:
+            raise ValueError(f"kind of method {family.kind!r} has no option {', '.join(sorted(lost))}")
+        return family(**{name: value for name, value in values.items() if name != "kind"})
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:
         """Its own terms, and those of a pooler per task if it has one."""
@@ -285,10 +280,6 @@ def _check(name: str, value: Any, wanted: Any, method: str) -> None:
 
     By hand, not by pydantic as in `plan/settings.py`: importing that would make counting take three times as long.
     """
-    if isinstance(wanted, types.UnionType):  # `int | None`
-        if value is None and types.NoneType in get_args(wanted):
-            return
-        wanted = next(kind for kind in get_args(wanted) if kind is not types.NoneType)
     kind, choices = get_origin(wanted) or wanted, get_args(wanted)
     if kind is Literal and not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in choices):
         raise unknown(f"{name} of {method!r}", value, map(str, choices))

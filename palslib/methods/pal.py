@@ -16,8 +16,6 @@ from palslib.methods.adaptation import Adaptation
 from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of, nearest_divisor
 
-# ---------------------------------------------------------------------------------------- V^E and V^D, by themselves
-
 
 class Projection(Module):
     """A pair V^E (d -> s), V^D (s -> d): its output is V^D V^E x, with an activation in between if one is given."""
@@ -40,9 +38,6 @@ class Projection(Module):
 def pair_term(d: int, s: int, pairs: int = 1, owner: str = "task") -> Term:
     """The term of pairs V^E (d -> s), V^D (s -> d): 2ds weights a pair."""
     return Term("V^E and V^D", f"{pairs} · 2ds" if pairs > 1 else "2ds", pairs * 2 * d * s, owner, pairs * (s + d))
-
-
-# ------------------------------------------------------------------ attention in the small space, of a PAL and on top
 
 
 class ProjectedAttention(Module):
@@ -71,8 +66,6 @@ def attention_text(size: int, heads: int) -> str:
     """The text of a box of projected attention."""
     return f"attention\n{heads} heads of {size // heads}"
 
-
-# -------------------------------------------------------------- V^D g(V^E h) beside each layer: g is attention in a PAL
 
 Sharing = Literal["layers", "none", "tasks", "layers and tasks", "everything"]
 _PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the caption
@@ -175,9 +168,6 @@ class ProjectedWithin(Adaptation):
     def parallel(self, layer, h, rows):
         v, g = self.projection(layer), self.function(layer)
         return v.decoder(g(v.encoder(h), rows, layer))
-
-
-# ------------------------------------------------------------------------------------------------------------- a PAL
 
 
 @dataclass(frozen=True, kw_only=True)
