@@ -115,7 +115,7 @@ class ProjectedOnTop(Method):
 
 
 class SmallLayer(Module):
-    """z = LN(dropout(g(z)) + z) in the small space; residual and norm can be left out (ledger C20)."""
+    """LN(dropout(g(z)) + z) in the small space; residual and norm can be left out (ledger C20)."""
 
     def __init__(self, method: ProjectedOnTop, config):
         super().__init__()
@@ -123,13 +123,9 @@ class SmallLayer(Module):
         self.residual, self.dropout = method.residual, config.hidden_dropout_prob
         self.norm = nn.LayerNorm(s, eps=config.layer_norm_eps) if method.layer_norm else nn.Identity()
 
-    def function(self, z, rows, layer: int):
-        """g(z); (N, s) to (N, s)."""
-        raise NotImplementedError(f"{type(self).__name__} names no function")
-
-    def forward(self, z, rows, layer: int):
-        """(N, s) to (N, s); `layer` is its number, counted on from BERT's layers."""
-        g = drop(self.function(z, rows, layer), self.dropout, self.training)
+    def close(self, g, z):
+        """LN(dropout(g) + z), for g = g(z); (N, s) to (N, s)."""
+        g = drop(g, self.dropout, self.training)
         return self.norm(g + z if self.residual else g)
 
 
@@ -185,8 +181,9 @@ class SmallAttention(SmallLayer):
         self.attention = ProjectedAttention(method.size, method.heads, config)
         self.output = nn.Linear(method.size, method.size)
 
-    def function(self, z, rows, layer):
-        return self.output(self.attention(z, rows, layer))
+    def forward(self, z, rows, layer: int):
+        """z (N, s) to (N, s); `layer` is its number, counted on from BERT's layers."""
+        return self.close(self.output(self.attention(z, rows, layer)), z)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,5 +219,6 @@ class SmallFeedForward(SmallLayer):
         super().__init__(method, config)
         self.feed_forward = Network(network_sizes(method), config)
 
-    def function(self, z, rows, layer):
-        return self.feed_forward(z)
+    def forward(self, z, rows, layer: int):
+        """z (N, s) to (N, s)."""
+        return self.close(self.feed_forward(z), z)

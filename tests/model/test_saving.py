@@ -451,55 +451,6 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
         MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
 
 
-@pytest.mark.parametrize("shape", ["bert", "electra"])
-@pytest.mark.parametrize("name", METHODS)
-def test_what_the_second_version_wrote_is_read(name, shape, tmp_path):
-    """The backbone's tensors were called as in the model, and there was no tokenizer, `config.json` or `max_length`."""
-    model = trained(name, shape)
-    model.save_pretrained(tmp_path)
-    save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").unlink()
-    about = json.loads((tmp_path / "palslib.json").read_text())
-    del about["max_length"], about["head_dropout"]
-    (tmp_path / "palslib.json").write_text(json.dumps(about))
-    loaded = MultiTaskModel.from_pretrained(tmp_path)
-    assert equal_states(loaded, model) and loaded.max_length == 128
-
-
-@pytest.mark.parametrize("shape", ["bert", "electra"])
-@pytest.mark.parametrize("name", METHODS)
-def test_what_the_first_version_wrote_is_read(name, shape, tmp_path):
-    """There the pooler lay beside the backbone, a task's own BERT was its `encoder`, and every family's options stood
-    in the description; the fingerprint of a task's file is the same."""
-    renamed = {"backbone.pooler.": "pooler.", "new_pooler.": "pooler."}
-    renamed |= {f"{part}.backbone.": f"{part}.encoder." for part in ("rte", "stsb", "adaptation")}
-
-    def first(key):
-        for new, old in renamed.items():
-            key = key.replace(new, old)
-        return key
-
-    model = trained(name, shape)
-    model.save_pretrained(tmp_path / "model")
-    task = model.save_task("rte", tmp_path)
-    with safe_open(task, "pt") as file:
-        tensors, about = {first(k): file.get_tensor(k) for k in file.keys()}, file.metadata()  # noqa: SIM118
-    del about["sha256"]  # later versions have checksums
-    save_file(tensors, task, metadata=about)
-    path = tmp_path / "model" / "model.safetensors"
-    save_file({first(key): tensor.contiguous() for key, tensor in model.state_dict().items()}, path)
-    path = tmp_path / "model" / "palslib.json"
-    description = json.loads(path.read_text())
-    others = {"size": None, "inner": [], "heads": None, "sharing": "layers", "span": 1, "own_norms": False}
-    description["method"] = others | description["method"]
-    path.write_text(json.dumps(description))
-    loaded = MultiTaskModel.from_pretrained(tmp_path / "model")
-    assert equal_states(loaded, model)
-    loaded.remove_task("rte")
-    assert loaded.load_task(task) == "rte"
-    assert torch.equal(logits_of(loaded, shape), logits_of(model, shape))
-
-
 def test_saving_removes_nothing_that_it_did_not_make(tmp_path, monkeypatch):
     """A file, a folder kept beside under `.old`, what a link leads to, the working folder."""
     model = tiny_model("shared")
@@ -566,12 +517,10 @@ def test_an_option_that_from_pretrained_does_not_know_is_refused(tmp_path):
         MultiTaskModel.from_pretrained(tmp_path / "model", method="lhuc")
 
 
-def test_an_option_that_no_family_has_is_refused(tmp_path):
-    """One of a later version, or a misspelt one, is not left out in silence; another family's is, as in old files."""
-    values = METHODS["lhuc"].to_dict()
-    assert Method.from_dict(values | {"heads": 12}) == METHODS["lhuc"]
-    with pytest.raises(ValueError, match="kind of method 'lhuc' has no option haeds"):
-        Method.from_dict(values | {"haeds": 12})
+def test_an_option_that_the_family_does_not_have_is_refused():
+    """One of a later version, of another family, or a misspelt one is not left out in silence."""
+    with pytest.raises(ValueError, match="kind of method 'lhuc' has no option heads"):
+        Method.from_dict(METHODS["lhuc"].to_dict() | {"heads": 12})
 
 
 def test_no_file_says_where_rows_lie(tmp_path):
