@@ -139,6 +139,8 @@ class Sweep:
     """Leaves out the runs that have finished by the records in this folder or its subfolders (figures/records)."""
     folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
+    collect: Path | None = None
+    """Runs nothing; copies records and predictions of the finished runs into this folder, each under its run's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Runs (or Slurm jobs) at the same time."""
     limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
@@ -157,7 +159,7 @@ def sweep(given: Sweep) -> int:
     with wrong_call():
         from palslib.grid.engines import LocalSlots, Slurm, Terms
         from palslib.grid.expect import attained, expected_hours
-        from palslib.grid.sweep import Grid, summary, sweep
+        from palslib.grid.sweep import Grid, collect, summary, sweep
         from palslib.records import load_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
@@ -171,6 +173,9 @@ def sweep(given: Sweep) -> int:
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0
+        if given.collect:
+            print(f"{collect(configs, given.collect)} of {len(configs)} runs copied to {given.collect}")
+            return 0
         if not (command := tuple(shlex.split(given.command))):
             raise ValueError("--command is empty: the config file itself would be called")
         terms = Terms(command, given.limit, given.retries)
