@@ -99,12 +99,13 @@ clean:
 # ------------------------------------------------------------------------------------------------------------- set-up
 
 PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+TORCH = $(shell grep '^torch==' constraints.txt)
 EXPLAIN = { echo "Installing failed, see above. Is a package index within reach, and the disk not full?" >&2; exit 1; }
 
 $(CORE): pyproject.toml constraints.txt | preflight
 	@test -e $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing palslib into $(VENV): some minutes the first time"
-	@$(PIP_INSTALL) -e . || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[notebooks]' || $(EXPLAIN)
 	@touch $@
 
 $(EXTRAS): $(CORE)
@@ -114,11 +115,13 @@ $(EXTRAS): $(CORE)
 
 extras: $(EXTRAS)
 
-# uv knows where builds for CPUs are. What is installed then is a version that constraints.txt allows, and stays.
+# uv knows where PyTorch's builds for CPUs are. What is installed then is a version that constraints.txt allows, and stays.
 cpu: | preflight
 	@test -e $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv || $(EXPLAIN)
-	@$(PY) -m uv pip install --python $(PY) --torch-backend cpu $(shell grep '^torch==' constraints.txt) || $(EXPLAIN)
+	@$(PY) -m uv pip install --python $(PY) --torch-backend cpu $(TORCH) || \
+		{ echo "PyTorch's own index is out of reach: taking pip's build of $(TORCH), which may bring CUDA"; \
+		$(PIP_INSTALL) $(TORCH); } || $(EXPLAIN)
 
 $(CLUSTER): $(CORE)
 	@$(PIP_INSTALL) -e '.[cluster]' || $(EXPLAIN)

@@ -12,27 +12,23 @@ import shlex
 import shutil
 import signal
 import sys
-import warnings
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from inspect import getdoc
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal
 
-import tyro
 from pydantic import Field
-from tyro import _errors  # private: pyproject.toml pins the exact version
-from tyro.conf import Positional
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from palslib.common.names import check_name, unknown
+from palslib import __version__
+from palslib.common.names import check_name
 from palslib.common.places import runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object
 from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
+from palslib.plan.flags import FlagParser, Positional
 from palslib.plan.settings import Names, Number, settings
 
 
@@ -66,6 +62,11 @@ def train(given: RunConfig) -> None:
 
     record = train(given)
     _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
+    if FIRST and given.progress:  # beside the result, which a program may read
+        before = [f"{row['dev_average']:.1f} before the first step; " for row in record["history"] if row["step"] == 0]
+        load = f"palslib.MultiTaskModel.from_pretrained({str(record.folder / 'last')!r}).predict(texts, task)"
+        then = "train with --keep last, to predict" if given.keep == "none" else load
+        print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)
 
 
 def pretrain(given: RunConfig) -> None:
@@ -84,7 +85,7 @@ _Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 class Adapters:
     """The settings of `adapters`."""
 
-    record: Positional[Path]
+    record: Positional
     """The JSON file to write."""
     tasks: Names
     """Tasks, in the order of training."""
@@ -127,7 +128,7 @@ def adapters(given: Adapters) -> None:
 class Sweep:
     """The settings of `sweep`."""
 
-    grid: Positional[Path]
+    grid: Positional
     """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
     (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/FIRST_STUDY.md."""
     base: dict = field(default_factory=dict)
@@ -138,6 +139,8 @@ class Sweep:
     """Leaves out the runs that have finished by the records in this folder or its subfolders (figures/records)."""
     folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
+    collect: Path | None = None
+    """Runs nothing; copies records and predictions of the finished runs into this folder, each under its run's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Runs (or Slurm jobs) at the same time."""
     limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
@@ -156,7 +159,7 @@ def sweep(given: Sweep) -> int:
     with wrong_call():
         from palslib.grid.engines import LocalSlots, Slurm, Terms
         from palslib.grid.expect import attained, expected_hours
-        from palslib.grid.sweep import Grid, summary, sweep
+        from palslib.grid.sweep import Grid, collect, summary, sweep
         from palslib.records import load_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
@@ -170,6 +173,9 @@ def sweep(given: Sweep) -> int:
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0
+        if given.collect:
+            print(f"{collect(configs, given.collect)} of {len(configs)} runs copied to {given.collect}")
+            return 0
         if not (command := tuple(shlex.split(given.command))):
             raise ValueError("--command is empty: the config file itself would be called")
         terms = Terms(command, given.limit, given.retries)
@@ -245,9 +251,9 @@ def reproduce(given: Reproduce) -> int:
 class Heads:
     """The settings of `heads`."""
 
-    folder: Positional[Path]
+    folder: Positional
     """A folder with a saved model."""
-    out: Positional[Path]
+    out: Positional
     """The JSON file to write."""
     data: str = "synthetic"
     """Where the dev examples come from, as `train` takes it."""
@@ -282,111 +288,31 @@ COMMANDS = {command.__name__: command for command in (train, pretrain, adapters,
 It imports what is heavy itself, so that a wrong call ends before that."""
 
 
-# ------------------------------------------------------------------------------------------- from words to settings
-
-_RULES = ConstructorRegistry()
-
-
-@_RULES.primitive_rule
-def _from_words(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """Parses words by their form alone; the settings check whether a value is allowed, with their own messages."""
-    kinds = _members(info.type)
-    if dict in kinds:
-        return PrimitiveConstructorSpec(
-            nargs="*",
-            metavar="NAME=VALUE ...",
-            instance_from_str=_pairs,
-            is_instance=lambda _: True,
-            str_from_instance=lambda given: [f"{name}={_word(value)}" for name, value in (given or {}).items()],
-        )
-    names = [name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind)]
-    if not (names or {int, float} & set(kinds)):
-        return None
-    wanted = ["{" + ",".join(names) + "}"] * bool(names) + ["NUMBER"] * (float in kinds)
-    wanted += ["INTEGER"] * (int in kinds and float not in kinds) + ["None"] * (NoneType in kinds)
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="|".join(wanted),
-        instance_from_str=lambda words: _value(words[0]),
-        is_instance=lambda _: True,
-        str_from_instance=lambda value: [_word(value)],
-    )
-
-
-def _members(kind) -> list:
-    """The types of which a type is the union, without their bounds."""
-    if get_origin(kind) is Annotated:
-        return _members(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [member for one in get_args(kind) for member in _members(one)]
-    return [kind]
-
-
-def _value(word: str) -> object:
-    """The value of a word: JSON such as `100`, `1e-4`, `true` or `["a"]`, or `None`; everything else is a string."""
-    try:
-        return None if word == "None" else json.loads(word)
-    except (ValueError, RecursionError):  # not JSON, or a number too long, or brackets too deep
-        return word
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else "None" if value is None else json.dumps(value)
-
-
-def _pairs(words: list[str]) -> dict[str, object]:
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals):
-            raise ValueError(f"{word!r} is not of the form NAME=VALUE")
-        pairs[name] = _value(value)
-    return pairs
-
-
-def _parse(command: Callable, words: list[str]):
-    """The settings of a command in these words. Raises ValueError or OSError; ends the process after `--help`."""
-    kind, about = command.__annotations__["given"], {"description": getdoc(command)}
-    if kind is RunConfig:
-        about["default"], words = _file_and_preset(words)
-        usage = f"Usage: palslib {command.__name__} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
-        about["description"] = f"{usage}\n\n{getdoc(command)}"
-
-    def refuse(event: _errors.ParseErrorEvent) -> None:
-        raise ValueError(_one_line(event, kind))
-
-    about |= {"prog": f"palslib {command.__name__}", "registry": _RULES, "console_outputs": FIRST}
-    with _errors.on_parse_error(refuse), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tyro's, for int defaults of type `int | float`, and for None
-        return tyro.cli(kind, args=words, **about)
-
-
-def _file_and_preset(words: list[str]) -> tuple[RunConfig, list[str]]:
-    """The settings of a run in its config file, which override those of its preset, and the words of its flags."""
-    path = words[0] if words and not words[0].startswith("-") else None
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
-    parser.add_argument("--preset", nargs="?", const="")
-    preset, flags = parser.parse_known_args(words[path is not None :])
-    return RunConfig.from_dict(vars(preset) | (read_object(path) if path else {})), flags
-
-
-def _one_line(event: _errors.ParseErrorEvent, kind: type) -> str:
-    def named(argument) -> str:
-        name = argument.field.intern_name
-        return name.upper() if argument.is_positional() else f"--{name.replace('_', '-')}"
-
-    if isinstance(event, _errors.UnrecognizedArgs):
-        flags = [f"--{name.replace('_', '-')}" for name in kind.__dataclass_fields__]
-        wrong = next((word for word in event.tokens if word.startswith("-")), None)
-        return str(unknown("flag", wrong, flags)) if wrong else f"unexpected {event.tokens[0]!r}"
-    if isinstance(event, _errors.MissingArgs):
-        return f"missing: {', '.join(named(one.arg) for one in event.missing_arguments)}"
-    if isinstance(event, _errors.InstantiationFailure):
-        return f"{named(event.argument)}: {event.message}" if event.argument else event.message
-    return f"{named(event.argument)} needs a value" if isinstance(event, _errors.BadValue) else str(event)
-
-
 # ------------------------------------------------------------------------------------------------------ from a terminal
+
+GROUPS = {"method": "what is trained", "tasks": "data", "schedule": "training", "evaluate_every": "evaluation, output"}
+"""In `train --help`: the first field of each group of settings -> the group's title."""
+
+
+def _parse(command: str, words: list[str]):
+    """The settings of a command in these words. Raises ValueError or OSError; ends the process after `--help`."""
+    function, values = COMMANDS[command], {}
+    kind, options = function.__annotations__["given"], {"prog": f"palslib {command}", "description": getdoc(function)}
+    if kind is RunConfig:  # a file overrides the preset, and flags override both
+        path = words[0] if words and not words[0].startswith("-") else None
+        parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+        parser.add_argument("--preset", nargs="?", const="")
+        preset, words = parser.parse_known_args(words[path is not None :])
+        values = vars(preset) | (read_object(path) if path else {})
+        usage = f"palslib {command} [CONFIG.json] [--preset {{{','.join(PRESETS)}}}] [FLAGS]"
+        options |= {"groups": GROUPS, "usage": usage}
+    if {"-h", "--help"} & set(words):
+        if FIRST:
+            defaults = vars(RunConfig.from_dict(values)) if values else {}
+            print(FlagParser(kind, defaults=defaults, **options).format_help(), end="", flush=True)
+        raise SystemExit(0)
+    given = values | FlagParser(kind, **options).values(words)
+    return RunConfig.from_dict(given) if kind is RunConfig else kind(**given)
 
 
 def _say(result: dict) -> None:
@@ -399,15 +325,17 @@ def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     name = words[0] if words else ""
     try:
+        if name == "--version":
+            print(f"palslib {__version__}", flush=True)
+            return 0
         if not words or name in ("-h", "--help"):
             about = {name: " ".join(command.__doc__.split()) for name, command in COMMANDS.items()}
             lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in about.items()]
             print("usage: palslib COMMAND ...  (palslib COMMAND --help: its settings)\n", *lines, sep="\n", flush=True)
             return 0 if words else 2
         with wrong_call():
-            command = COMMANDS[check_name("command", name, COMMANDS)]
-            given = _parse(command, words[1:])
-        return command(given) or 0
+            given = _parse(check_name("command", name, COMMANDS), words[1:])
+        return COMMANDS[name](given) or 0
     except WrongCall as error:
         return _complain(name, error.args[0], 2)
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
@@ -425,6 +353,8 @@ def _complain(command: str, error: object, status: int) -> int:
 def start() -> None:
     """The entry point `palslib`."""
     end_with_launcher()
+    for stream in (sys.stdout, sys.stderr):  # a terminal that has no α, as in cp1252, shows its number
+        stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally` blocks: no run of a sweep is left behind
     sys.exit(main())
 

@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, fields
+from pathlib import Path
 
 import pytest
 from torch import nn
 
+import palslib
 from palslib import __main__ as command_line
 from palslib.__main__ import COMMANDS, main
 from palslib.plan.config import PRESETS, RunConfig
+from palslib.training.trained import Trained
 
 STEPS = "steps must be an integer of at least 1 and of at most 10,000,000"
 SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2", "--no-progress"]
@@ -22,7 +25,8 @@ SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2",
 def trained(monkeypatch):
     """The configs that `train` was called with; nothing is trained."""
     configs = []
-    record = {"key": "k", "results": {"last": {"dev_average": 50.0}}}
+    history = [{"step": 0, "dev_average": 33.0}]
+    record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}, "history": history}, Path("mine"))
     monkeypatch.setattr("palslib.training.loop.train", lambda config: (configs.append(config), record)[1])
     return configs
 
@@ -54,7 +58,9 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
     (tmp_path / "run.json").write_text(json.dumps(values))
     assert main(["train", *(str(tmp_path / "run.json") if word == "FILE" else word for word in words)]) == 0
     assert trained == [RunConfig(**expected)] and trained[0].key == RunConfig(**expected).key
-    assert capsys.readouterr() == ('{"key": "k", "dev_average": 50.0}\n', "")
+    out, err = capsys.readouterr()
+    assert out == '{"key": "k", "dev_average": 50.0}\n'
+    assert ("33.0" in err and "mine" in err and "next: " in err) if trained[0].progress else err == ""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +69,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, pretrain, "),
         (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
         (["train", "--steps", "3", "x.json"], "palslib train: unexpected 'x.json'"),
-        (["train", "--steps"], "palslib train: --steps needs a value"),
+        (["train", "--steps"], "palslib train: --steps: expected one argument"),
         (["train", "--seed", "9" * 5000], "palslib train: seed must be an integer of at least 0 and below 9,223,"),
         (["train", "--steps", "[" * 100_000], f"palslib train: {STEPS}, not '[[["),
         (["train", "--steps", "x"], f"palslib train: {STEPS}, not 'x'"),
@@ -77,8 +83,8 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
         (["train", "--data", "/nowhere/glue", "--tasks", "mine"], "palslib train: "),
         (["pretrain", "/nowhere/x.json"], "palslib pretrain: [Errno 2] No such file or directory: '/nowhere/x.json'"),
-        (["heads", "a"], "palslib heads: missing: OUT"),
-        (["adapters", "r.json", "--folder", "x"], "palslib adapters: missing: --tasks"),
+        (["heads", "a"], "palslib heads: the following arguments are required: OUT"),
+        (["adapters", "r.json", "--folder", "x"], "palslib adapters: tasks is missing"),
         (["adapters", "r.json", "--folder=x", "--tasks=rte", "--rows=0"], "palslib adapters: rows must be an integer"),
         (["adapters", "r", "--folder=x", "--tasks=rte", "--options", "rows=1"], "palslib adapters: rows is a flag of"),
         (["sweep", "pilot", "--command", ""], "palslib sweep: --command is empty"),
@@ -128,6 +134,13 @@ def test_a_bad_file(tmp_path, capsys, content, message):
     assert main(["train", str(tmp_path / "run.json")]) == 2
     out, err = capsys.readouterr()
     assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("words", [["train", "PIPE"], ["sweep", "PIPE"], ["sweep", "pilot", "--expect", "PIPE"]])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys, words):
+    os.mkfifo(pipe := tmp_path / "pipe.json")
+    assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
+    assert f"{pipe}: not " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -193,6 +206,20 @@ def test_help_of_a_preset_shows_its_values(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--preset", "mini", "--help"])
     assert "(default: 2000)" in capsys.readouterr().out
+
+
+def test_help_is_grouped_and_printed_where_alpha_is_no_letter():
+    """On a terminal of ASCII alone."""
+    call = [sys.executable, "-m", "palslib", "train", "--help"]
+    done = subprocess.run(call, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    said = done.stdout.decode("ascii")
+    assert [line for line in said.splitlines() if line.endswith(":") and line[0] != " "][1:] == [
+        f"{title}:" for title in command_line.GROUPS.values()
+    ] and "\\u03b1" in said
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"palslib {palslib.__version__}\n"
 
 
 def test_without_a_command(capsys):

@@ -8,7 +8,7 @@ PROJECT = _PACKAGE.parent
 """The clone, if there is one; otherwise the folder into which the package is installed, where nothing is written."""
 CLONED = (PROJECT / "figures" / "records").is_dir() and (PROJECT / "pyproject.toml").is_file()
 RECORDS = PROJECT / "figures" / "records" if CLONED else _PACKAGE / "shipped" / "records"
-"""The folder of the tracked records: in a clone beside the package, else within it (setup.py copies them there)."""
+"""The folder of the tracked records: in a clone beside the package, else within it (pyproject.toml puts them there)."""
 
 
 def _home() -> Path:

@@ -9,9 +9,12 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     """The value that a JSON file holds.
 
     Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not JSON), is nested more
-    than `_DEPTH` levels deep, or has an object with a repeated key; OSError if it cannot be read.
+    than `_DEPTH` levels deep, or has an object with a repeated key, or if it is a pipe or a device, which is not waited
+    for; OSError if it cannot be read.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: not {what} but a pipe or a device")
     try:
         hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
         values = json.loads(path.read_text(encoding="utf-8"), **hooks)

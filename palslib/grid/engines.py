@@ -5,10 +5,12 @@ run. An engine has `slots`, `submit` (which returns a job with `done()` and `res
 """
 
 import contextlib
+import errno
 import itertools
 import json
 import math
 import os
+import platform
 import queue
 import secrets
 import shutil
@@ -26,6 +28,15 @@ from palslib.common.lock import PARENT, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
+
+_ENDED_WITH_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, which stays over exec
+if os.getppid() == int(sys.argv[1]):  # else the sweep has ended already
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""A program that becomes another one, to which Linux sends SIGTERM when the sweep that started it ends, even if that is
+killed: the run saves a checkpoint and ends too."""
 
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
@@ -125,11 +136,14 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end or to its time limit; returns how it ended.
 
     The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
-    sweep itself is killed, its runs continue, and no other sweep starts them a second time. A process that is stopped
-    early may first save a checkpoint.
+    sweep itself is killed, Linux asks its runs to end, and until they have, no other sweep starts them a second time. A
+    process that is stopped early may first save a checkpoint.
     """
+    if not shutil.which(words[0]):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
+    leash = [sys.executable, "-ISc", _ENDED_WITH_US, str(os.getpid())] if platform.system() == "Linux" else []
     process = subprocess.Popen(
-        words,
+        [*leash, *words],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -173,7 +187,7 @@ class LocalSlots:
     def __init__(self, slots: int, terms: Terms):
         self.slots, self.terms, self.stop = slots, terms, threading.Event()
         said = os.environ.get("OMP_NUM_THREADS", "")
-        self.threads = int(said) if said.isdecimal() else max(1, len(os.sched_getaffinity(0)) // slots)
+        self.threads = int(said) if said.isdecimal() else max(1, cores() // slots)
         self.pool = ThreadPoolExecutor(slots)
         self.gpus: queue.SimpleQueue = queue.SimpleQueue()
         gpus = visible_gpus()
@@ -194,6 +208,11 @@ class LocalSlots:
         """Stops the runs that have not ended."""
         self.stop.set()
         self.pool.shutdown()
+
+
+def cores() -> int:
+    """The number of cores that this process may use, or where a system does not say (macOS), of all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

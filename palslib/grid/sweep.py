@@ -7,10 +7,8 @@ twice at the same time, and does only the missing runs.
 
 import contextlib
 import itertools
-import json
 import math
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import field, fields, replace
@@ -25,7 +23,7 @@ from palslib.plan.content import exchanged_since
 from palslib.plan.settings import settings
 
 MOST_RUNS = 10_000
-"""Maximum number of runs of a grid: the configs of eight fields with 59 values each, 59^8 runs, fit in no memory."""
+"""Maximum number of runs of a grid, which are counted before their configs are made."""
 
 PLANS = Path(__file__).with_name("plans")
 """The folder of the grids that come with the package."""
@@ -111,7 +109,7 @@ def state(config: RunConfig, since: float = 0) -> dict:
         return row | {"status": "failed", "reason": str(error)}
     # There may be no checkpoint yet, or one that is being renamed or is damaged, which the run itself detects.
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
+        saved = read_object(Path(config.folder) / "checkpoint" / "run.json")
         row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
     return row | {name: value for name, value in failure.items() if name in row}
 
@@ -123,46 +121,29 @@ def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
     return {c.name: "  ".join([*(f"{f}={vars(c)[f]}" for f in more), c.name]) for c in configs}
 
 
-class Table:
-    """A display of all runs' states: a table updated in place on a terminal, else a line whenever a status changes."""
-
-    def __init__(self, labels: dict[str, str], stream=None):
-        self.labels, self.stream, self.drawn, self.said = labels, stream or sys.stdout, 0, {}
-
-    def line(self, row: dict, width: int) -> str:
-        label, average, seconds = self.labels[row["run"]][:width], row["dev average"], row["seconds"]
-        average = "" if average is None else f"{average:.1f}"
-        seconds = "" if seconds is None else f"{seconds:.0f} s"
-        status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
-        return f"{label:<{width}}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
-
-    def show(self, rows: Sequence[dict]) -> None:
-        width = max(map(len, self.labels.values()))
-        if not self.stream.isatty():
-            for row in rows:
-                if self.said.get(row["run"], "waiting") != row["status"]:
-                    print(self.line(row, width), file=self.stream, flush=True)
-                self.said[row["run"]] = row["status"]
-            return
-        columns, height = shutil.get_terminal_size()
-        width = min(width, max(24, columns - 46))  # the rest of a line
-        order = ("running", "failed", "elsewhere", "waiting", "finished", "stopped")
-        shown = rows if len(rows) < height - 2 else sorted(rows, key=lambda row: order.index(row["status"]))
-        lines = [f"{'run':<{width}}  {'step/steps':>13}   dev      time  status"]
-        lines += [self.line(row, width) for row in shown[: height - 3]]
-        lines += [f"and {len(rows) - len(lines) + 1} more"] if len(rows) > height - 3 else []
-        back = f"\x1b[{self.drawn}F\x1b[J" if self.drawn else ""
-        print(back + "\n".join(line[: columns - 1] for line in lines), file=self.stream, flush=True)
-        self.drawn = len(lines)
+def line(label: str, row: dict) -> str:
+    """A run's state in one line: its label, steps, dev average, seconds, status."""
+    average = "" if row["dev average"] is None else f"{row['dev average']:.1f}"
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+    status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+    return f"{label}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
 
 
 def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict]:
-    """Executes every run to its end; returns the `state` of each.
+    """Executes every run to its end; returns the `state` of each, and prints a line whenever a status changes.
 
     It waits for runs that another sweep works on. A run that fails there counts as failed here too: nothing is run
     twice. A run that had finished with other texts, labels or weights under the same names is run again.
     """
-    table, since = Table(labels(configs)), engine.terms.since
+    since, names = engine.terms.since, labels(configs)
+    said, width = dict.fromkeys(names, "waiting"), max(map(len, names.values()))
+
+    def say() -> None:
+        for name, row in rows.items():
+            if said[name] != row["status"]:
+                print(line(names[name].ljust(width), row), flush=True)
+            said[name] = row["status"]
+
     rows = {config.name: state(config, since) for config in configs}
     known: dict[tuple[str, str], str] = {}  # hashes of splits, each read once
     done = {name for name, row in rows.items() if row["status"] == "finished"}
@@ -202,7 +183,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                         jobs[config.name] = config, engine.submit(config), time.time()
                         waiting.remove(config)
                         row["status"] = "running"
-            table.show(list(rows.values()))
+            say()
             time.sleep(0.2)
     finally:
         engine.close()
@@ -210,7 +191,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
         if rows[config.name]["status"] == "finished" and (now := state(config, since))["status"] != "finished":
             reason = now["reason"] or "its record has been deleted since"
             rows[config.name] |= {"status": "failed", "reason": reason}
-    table.show(list(rows.values()))
+    say()
     return list(rows.values())
 
 
@@ -229,3 +210,14 @@ def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
     bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
     ends = [f"{names[c.name]}: {row['reason']}; the end of {c.folder}/log.txt:\n{log_end(c)}\n" for c, row in bad]
     return "\n".join(["", *ends, f"{len(rows) - len(bad)} of {len(rows)} runs finished"])
+
+
+def collect(configs: Sequence[RunConfig], folder: Path) -> int:
+    """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
+    returns the number of records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for config in (done := [config for config in configs if finished(config)]):
+        for name in ("record.json", "predictions.npz"):
+            if (source := Path(config.folder, name)).is_file():
+                shutil.copyfile(source, folder / f"{config.name}{source.suffix}")
+    return len(done)

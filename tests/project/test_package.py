@@ -1,17 +1,19 @@
 """The package as pip installs it, away from any clone; and what it is without the parts that other systems lack."""
 
 import ast
-import importlib
+import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
 
 import palslib
 import palslib.records
@@ -101,22 +103,41 @@ def clone(tmp_path_factory) -> Path:
     caches = shutil.ignore_patterns("__pycache__")
     for name in ("palslib", "figures/records"):
         shutil.copytree(PROJECT / name, folder / name, ignore=caches)
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(PROJECT / name, folder)
     return folder
 
 
-class Environment:
-    """An environment without palslib, in which the packages of this one are seen (but not what is editable here)."""
+def needed(requirements: list[str]) -> set[str]:
+    """The names of these packages and of all that they need."""
+    found, todo = set(), list(map(Requirement, requirements))
+    while todo:
+        one = todo.pop()
+        for extra in {"", *one.extras}:
+            if (one.name, extra) not in found:
+                found.add((one.name, extra))
+                more = map(Requirement, importlib.metadata.requires(one.name) or ())
+                todo += [other for other in more if other.marker is None or other.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found}
 
-    def __init__(self, folder: Path):
+
+class Environment:
+    """An environment without palslib, in which the packages of this one are seen (but not what is editable here), or
+    `only` some."""
+
+    def __init__(self, folder: Path, only: set[str] | None = None):
         self.folder, self.work = folder / "env", folder / "work"
         self.work.mkdir()
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder], check=True)
         self.packages = next(self.folder.glob("lib/python*/site-packages"))
-        (self.packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+        if only is None:
+            (self.packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+        for name in only or ():
+            for top in {path.parts[0] for path in importlib.metadata.files(name)} - {"..", "__pycache__"}:
+                if not (self.packages / top).exists():
+                    (self.packages / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
 
-    def run(self, *call, program: str = "python") -> str:
+    def run(self, *call, program: str = "python", status: int = 0) -> str:
         """What a program of this environment prints, called in the working folder."""
         known = {k: v for k, v in os.environ.items() if not k.startswith(("PALSLIB", "PYTHON"))}
         done = subprocess.run(
@@ -126,8 +147,8 @@ class Environment:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stderr if status else done.stdout
 
     def install(self, *what) -> None:
         self.run(
@@ -141,17 +162,24 @@ def elsewhere(tmp_path) -> Environment:
 
 
 @pytest.mark.slow
-def test_a_wheel_in_an_empty_environment(clone, elsewhere, tmp_path):
-    """It trains, in a repository of the user's: the run is under the working folder, its record has no commit, and the
-    records of the project come with the package."""
+def test_a_wheel_in_an_empty_environment(clone, tmp_path):
+    """It trains, saves and predicts with the dependencies of the first wing alone, in a repository of the user's: the
+    run is under the working folder, its record has no commit, and the records of the project come with the package. A
+    command for which the notebooks' packages are missing says what to install."""
+    about = tomllib.loads((clone / "pyproject.toml").read_text())["project"]
+    elsewhere = Environment(tmp_path, needed([*about["dependencies"], "pip"]))
     call = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", clone]
     subprocess.run([*call, "-w", tmp_path], check=True, capture_output=True)
     elsewhere.install(*tmp_path.glob("*.whl"))
-    shutil.rmtree(clone / "build", ignore_errors=True)
     git(tmp_path, "init")
     git(tmp_path, "commit", "--allow-empty", "-m", "mine")
-    flags = "--backbone tiny --method pals-204 --tasks rte cola --steps 2 --batch-size 4 --evaluate-every 0"
+    flags = "--backbone tiny --method pals-204 --tasks rte cola --steps 2 --batch-size 4 --keep last"
     elsewhere.run("train", *flags.split(), program="palslib")
+    [weights] = (elsewhere.work / "runs" / "train").glob("*/last")
+    predict = f"import palslib; print(palslib.MultiTaskModel.from_pretrained({str(weights)!r}).predict('a', 'cola'))"
+    assert elsewhere.run("-c", predict)
+    assert "pip install 'palslib[notebooks]'" in elsewhere.run("reproduce", program="palslib", status=2)
+    assert "pip install 'palslib[notebooks]'" in elsewhere.run("-c", "import palslib.study.notebook", status=1)
     [record] = (elsewhere.work / "runs" / "train").rglob("record.json")
     about = json.loads(record.read_text())["environment"]
     assert about["git_commit"] is None and about["packages"]["palslib"] == palslib.__version__
