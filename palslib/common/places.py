@@ -27,3 +27,8 @@ def data_folder() -> Path | None:
     the working folder."""
     name = os.environ.get("PALSLIB_DATA")
     return (_home() / name).resolve() if name else None
+
+
+def place(path: str | Path) -> Path:
+    """A path as a user writes it, with `~` for the home folder."""
+    return Path(path).expanduser()

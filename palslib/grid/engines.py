@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from palslib.common.files import write_text
-from palslib.common.lock import PARENT, InUse, run_lock
+from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
@@ -61,14 +61,15 @@ def finished(config: RunConfig) -> dict | None:
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """The failure of a run that has failed since that time, or None. Raises ValueError for a file without a failure."""
+    """The failure of a run that has failed since that time, or None; one of the future, for which a clock was wrong, is
+    none. Raises ValueError for a file without a failure."""
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
     failure = read_object(path, "fields of a failure")
     if not isinstance(failure.get("ended"), (int, float)):
         raise ValueError(f"{path}: not a failure of a run: it does not say when it ended")
-    return failure if failure["ended"] >= since else None
+    return failure if since <= failure["ended"] <= time.time() + 60 else None  # clocks may differ by a minute
 
 
 def log_end(config: RunConfig) -> str:
@@ -95,7 +96,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
     folder, stop = Path(config.folder), stop or threading.Event()
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(run_lock(folder))
+            lock = stack.enter_context(run_lock(folder, (*RUN_FILES, "config.json", "log.txt", "failure.json")))
         except InUse:
             return {"status": "elsewhere"}
         stale = finished(config)

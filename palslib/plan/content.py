@@ -15,6 +15,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 from palslib.bert.backbones import MINBERT, MINILM_SHA256, load_config
+from palslib.common.sealed import checksum
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
@@ -112,8 +113,7 @@ def folder_content(folder: Path) -> str:
 
 @cache
 def _hash(path: Path, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return checksum(path)
 
 
 def exchanged(before: dict[str, str], now: dict[str, str]) -> list[str]:

@@ -50,7 +50,7 @@ def train_in_turn(
             "method_options"
         )
     records = []
-    with one_writer(Path(folder)):
+    with one_writer(Path(folder), ()):
         for number, task in enumerate(whole.tasks, 1):
             place = Path(folder) / f"{number}-{task}"
             once = -(-len(load_rows(whole.task(task), whole.data, "train")) // whole.batch_size)
