@@ -4,6 +4,8 @@ import json
 import math
 from pathlib import Path
 
+from palslib.common.places import place
+
 
 def read_json(path: str | Path, what: str = "JSON") -> object:
     """The value that a JSON file holds.
@@ -11,7 +13,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not JSON), is nested more
     than `_DEPTH` levels deep, or has an object with a repeated key; OSError if it cannot be read.
     """
-    path = Path(path)
+    path = place(path)
     try:
         hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
         values = json.loads(path.read_text(encoding="utf-8"), **hooks)

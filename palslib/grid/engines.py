@@ -23,6 +23,7 @@ from pathlib import Path
 
 from palslib.common.files import write_text
 from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
+from palslib.common.processes import SWEPT
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
@@ -106,7 +107,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
             return failure
         write_text(folder / "config.json", json.dumps(asdict(config), indent=1) + "\n")
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-        environment |= {PARENT: lock.holder} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
+        environment |= {PARENT: lock.holder, SWEPT: "1"} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         for number in range(1 + terms.retries):
             began = time.monotonic()
             with open(folder / "log.txt", "a") as log:
@@ -125,9 +126,9 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
 def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end or to its time limit; returns how it ended.
 
-    The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
-    sweep itself is killed, its runs continue, and no other sweep starts them a second time. A process that is stopped
-    early may first save a checkpoint.
+    The process has its own session, so that it can be killed with all its children, and it inherits the lock. If the
+    sweep itself is killed, the kernel ends palslib's own training (`end_with_launcher`); another command may go on, and
+    no other sweep starts it a second time. A process that is stopped early may first save a checkpoint.
     """
     process = subprocess.Popen(
         words,

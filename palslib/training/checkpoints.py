@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 
@@ -22,6 +23,8 @@ from palslib.common.sealed import Damaged, prove, seal
 from palslib.plan.content import exchanged
 
 _TENSORS = ("model", "optimizer")
+_WRONG = (Damaged, LookupError, TypeError, AttributeError, RuntimeError, EOFError, UnpicklingError)
+"""Exceptions for a checkpoint that is not one of ours, even if its checksums are right."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,10 @@ class Checkpoints:
                         f"{place.parent} holds a checkpoint of another config, {place.name}; choose another folder"
                     )
                 check(state := read_object(place / "run.json"))
-            except Damaged as error:
-                damaged[place] = str(error)
+                state |= torch.load(place / "tensors.bin", map_location="cpu", weights_only=True)
+            except _WRONG as error:
+                damaged[place] = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
                 continue
-            state |= torch.load(place / "tensors.bin", map_location="cpu", weights_only=True)
             return Found(state, place, damaged, exchanged(about["content"], self.content))
         return Found(None, None, damaged, [])
 

@@ -242,6 +242,8 @@ class Run:
         kinds = {name: type(value) for name, value in self.state().items() if name not in ("model", "optimizer")}
         if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
             raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
+        if not 0 <= state["step"] <= self.config.steps:
+            raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
         scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
         asked, kept = self.config.keep, state["keep"]
         if scored and (asked == "best") != (kept == "best"):
@@ -429,8 +431,8 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
     asked = record.get("config", {})
-    if not isinstance(asked, dict) or not isinstance(record.get("content", {}), dict):
-        raise ValueError(f"{path}: not the record of a run: its config or content is no object")
+    if not isinstance(asked, dict):
+        raise ValueError(f"{path}: not the record of a run: its config is no object")
     if not config.has_kept(kept := asked.get("keep")):
         raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)

@@ -31,7 +31,7 @@ class Trained(dict):
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
-            if prove(kept)["checksum"] != self.get("weights", {}).get(which):
+            if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
                 raise ValueError(f"{kept} holds other weights than those that this run has kept")
             return MultiTaskModel.from_pretrained(kept)
         if which == "last" and self._last is not None:

@@ -175,7 +175,7 @@ def test_best_weights_of_another_run_are_noticed(runs, stopped):
         trained.model("best")
 
 
-@pytest.mark.parametrize("values", [{"step": "5"}, {"losses": None}, {"history": {}}, {"kept": 1}])
+@pytest.mark.parametrize("values", [{"step": "5"}, {"step": 9}, {"history": [{}]}, {"kept": 1}])
 def test_a_sealed_checkpoint_of_wrong_types_is_damaged(runs, stopped, values):
     folder = Path(stopped.folder, "checkpoint")
     about = prove(folder)
@@ -183,8 +183,16 @@ def test_a_sealed_checkpoint_of_wrong_types_is_damaged(runs, stopped, values):
     (folder / "run.json").write_text(json.dumps(state | values))
     seal(folder, about["files"], key=about["key"], content=about["content"])
     steps, record = finish(stopped)
-    assert steps[0] == 5 and min(values) in record["notes"][0]
+    assert steps[0] == 5 and record["notes"][0].startswith("checkpoint cannot be used: ")
     check_same_end(stopped.folder, runs / "whole")
+
+
+@pytest.mark.parametrize("field", ["config", "content"])
+def test_a_record_of_wrong_types_is_refused(tmp_path, field):
+    record = train(config(tmp_path / "run", steps=1))
+    (tmp_path / "run" / "record.json").write_text(json.dumps(record | {field: [1]}))
+    with pytest.raises(ValueError, match=f"{field} .*is no object"):
+        train(config(tmp_path / "run", steps=1))
 
 
 def test_what_a_user_has_in_the_folder_is_refused_untouched(tmp_path):
