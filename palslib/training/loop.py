@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import MINBERT, load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common.lock import RUN_FILES, Lock
+from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
 from palslib.common.reading import read_object
@@ -283,6 +283,8 @@ class Run:
             self.saved = found.place, found.state["step"]
             try:
                 self.resume(found.state)
+            except InUse:
+                raise
             except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
                 raise ValueError(f"{found.place} holds no state of this run: {error}") from error
 
