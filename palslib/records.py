@@ -18,7 +18,7 @@ import pandas as pd
 from palslib.bert.backbones import portable
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
-from palslib.common.places import PROJECT, RECORDS
+from palslib.common.places import PROJECT, RECORDS, place
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import CHANGE_NO_RESULT, RunConfig
@@ -163,7 +163,7 @@ def read_predictions(path: str | Path) -> dict[str, np.ndarray]:
     Raises FileNotFoundError where the predictions do not lie beside the record, and ValueError where they are not those
     that it was written with.
     """
-    record = Path(path)
+    record = place(path)
     file = record.with_name(PREDICTIONS) if record.name == "record.json" else record.with_suffix(".npz")
     content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != read_object(record).get("predictions"):
@@ -239,7 +239,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
     """Each run's record, with the path of its file."""
     alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
     if isinstance(source, (str, Path)):
-        source = [source] if alone or Path(source).is_file() else files_within(Path(source))
+        source = [place(source)] if alone or place(source).is_file() else files_within(place(source))
     for path in map(Path, source):
         record = read_json(path, "a JSON record")
         runs = [record]

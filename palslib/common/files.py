@@ -1,13 +1,16 @@
 """Files and folders written whole or not at all."""
 
 import errno
-import glob
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_LEFT = re.compile(r"\.[0-9a-f]{16}\.(tmp|old)")
+"""The ending of a file that `atomic_write` makes beside another one. Nobody else makes such a name."""
 
 
 @contextmanager
@@ -16,7 +19,8 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
 
     Yields an unguessable temporary path beside `path`. At the block's end, the file or folder that the block made
     there is flushed to the disk and replaces `path`; after an error it is removed and `path` stays as it was.
-    A folder cannot replace another in one step: for a moment, only `path.old` holds the complete old folder.
+    A folder cannot replace another in one step: for a moment, the complete old folder has another name (`whole`).
+    What a killed writer of the same path has left is removed first. Raises FileExistsError where `path` is a link.
 
         with atomic_write(folder / "checkpoint") as temporary:
             temporary.mkdir()
@@ -26,28 +30,54 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
         keep: keeps the folder that was there before as `path.old`.
     """
     path = Path(path)
+    if path.is_symlink():
+        raise FileExistsError(errno.EEXIST, "this is a link: nothing is written through it or in its place", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    with _writing(path):
+        try:
+            temporary.touch(exist_ok=False)
+            usual = temporary.stat().st_mode & 0o777  # the usual permissions under the umask
+            temporary.unlink()
+            yield temporary
+            for part in [*temporary.rglob("*"), temporary]:
+                if part.is_symlink():  # copied from the folder before, as it is
+                    continue
+                if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # made for their owner alone
+                    part.chmod(usual)
+                _flush(part)
+            if temporary.is_dir():
+                replace_folder(temporary, path, keep)
+            else:
+                os.replace(temporary, path)
+                _flush(path.parent)  # so that the new name is on the disk too
+        except OSError as error:
+            if error.errno and error.filename is None:  # the error of a full disk names no file
+                error.filename = str(path)
+            raise
+        finally:
+            remove(temporary)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A block that writes `path`. It holds a shared lock of the folder; who can have it alone knows that all writers
+    before were killed, and removes what they left."""
     try:
-        temporary.touch(exist_ok=False)
-        usual = temporary.stat().st_mode & 0o777  # the usual permissions under the umask
-        temporary.unlink()
-        yield temporary
-        for part in [*temporary.rglob("*"), temporary]:
-            if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # made for their owner alone
-                part.chmod(usual)
-            _flush(part)
-        if temporary.is_dir():
-            replace_folder(temporary, path, keep)
-        else:
-            os.replace(temporary, path)
-            _flush(path.parent)  # so that the new name is on the disk too
-    except OSError as error:
-        if error.errno and error.filename is None:  # the error of a full disk names no file
-            error.filename = str(path)
-        raise
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    number = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # somebody else writes in this folder, or its file system has no locks
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            recover(path)
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_SH)
+        yield
     finally:
-        remove(temporary)
+        os.close(number)
 
 
 def _flush(path: Path) -> None:
@@ -66,36 +96,45 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_temporaries(path: Path) -> None:
-    """Removes what a killed `atomic_write(path)` left. Only for a process that alone may write there (`run_lock`)."""
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
-        remove(left)
+def _left(path: Path) -> list[Path]:
+    """What writers of `path` made beside it and have not removed (yet)."""
+    if not path.parent.is_dir():
+        return []
+    beside = [other for other in path.parent.iterdir() if other.name.startswith(path.name)]
+    return sorted(other for other in beside if _LEFT.fullmatch(other.name.removeprefix(path.name)))
+
+
+def recover(path: Path) -> None:
+    """Undoes a killed `atomic_write(path)`: the old folder gets its name back, all else that it left is removed. Only
+    for a process that alone may write there (`run_lock`)."""
+    for left in _left(path):
+        if left.suffix == ".old" and not path.exists():
+            os.replace(left, path)
+        else:
+            remove(left)
+
+
+def whole(path: Path) -> Path:
+    """The place of the complete folder: `path`, or the old folder where a writer is, or was killed, between its two
+    renames."""
+    old = [] if path.exists() else [left for left in _left(path) if left.suffix == ".old"]
+    return old[-1] if old else path
 
 
 def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
-    """Replaces a folder by a complete one: at every moment `target` or `target.old` is whole, also on the disk. With
-    `keep`, the replaced folder stays at `target.old`, in place of the one there; else a folder of that name may be
-    anybody's, and is set aside. Raises FileExistsError where `target` is a file."""
-    old, there = target.with_name(target.name + ".old"), target.exists()
-    if there:  # if not, an earlier call may have been killed between its renames, and only `old` exists
+    """Replaces a folder by a complete one: at every moment one of the two is whole, also on the disk (`whole`). With
+    `keep`, the replaced folder stays at `target.old`, in place of the one there. Raises FileExistsError where `target`
+    is a file."""
+    old = target.with_name(target.name + ".old") if keep else temporary.with_suffix(".old")
+    if there := target.exists():  # if not, an earlier call may have been killed between its renames
         if not target.is_dir():
             raise FileExistsError(errno.EEXIST, "a file is there, not a folder", str(target))
-        if keep:
-            remove(old)
-        elif old.exists():
-            set_aside([old])
+        remove(old)
         os.replace(target, old)
     os.replace(temporary, target)
     _flush(target.parent)
     if there and not keep:
         remove(old)
-
-
-def restore(target: Path) -> None:
-    """Moves the old folder back into place if writing a folder was killed between its two renames."""
-    old = target.with_name(target.name + ".old")
-    if not target.exists() and old.exists():
-        os.replace(old, target)
 
 
 def set_aside(paths: Iterable[Path]) -> str:

@@ -19,11 +19,16 @@ def _home() -> Path:
 def runs_folder() -> Path:
     """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs/` in the
     clone, or in the working folder if the package is installed without a clone."""
-    return Path(os.environ.get("PALSLIB_RUNS") or _home() / "runs").resolve()
+    return place(os.environ.get("PALSLIB_RUNS") or _home() / "runs").resolve()
 
 
 def data_folder() -> Path | None:
     """The folder of local mirrors that `$PALSLIB_DATA` names, or None. A relative name refers to the clone, or else to
     the working folder."""
     name = os.environ.get("PALSLIB_DATA")
-    return (_home() / name).resolve() if name else None
+    return (_home() / place(name)).resolve() if name else None
+
+
+def place(path: str | Path) -> Path:
+    """A path as a user writes it, with `~` for the home folder."""
+    return Path(path).expanduser()

@@ -4,6 +4,8 @@ import json
 import math
 from pathlib import Path
 
+from palslib.common.places import place
+
 
 def read_json(path: str | Path, what: str = "JSON") -> object:
     """The value that a JSON file holds.
@@ -12,7 +14,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     than `_DEPTH` levels deep, or has an object with a repeated key, or if it is a pipe or a device, which is not waited
     for; OSError if it cannot be read.
     """
-    path = Path(path)
+    path = place(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: not {what} but a pipe or a device")
     try:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import check_name, shown
+from palslib.common.places import place
 from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, check_texts, find_file, locate, read_repository, read_table
 from palslib.data.synthetic import synthetic_split
@@ -142,7 +143,7 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
             raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} comes twice")
         lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())
         texts[f"{name}.tsv"] = "index\tprediction\n" + "".join(lines)
-    folder = Path(folder)
+    folder = place(folder)
     for name, text in texts.items():
         write_text(folder / name, text)
     zipped = zipfile.ZIP_DEFLATED

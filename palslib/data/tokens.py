@@ -12,6 +12,7 @@ import pyarrow as pa
 from palslib.common.files import atomic_write
 from palslib.common.places import runs_folder
 from palslib.common.processes import progress_bar
+from palslib.common.sealed import SEAL, Damaged, prove_file, seal_file
 from palslib.data.tasks import Task, get_task, load_rows
 
 
@@ -154,10 +155,11 @@ def tokenise_task(
     frame = load_rows(task, data, split)
     digest = _digest(frame)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
-    path = runs_folder() / "cache" / f"{task.name}-{part}-{_key(digest, task, tokenizer, max_length)}.tokens"
-    if (table := _read(path)) is None:
+    key = _key(digest, task, tokenizer, max_length)
+    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.tokens"
+    if (table := _read(path, key)) is None:
         table = _tokenise(frame, task, tokenizer, max_length, progress)
-        _write(path, table)
+        _write(path, key, table)
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(
         task,
@@ -171,27 +173,20 @@ def tokenise_task(
     )
 
 
-_DIGEST = 32
-"""Bytes of the SHA-256 after the Arrow file. A file that it does not match is not read: it might give wrong numbers."""
-
-
-def _write(path: Path, table: pa.Table) -> None:
+def _write(path: Path, key: str, table: pa.Table) -> None:
     with atomic_write(path) as temporary:
+        table = table.replace_schema_metadata(table.schema.metadata | {"key": key, "seal": SEAL})
         with pa.ipc.new_file(str(temporary), table.schema) as writer:
             writer.write_table(table)
-        with temporary.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").digest()
-        with temporary.open("ab") as file:
-            file.write(digest)
+        seal_file(temporary)
 
 
-def _read(path: Path) -> pa.Table | None:
-    """The table that `_write` wrote, memory-mapped; None if the file is missing or damaged."""
-    if not path.is_file() or path.stat().st_size < _DIGEST:
+def _read(path: Path, key: str) -> pa.Table | None:
+    """The table that `_write` wrote, memory-mapped; None if the file is missing, damaged or of another key."""
+    try:
+        prove_file(path)
+    except (FileNotFoundError, Damaged):
         return None
     with pa.memory_map(str(path)) as file:
-        whole = file.read_buffer()
-    content, digest = whole.slice(0, whole.size - _DIGEST), whole.slice(whole.size - _DIGEST)
-    if hashlib.sha256(content).digest() != digest.to_pybytes():
-        return None
-    return pa.ipc.open_file(content).read_all()
+        table = pa.ipc.open_file(file).read_all()
+    return table if table.schema.metadata[b"key"] == key.encode() else None

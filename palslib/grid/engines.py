@@ -5,12 +5,10 @@ run. An engine has `slots`, `submit` (which returns a job with `done()` and `res
 """
 
 import contextlib
-import errno
 import itertools
 import json
 import math
 import os
-import platform
 import queue
 import secrets
 import shutil
@@ -24,19 +22,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from palslib.common.files import write_text
-from palslib.common.lock import PARENT, InUse, run_lock
+from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
+from palslib.common.processes import SWEPT
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-
-_ENDED_WITH_US = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, which stays over exec
-if os.getppid() == int(sys.argv[1]):  # else the sweep has ended already
-    os.execvp(sys.argv[2], sys.argv[2:])
-"""
-"""A program that becomes another one, to which Linux sends SIGTERM when the sweep that started it ends, even if that is
-killed: the run saves a checkpoint and ends too."""
 
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
@@ -72,14 +62,15 @@ def finished(config: RunConfig) -> dict | None:
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """The failure of a run that has failed since that time, or None. Raises ValueError for a file without a failure."""
+    """The failure of a run that has failed since that time, or None; one of the future, for which a clock was wrong, is
+    none. Raises ValueError for a file without a failure."""
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
     failure = read_object(path, "fields of a failure")
     if not isinstance(failure.get("ended"), (int, float)):
         raise ValueError(f"{path}: not a failure of a run: it does not say when it ended")
-    return failure if failure["ended"] >= since else None
+    return failure if since <= failure["ended"] <= time.time() + 60 else None  # clocks may differ by a minute
 
 
 def log_end(config: RunConfig) -> str:
@@ -106,7 +97,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
     folder, stop = Path(config.folder), stop or threading.Event()
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(run_lock(folder))
+            lock = stack.enter_context(run_lock(folder, (*RUN_FILES, "config.json", "log.txt", "failure.json")))
         except InUse:
             return {"status": "elsewhere"}
         stale = finished(config)
@@ -116,7 +107,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
             return failure
         write_text(folder / "config.json", json.dumps(asdict(config), indent=1) + "\n")
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-        environment |= {PARENT: lock.holder} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
+        environment |= {PARENT: lock.holder, SWEPT: "1"} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         for number in range(1 + terms.retries):
             began = time.monotonic()
             with open(folder / "log.txt", "a") as log:
@@ -135,15 +126,12 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
 def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end or to its time limit; returns how it ended.
 
-    The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
-    sweep itself is killed, Linux asks its runs to end, and until they have, no other sweep starts them a second time. A
-    process that is stopped early may first save a checkpoint.
+    The process has its own session, so that it can be killed with all its children, and it inherits the lock. If the
+    sweep itself is killed, the kernel ends palslib's own training (`end_with_launcher`); another command may go on, and
+    no other sweep starts it a second time. A process that is stopped early may first save a checkpoint.
     """
-    if not shutil.which(words[0]):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
-    leash = [sys.executable, "-ISc", _ENDED_WITH_US, str(os.getpid())] if platform.system() == "Linux" else []
     process = subprocess.Popen(
-        [*leash, *words],
+        words,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

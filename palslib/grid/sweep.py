@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 
-from palslib.common.lock import in_use
+from palslib.common.lock import in_use, run_lock
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
@@ -150,6 +150,10 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
     anew = {c.name for c in configs if c.name in done and _outdated(c, known)}
     waiting = [c for c in configs if c.name not in done or c.name in anew]
     jobs: dict[str, tuple] = {}
+    for place in (Path(config.folder) for config in configs if config.name in done):
+        if (place / "lock").exists():  # of a run that finished after its sweep was killed
+            with contextlib.suppress(ValueError, OSError), run_lock(place):  # which removes it, unless it is in use
+                pass
     try:
         while waiting or jobs:
             for name, (config, job, began) in list(jobs.items()):

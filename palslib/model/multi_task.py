@@ -13,9 +13,11 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import pandas as pd
 import torch
-from huggingface_hub import ModelHubMixin
+from huggingface_hub import ModelCard, ModelHubMixin
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
@@ -98,17 +100,6 @@ class MultiTaskModel(
 ):
     """A backbone shared by tasks, and for each task one `adaptations[task]` and one `heads[task]`."""
 
-    # Functions whose first argument is the model, or its class, as methods:
-    predict = predicting.predict
-    save_task = saving.save_task
-    load_task = saving.load_task
-    fingerprint = saving.fingerprint
-    save_pretrained = saving.save_pretrained
-    from_pretrained = classmethod(saving.from_pretrained)
-    continued = classmethod(saving.continued)
-    _save_pretrained = saving.write_model  # `ModelHubMixin` calls this and the next one
-    generate_model_card = saving.generate_model_card
-
     def __init__(
         self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
     ):
@@ -117,7 +108,8 @@ class MultiTaskModel(
             raise ValueError(f"tasks must be a list of names or Tasks, not {tasks!r}: [{tasks!r}]")
         check_encoder(encoder)
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
-        self._tokenizer = tokenizer
+        self.own_tokenizer = tokenizer
+        """The tokenizer that was given or loaded, and is saved with the model; None where there is none (yet)."""
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
@@ -179,10 +171,10 @@ class MultiTaskModel(
     @property
     def tokenizer(self):
         """The backbone's tokenizer. Raises OSError, with advice, where an encoder was given without one."""
-        if self._tokenizer is None and self.backbone_name == type(self.backbone).__name__:
+        if self.own_tokenizer is None and self.backbone_name == type(self.backbone).__name__:
             raise OSError("the model was made of a loaded encoder: give its tokenizer (tokenizer=...) there or here")
-        self._tokenizer = self._tokenizer or load_tokenizer(self.backbone_name)
-        return self._tokenizer
+        self.own_tokenizer = self.own_tokenizer or load_tokenizer(self.backbone_name)
+        return self.own_tokenizer
 
     @property
     def pooler(self) -> nn.Module:
@@ -216,9 +208,9 @@ class MultiTaskModel(
         task = get_task(task)
         if task.name in self.tasks:
             raise ValueError(f"task {task.name!r} is already in the model (tasks: {', '.join(self.tasks)})")
-        self._put(task, self._new_parts(task))
+        self.put(task, self.new_parts(task))
 
-    def _new_parts(self, task: Task) -> dict[str, nn.Module]:
+    def new_parts(self, task: Task) -> dict[str, nn.Module]:
         """The newly initialised modules of a task: `adaptation` and `head`."""
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
@@ -234,11 +226,12 @@ class MultiTaskModel(
         parts = {"adaptation": adaptation, "head": head}
         return {name: part.to(self.device, self.dtype).train(self.training) for name, part in parts.items()}
 
-    def _parts(self, task: str) -> dict[str, nn.Module]:
+    def parts(self, task: str) -> dict[str, nn.Module]:
         """The modules of a task of this model: `adaptation` and `head`."""
         return {"adaptation": self.adaptations[task], "head": self.heads[task]}
 
-    def _put(self, task: Task, parts: dict[str, nn.Module]) -> None:
+    def put(self, task: Task, parts: dict[str, nn.Module]) -> None:
+        """Adds a task with its modules, or replaces those of a task."""
         self.tasks[task.name], self.heads[task.name] = task, parts["head"]
         self.adaptations[task.name] = parts["adaptation"]
 
@@ -394,6 +387,95 @@ class MultiTaskModel(
         (notebook 13).
         """
         return OneTask(self, self._known(task))
+
+    def predict(
+        self,
+        texts: predicting.Text | Sequence[predicting.Text],
+        tasks: str | Sequence[str | Sequence[str]],
+        tokenizer=None,
+        max_length: int | None = None,
+        batch_size: int = 64,
+    ) -> pd.DataFrame:
+        """A table of labels and probabilities, or scores, of several tasks (see `predicting.predict`)."""
+        return predicting.predict(self, texts, tasks, tokenizer, max_length, batch_size)
+
+    def fingerprint(self) -> str:
+        """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
+        return saving.fingerprint(self)
+
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        model_card_kwargs: dict | None = None,
+        **options,
+    ) -> str | None:
+        """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
+        tasks), `config.json`, the tokenizer if there is one, their checksums, and a model card unless the folder has
+        one already.
+
+        Args:
+            push_to_hub: then pushes the model to the Hub, and returns the commit's address.
+            repo_id: the repository there; by default the folder's name.
+            model_card_kwargs: values for the model card.
+            options: those of `push_to_hub`; without it they have no effect.
+
+        Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
+        """
+        folder = saving.save_whole(self, folder, model_card_kwargs)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, **options) -> "MultiTaskModel":
+        """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
+
+        Args:
+            folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
+                `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
+
+        Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
+        damaged or describes no model, or an option that there is not.
+        """
+        return saving.load_whole(cls, folder, **options)
+
+    @classmethod
+    def continued(
+        cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None
+    ) -> "MultiTaskModel":
+        """The model in a folder with further tasks added, drawn from `seed` (None: from the saved model's own); the
+        tasks that it already has will not be trained.
+
+        Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
+        """
+        return saving.continued(cls, folder, method, backbone_name, tasks, seed)
+
+    def save_task(self, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
+
+        Args:
+            dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
+        """
+        return saving.save_task(self, task, folder, dtype)
+
+    def load_task(self, path: str | Path) -> str:
+        """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+
+        `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
+        backbone is not this model's, a tensor does not fit, or the model has another task of that name;
+        FileNotFoundError where there is no such file. After an error the model is unchanged.
+        """
+        return saving.load_task(self, path)
+
+    def _save_pretrained(self, folder: Path) -> None:
+        """Called by `ModelHubMixin`, as is the next one."""
+        saving.write_model(self, folder)
+
+    def generate_model_card(self, **about) -> ModelCard:
+        """The card of this model: its method, its backbone and a row for each task."""
+        return saving.model_card(self, **about)
 
     def parameter_groups(
         self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0

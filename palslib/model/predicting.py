@@ -9,6 +9,7 @@ import torch
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import max_positions
 from palslib.bert.rows import Rows
+from palslib.common.names import check_name
 from palslib.data.tasks import Task
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _requests(
             raise ValueError(f"row {i} (the first is 0): {texts[i]!r} is neither a text nor a pair of texts")
         if not wanted:
             raise ValueError(f"row {i} (the first is 0) is for no task. Valid: {', '.join(model.tasks)}")
-        for task in map(model._known, wanted):
+        for task in (model.tasks[check_name("task of this model", name, model.tasks)] for name in wanted):
             if len(task.texts) != len(row):
                 fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(row))
                 raise ValueError(

@@ -3,8 +3,8 @@
 A task's file holds the parameters of `adaptations[task]` and `heads[task]`: 7 MB for PALs, against BERT's 438 MB. They
 were trained with one backbone and fit no other, so the file contains that backbone's fingerprint.
 
-A file's metadata contains checksums of its tensors and of their description (files of earlier versions have none and
-are still read). A file is checked completely before it changes a model.
+A folder and a task's file have checksums (`common/sealed.py`), and are checked completely before they change a model.
+What earlier versions wrote has none, and is refused.
 
 The folder of a whole model is self-contained. It has the tokenizer, `config.json`, and the backbone's tensors under
 Transformers' own names, so `AutoModel.from_pretrained(folder)` and `AutoTokenizer` load the backbone with its pooler,
@@ -31,34 +31,26 @@ from transformers import AutoConfig, AutoModel
 
 from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
-from palslib.common.files import atomic_write
+from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
+from palslib.common.places import place
 from palslib.common.reading import read_object
+from palslib.common.sealed import MANIFEST, SEAL, Damaged, prove, prove_file, seal, seal_file
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
-from palslib.model.predicting import MAX_LENGTH
 
 if TYPE_CHECKING:
     from palslib.model.multi_task import MultiTaskModel
 
-_CHECKSUM = "sha256"
-"""The key of `_checksums` in a file's metadata."""
+
+_FILES = ("model.safetensors", "palslib.json", "config.json")
 
 
-def _checksums(tensors: dict[str, torch.Tensor], *about: str) -> list[str]:
-    """Checksums, 16 hexadecimal digits of SHA-256 each: one of the description `about` and all names, shapes and types,
-    then one of each tensor in the order of names."""
-    ordered = sorted(tensors.items())
-    said = repr([*about, *((name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in ordered)])
-    numbers = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for _, tensor in ordered)
-    return [hashlib.sha256(content).hexdigest()[:16] for content in (said.encode(), *numbers)]
-
-
-def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str], *about: str) -> None:
-    """Writes tensors and metadata with checksums. Raises ValueError naming a tensor that could not be read again, as it
-    is not finite or of float64, and OSError naming the file where it cannot be written (a full disk)."""
+def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Writes tensors and metadata. Raises ValueError naming a tensor that could not be read again, as it is not finite
+    or of float64, and OSError naming the file where it cannot be written (a full disk)."""
     owners = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
     tensors = {  # safetensors refuses memory that two names share: a module used in two places
         name: tensor.clone() if owners[tensor.untyped_storage().data_ptr()] > 1 else tensor.contiguous()
@@ -72,7 +64,7 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
         if not tensor.isfinite().all():
             raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
     try:
-        save_file(tensors, path, metadata=metadata | {_CHECKSUM: " ".join(_checksums(tensors, *about))})
+        save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -84,18 +76,6 @@ def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tens
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} was not written by {writer}, or is damaged: {error}") from error
-
-
-def _prove(path: Path, metadata: dict[str, str], tensors: dict[str, torch.Tensor], *about: str) -> None:
-    """Raises ValueError naming file and tensor unless the checksums in the metadata, if there are any, are right."""
-    if _CHECKSUM not in metadata:  # written by an earlier version
-        return
-    written, found = metadata[_CHECKSUM].split(), _checksums(tensors, *about)
-    if written[0] != found[0] or len(written) != len(found):
-        raise ValueError(f"{path} is damaged: what is said about its tensors is not what was saved (checksum)")
-    for name, then, now in zip(sorted(tensors), written[1:], found[1:], strict=True):
-        if then != now:
-            raise ValueError(f"{path} is damaged: tensor {name!r} is not what was saved (checksum)")
 
 
 def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -143,39 +123,17 @@ def _task_file(path: Path) -> Path:
     return path
 
 
-def _own(key: str, model: "MultiTaskModel") -> str:
-    """The present name of a parameter of a task's own backbone, formerly `encoder`, with the pooler beside it."""
-    if key.startswith("encoder."):
-        return "backbone." + key.removeprefix("encoder.")
-    return f"backbone.{key}" if key.startswith("pooler.") and not model.pooler_is_new else key
+def _prefixes(model: "MultiTaskModel") -> dict[str, str]:
+    """The beginnings of parameters' names here, and those in a file: of backbone and pooler, new or not, Transformers'
+    own for a backbone within a larger model (`bert.`, `roberta.`)."""
+    theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
+    return {"new_pooler.": f"{theirs}pooler.", "backbone.": theirs}
 
 
-def _prefix(model: "MultiTaskModel") -> str:
-    """The prefix of Transformers for a backbone within a larger model: `bert.`, `roberta.`, ..."""
-    return getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
-
-
-def _travelling(model: "MultiTaskModel") -> dict[str, torch.Tensor]:
-    """A model's tensors under their names in its file: those of backbone and pooler, new or not, as in Transformers."""
-    names = {"backbone.": _prefix(model), "new_pooler.": _prefix(model) + "pooler."}
-    return {re.sub(r"^(backbone\.|new_pooler\.)", lambda m: names[m[0]], k): v for k, v in model.state_dict().items()}
-
-
-def _renamed(state: dict, model: "MultiTaskModel") -> dict:
-    """A file's tensors under the names of this model. In files of the first version the pooler is beside the backbone;
-    in those of the second, the backbone is called `backbone`."""
-    renamed = {}
-    for key, tensor in state.items():
-        if key.startswith(_prefix(model)):
-            inner = key.removeprefix(_prefix(model))
-            key = inner if inner.startswith("pooler.") else f"backbone.{inner}"
-        if key.startswith("pooler."):
-            key = f"new_{key}" if model.pooler_is_new else f"backbone.{key}"
-        elif model.method.copies_backbone and key.startswith("adaptations."):
-            first, task, rest = key.split(".", 2)
-            key = f"{first}.{task}.{_own(rest, model)}"
-        renamed[key] = tensor
-    return renamed
+def _renamed(tensors: dict[str, torch.Tensor], prefixes: dict[str, str]) -> dict[str, torch.Tensor]:
+    """The tensors with each of these prefixes replaced by the other; the first that fits counts."""
+    first = re.compile("|".join(f"^{re.escape(prefix)}" for prefix in prefixes))
+    return {first.sub(lambda found: prefixes[found[0]], name): tensor for name, tensor in tensors.items()}
 
 
 CARD = """---
@@ -204,58 +162,35 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 
 
 def fingerprint(model: "MultiTaskModel") -> str:
-    """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
+    """See `MultiTaskModel.fingerprint`."""
     digest = hashlib.sha256()
-    state = {  # under their names in the first version
-        k.replace("backbone.pooler.", "pooler.").replace("new_pooler.", "pooler."): tensor
-        for k, tensor in model.state_dict().items()
-    }
-    for name, tensor in sorted(state.items()):
+    for name, tensor in sorted(model.state_dict().items()):
         if not name.startswith(("adaptations.", "heads.")):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:32]
 
 
-def save_pretrained(
-    model: "MultiTaskModel",
-    folder: str | Path,
-    push_to_hub: bool = False,
-    repo_id: str | None = None,
-    model_card_kwargs: dict | None = None,
-    **options,
-) -> str | None:
-    """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
-    tasks), `config.json`, the tokenizer if there is one, and a model card unless the folder has one already.
-
-    Args:
-        push_to_hub: then pushes the model to the Hub, and returns the commit's address.
-        repo_id: the repository there; by default the folder's name.
-        model_card_kwargs: values for the model card.
-        options: those of `push_to_hub`; without it they have no effect.
-
-    Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
-    """
-    folder = Path(folder).resolve()
+def save_whole(model: "MultiTaskModel", folder: str | Path, model_card_kwargs: dict | None) -> Path:
+    """Writes the folder of `MultiTaskModel.save_pretrained`, and returns its place."""
+    folder = place(folder).resolve()
     if Path.cwd().is_relative_to(folder):
         raise ValueError(f"{folder} holds the working folder: a model takes a folder of its own")
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
-            tokenizer = () if model._tokenizer is None else TOKENIZER_FILES
-            ours = shutil.ignore_patterns("model.safetensors", "palslib.json", "manifest.json", *tokenizer)
+            tokenizer = () if model.own_tokenizer is None else TOKENIZER_FILES
+            ours = shutil.ignore_patterns(*_FILES, MANIFEST, *tokenizer)
             try:
-                shutil.copytree(folder, temporary, ignore=ours)
+                shutil.copytree(folder, temporary, symlinks=True, ignore=ours)
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
         ModelHubMixin.save_pretrained(model, temporary, model_card_kwargs=model_card_kwargs)
-    if push_to_hub:
-        return model.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
-    return None
+    return folder
 
 
 def write_model(model: "MultiTaskModel", folder: Path) -> None:
-    """Writes the files of `save_pretrained`, except the model card, into a folder that exists."""
+    """Writes the files of a whole model, except the model card, into a folder that exists."""
     about = {
         "backbone": {k: v for k, v in model.config.to_dict().items() if k != "_name_or_path"},
         "backbone_name": portable(model.backbone_name),
@@ -267,16 +202,18 @@ def write_model(model: "MultiTaskModel", folder: Path) -> None:
         "max_length": model.max_length,
         "head_dropout": model.head_dropout,
     }
-    text = json.dumps(about, indent=1, default=str)
-    _write(_travelling(model), folder / "model.safetensors", {"format": "pt"}, text)  # "pt" is for AutoModel
-    (folder / "palslib.json").write_text(text, encoding="utf-8")
+    tensors = _renamed(model.state_dict(), _prefixes(model))
+    _write(tensors, folder / "model.safetensors", {"format": "pt"})  # "pt" is for AutoModel
+    (folder / "palslib.json").write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
     model.config.save_pretrained(folder)
-    if model._tokenizer is not None:
-        model._tokenizer.save_pretrained(folder)
+    names = {*_FILES}
+    if model.own_tokenizer is not None:
+        names |= {Path(path).name for path in model.own_tokenizer.save_pretrained(folder)}
+    seal(folder, [name for name in names if (folder / name).exists()])
 
 
-def generate_model_card(model: "MultiTaskModel", **about) -> ModelCard:
-    """The card of this model: its method, its backbone and a row for each task."""
+def model_card(model: "MultiTaskModel", **about) -> ModelCard:
+    """The card of a model: its method, its backbone and a row for each task."""
     tasks = list(model.tasks.values())
     text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
     about |= {"tasks": tasks, "text": repr(text), "method": model.method.label}
@@ -286,24 +223,13 @@ def generate_model_card(model: "MultiTaskModel", **about) -> ModelCard:
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
 
-def from_pretrained(cls, folder: str | Path, **options):
-    """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
-
-    Args:
-        folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
-            `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
-
-    Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
-    damaged or describes no model, or an option that there is not.
-    """
+def load_whole(cls, folder: str | Path, **options):
+    """See `MultiTaskModel.from_pretrained`."""
     for option in options:
         check_name("option of from_pretrained", option, HUB_OPTIONS)
-    place = Path(folder)
-    old = place.with_name(place.name + ".old")  # complete if saving was killed between its two renames
-    if not place.exists() and old.exists():
-        place = old
-    if place.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
-        return _loaded(cls, place)
+    here = whole(place(folder))
+    if here.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
+        return _loaded(cls, here)
     try:
         return _loaded(cls, Path(snapshot_download(str(folder), **options)))
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
@@ -318,21 +244,26 @@ def _loaded(cls, folder: Path):
     for file in (description, path):
         if not file.is_file():
             raise FileNotFoundError(f"{folder} holds no model saved by palslib ({file.name} is missing)")
-    about, (metadata, tensors) = read_object(description), _read(path, "save_pretrained")
-    _prove(path, metadata, tensors, description.read_text(encoding="utf-8"))
+    try:
+        prove(folder)
+    except Damaged as error:
+        raise ValueError(f"{folder} is no whole model as this version of palslib saves it: {error}") from error
+    about, (_, tensors) = read_object(description), _read(path, "save_pretrained")
     with _described(description):
         model = _built(cls, about, sum(tensor.numel() for tensor in tensors.values()))
-    tensors = _renamed(tensors, model)
+    prefixes = {
+        theirs: ours for ours, theirs in _prefixes(model).items() if model.pooler_is_new or ours != "new_pooler."
+    }
+    tensors = _renamed(tensors, prefixes)
     _check(path, tensors, model.state_dict())
     model.load_state_dict(tensors)
-    if has_tokenizer(str(folder)):  # earlier versions wrote none
-        model._tokenizer = load_tokenizer(str(folder))
+    if has_tokenizer(str(folder)):  # an encoder may have been given without one
+        model.own_tokenizer = load_tokenizer(str(folder))
     return model.eval()
 
 
 def _built(cls, about: dict, saved: int):
     """The model of a description, before its weights are loaded; `saved` is how many numbers its file has."""
-    about = {"max_length": MAX_LENGTH, "head_dropout": None} | about  # earlier versions did not save them
     kinds = {"seed": int, "max_length": int, "backbone_name": str, "pooler_is_new": bool, "tasks": list}
     for name, kind in kinds.items():
         if type(about[name]) is not kind:
@@ -356,14 +287,8 @@ def _built(cls, about: dict, saved: int):
     return model
 
 
-def continued(
-    cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None
-) -> "MultiTaskModel":
-    """The model in a folder with further tasks added, drawn from `seed` (None: from the saved model's own); the tasks
-    that it already has will not be trained.
-
-    Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
-    """
+def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None):
+    """See `MultiTaskModel.continued`."""
     model = cls.from_pretrained(folder)
     if (model.method.to_dict(), portable(model.backbone_name)) != (method.to_dict(), portable(backbone_name)):
         raise ValueError(
@@ -378,40 +303,33 @@ def continued(
     return model
 
 
-def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
-    """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
-
-    Args:
-        dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
-    """
+def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: torch.dtype | None) -> Path:
+    """See `MultiTaskModel.save_task`."""
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
         raise ValueError(f"task {task!r} is not saved as {dtype}: give {', '.join(map(str, kinds[:2]))} or {kinds[2]}")
+    check_name("task of this model", task, model.tasks)
     about = {
-        "task": json.dumps(asdict(model._known(task)) | {"data": ""}),
+        "task": json.dumps(asdict(model.tasks[task]) | {"data": ""}),
         "method": json.dumps(model.method.to_dict()),
         "fingerprint": model.fingerprint(),
+        "seal": SEAL,
     }
-    path = Path(folder) / f"{task}.safetensors"
+    path = place(folder) / f"{task}.safetensors"
     with atomic_write(path) as temporary:
-        tensors = _states(model._parts(task))
-        cast = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
-        _write(cast, temporary, about, *about.values())
+        tensors = _states(model.parts(task))
+        _write({k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}, temporary, about)
+        seal_file(temporary)
     return path
 
 
 def load_task(model: "MultiTaskModel", path: str | Path) -> str:
-    """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
-
-    `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
-    backbone is not this model's, a tensor does not fit, or the model has another task of that name;
-    FileNotFoundError where there is no such file. After an error the model is unchanged.
-    """
-    path = _task_file(Path(path))
+    """See `MultiTaskModel.load_task`."""
+    path = _task_file(place(path))
     about, tensors = _read(path, "save_task")
-    if not {"task", "method", "fingerprint"} <= set(about):
-        raise ValueError(f"{path.name} was not written by save_task")
-    _prove(path, about, tensors, about["task"], about["method"], about["fingerprint"])
+    if not {"task", "method", "fingerprint", "seal"} <= set(about):
+        raise ValueError(f"{path.name} was not written by save_task of this version")
+    prove_file(path)
     with _described(path):
         method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
     if (theirs := method.to_dict()) != (ours := model.method.to_dict()):  # classes differ after a cell's second run
@@ -428,12 +346,9 @@ def load_task(model: "MultiTaskModel", path: str | Path) -> str:
             f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
             f"{task} in the file, {model.tasks[task.name]} in the model"
         )
-    parts = model._parts(task.name) if task.name in model.tasks else model._new_parts(task)
-    if model.method.copies_backbone:
-        own = "adaptation."
-        tensors = {own + _own(k.removeprefix(own), model) if k.startswith(own) else k: v for k, v in tensors.items()}
+    parts = model.parts(task.name) if task.name in model.tasks else model.new_parts(task)
     _check(path, tensors, _states(parts))
     for part, module in parts.items():
         module.load_state_dict({k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{part}.")})
-    model._put(task, parts)
+    model.put(task, parts)
     return task.name

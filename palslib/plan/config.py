@@ -19,7 +19,7 @@ from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
-from palslib.plan.settings import Names, Number, Text, settings
+from palslib.plan.settings import Names, Number, Place, Text, settings
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
 _LATER |= {"held_out": False}
@@ -49,7 +49,7 @@ class RunConfig:
     own_method: dict = field(default_factory=dict)
     """A method of your own, whose name is given in `method`: its family as `kind`, which must be defined, and its
     options (`{"kind": "LoRA", "size": 4}`). In Python, `method` may also be a `Method`."""
-    backbone: Text = "minilm"
+    backbone: Place = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with the prefix `minbert:`, the same weights in our own BERT code."""
     weights: Literal["pretrained", "random"] = "pretrained"
     """`pretrained`: the backbone's own weights. `random`: weights drawn from `seed`, for training from scratch."""
@@ -60,7 +60,7 @@ class RunConfig:
     """Tasks of your own, by names that can be used in `tasks`: a CSV, TSV or Parquet file with the columns text and
     label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"], "labels": ["bad", "good"],
     "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
-    data: Text = "synthetic"
+    data: Place = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file (see `load_rows`)."""
     held_out: bool = False
     """Score the model on a tenth of the training rows, on which it then does not train, in place of the dev sets: for
@@ -99,7 +99,7 @@ class RunConfig:
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, all `trained` ones (everything, if nothing
     is frozen) or only those that are also `shared` by the tasks."""
-    start: Text | None = None
+    start: Place | None = None
     """A folder of weights kept by an earlier run: this run starts from its backbone and tasks, and adds new tasks."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the weights, the order of training and dropout."""
@@ -126,7 +126,7 @@ class RunConfig:
     """Steps between checkpoints, from which a killed run is resumed; 0: none, and it begins anew."""
     keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
-    folder: Text | None = None
+    folder: Place | None = None
     """Folder of the run; by default a folder in `runs/train/` with a hash of the config in its name."""
     progress: bool = True
     """Show progress bars and scores."""

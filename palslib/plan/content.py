@@ -15,6 +15,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 from palslib.bert.backbones import MINBERT, MINILM_SHA256, load_config
+from palslib.common.names import shown
+from palslib.common.sealed import checksum
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
@@ -112,8 +114,7 @@ def folder_content(folder: Path) -> str:
 
 @cache
 def _hash(path: Path, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return checksum(path)
 
 
 def exchanged(before: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -125,6 +126,8 @@ def exchanged_since(record: dict, config: RunConfig, known: dict[tuple[str, str]
     """The names of inputs exchanged since a run wrote this record; none for an older record, which has no hashes."""
     if not record.get("content"):
         return []
+    if not isinstance(record["content"], dict):
+        raise ValueError(f"the content of the record of {config.name} is no object but {shown(record['content'])}")
     try:
         return exchanged(record["content"], run_content(config, known))
     except OSError:  # an input no longer exists, so no other run can be made from it either

@@ -9,13 +9,14 @@
 """
 
 import functools
+import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from palslib.common.names import shown, unknown
@@ -24,6 +25,8 @@ Number = int | float
 """An int or a float, kept as given: a config with 0 has another file and another key than one with 0.0."""
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A name or a path: a non-empty string without control characters."""
+Place = Annotated[str, *Text.__metadata__, AfterValidator(os.path.expanduser)]
+"""A name or a path; `~` at its beginning is the home folder."""
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 """A tuple of strings; a list is converted, as JSON has no tuples."""
 

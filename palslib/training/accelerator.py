@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
-from palslib.common.lock import Lock, run_lock
+from palslib.common.lock import RUN_FILES, Lock, run_lock
 from palslib.common.processes import end_with_launcher
 from palslib.plan.config import RunConfig
 
@@ -71,7 +71,7 @@ def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterat
 
 
 def decided_by_first(decide: Callable[[], T]) -> T:
-    """The result of `decide`, which only the first process calls and all return; its ValueError or OSError likewise."""
+    """Runs `decide` in the first process; every process returns its result, or raises its ValueError or OSError."""
     accelerator, found = make_accelerator(), [None, None]
     if accelerator.is_main_process:
         try:
@@ -86,11 +86,11 @@ def decided_by_first(decide: Callable[[], T]) -> T:
 
 
 @contextmanager
-def one_writer(folder: Path, beside: bool = False) -> Iterator[Lock | None]:
+def one_writer(folder: Path, files: tuple[str, ...] = RUN_FILES) -> Iterator[Lock | None]:
     """`run_lock` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
     with ExitStack() as stack:
         held = []
-        decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, beside))))
+        decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, files))))
         yield held[0] if held else None
 
 

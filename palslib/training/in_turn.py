@@ -6,6 +6,7 @@ parameters that another one uses, a new task does not change the outputs of the 
 
 from pathlib import Path
 
+from palslib.common.places import place
 from palslib.data.tasks import load_rows
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import one_writer
@@ -50,18 +51,19 @@ def train_in_turn(
             "method_options"
         )
     records = []
-    with one_writer(Path(folder)):
+    folder, start = place(folder), start and str(place(start))
+    with one_writer(folder, ()):
         for number, task in enumerate(whole.tasks, 1):
-            place = Path(folder) / f"{number}-{task}"
+            here = folder / f"{number}-{task}"
             once = -(-len(load_rows(whole.task(task), whole.data, "train")) // whole.batch_size)
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
             own = {name: about for name, about in whole.own.items() if name == task}
-            about = {**known, **steps, "tasks": [task], "own": own, "start": start and str(start), "folder": str(place)}
+            about = {**known, **steps, "tasks": [task], "own": own, "start": start and str(start), "folder": str(here)}
             records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # keeps no model in memory
             if records[-1]["status"] != "finished":
                 break
-            start = best_weights(place)
+            start = best_weights(here)
     return records
 
 

@@ -6,7 +6,6 @@ killed run that resumes from its last checkpoint ends with the same weights as o
 or several (`accelerator.py` says how they are started) train the same model.
 """
 
-import hashlib
 import itertools
 import math
 import sys
@@ -17,12 +16,13 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import load_config, load_tokenizer
+from palslib.bert.backbones import MINBERT, load_config, load_tokenizer
 from palslib.bert.encoders import max_positions
-from palslib.common.lock import Lock
+from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
 from palslib.common.reading import read_object
+from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
 from palslib.data.tasks import Task
@@ -34,7 +34,7 @@ from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, conditions, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import Checkpoints, load_checkpoint, record_or_room, save_checkpoint, tidy
+from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, say, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -51,12 +51,12 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
 
 
 class Run:
-    """One training run: its data, plan, model and optimiser, and its steps."""
+    """One training run: its data, plan, model and optimiser, its steps, and its state."""
 
     def __init__(self, config: RunConfig, folder: Path, on_phase: Callable[[str], None] = lambda phase: None):
         self.on_phase = on_phase
         self.folder, self.environment = folder, environment()
-        self.config, self.recipe, self.method = config, config.resolved_recipe(), config.resolved_method()
+        self.config, self.recipe = config, config.resolved_recipe()
         self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config.precision)
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
@@ -66,13 +66,13 @@ class Run:
         positions = max_positions(load_config(config.backbone))
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
-        tokenizer = load_tokenizer(config.backbone)
+        self.tokenizer = load_tokenizer(config.backbone)
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
                 return tokenise_task(
-                    config.task(task), tokenizer, config.data, split, config.max_length, config.progress
+                    config.task(task), self.tokenizer, config.data, split, config.max_length, config.progress
                 )
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
@@ -87,16 +87,9 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         on_phase("loading the model")
-        self.model = model_before(config, [data.task for data in self.train_data.values()])
-        self.model.head_dropout, self.model.max_length = config.head_dropout, config.max_length
-        self.model.recomputes = config.gradient_checkpointing
-        # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
-        # On a GPU a sparse gradient waits for the device, to count its rows, and a dense one costs little.
-        alone = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
-        self.model.sparse_embeddings = alone and self.accelerator.device.type == "cpu"
+        self.model = self.make_model().train()
         self.embeddings = RowGradients()
-        self.model.train()
-        self.optimizer = make_optimizer(self.model, config, self.recipe)
+        self.optimizer = self.make_optimizer()
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
@@ -105,8 +98,39 @@ class Run:
         self.predictions: Predictions | None = None  # of the last evaluation
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
         self.lock: Lock | None = None  # the folder's lock, if this process writes into it
+        self.kept: dict[str, str] = {}  # the checksums of the weights that were kept: `best`, `last`
         self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
         self.notes: list[str] = []  # for the record: damaged checkpoints, exchanged inputs
+
+    def make_model(self) -> torch.nn.Module:
+        """The model before the first step, with this run's options."""
+        config, self.method = self.config, self.config.resolved_method()
+        model = model_before(config, [data.task for data in self.train_data.values()])
+        model.head_dropout, model.max_length = config.head_dropout, config.max_length
+        model.recomputes = config.gradient_checkpointing
+        # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
+        # On a GPU a sparse gradient waits for the device, to count its rows, and a dense one costs little.
+        alone = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
+        model.sparse_embeddings = alone and self.accelerator.device.type == "cpu"
+        return model
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of the model's parameters; each group has the `multiple` of the learning rate."""
+        return make_optimizer(self.model, self.config, self.recipe)
+
+    @property
+    def label(self) -> str:
+        """What is trained, in words, for the progress bar."""
+        return self.method.label
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The trained parameters, in the order in which the gradient's norm is summed."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def loss(self, task: str, batch: dict) -> torch.Tensor:
+        """The mean loss of a batch of one task."""
+        return self.wrapped(task=task, **batch).loss
 
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
@@ -125,15 +149,14 @@ class Run:
             some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
             batch = self.train_data[task].batch(some, width, accelerator.device)
             with autocast(self.precision, accelerator.device):
-                loss = self.wrapped(task=task, **batch).loss * weight
+                loss = self.loss(task, batch) * weight
             accelerator.backward(loss)
             total += loss.detach()
         if self.memory:
             self.memory.constrain(self, task)
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         if self.recipe.clip == "global":
-            clip_gradients(parameters, config.clip)
-        self.embeddings.densify(parameters)
+            clip_gradients(self.parameters, config.clip)
+        self.embeddings.densify(self.parameters)
         if self.recipe.step_counter == "global":
             factor = rate_factor(step, config.steps, config.warmup, self.recipe.decay)
             for group in self.optimizer.param_groups:
@@ -176,6 +199,105 @@ class Run:
         if self.accelerator.is_main_process:
             self.check_lock()
             self.model.save_pretrained(self.folder / name)
+            self.kept[name] = prove(self.folder / name)["checksum"]
+
+    # --------------------------------------------------------------------------------------------- state, checkpoints
+
+    def state(self) -> dict:
+        """All that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, so that it is
+        the weights, the optimiser and the history."""
+        state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
+        state |= {"history": self.history, "notes": self.notes, "kept": self.kept, "keep": self.config.keep}
+        state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
+        # Not accelerate's save_state: its names depend on whether there is one process or several.
+        return state | {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def resume(self, state: dict) -> None:
+        """Goes on from a state of the same config."""
+        self.notes = [*state["notes"], *self.notes, *self._changed(state)]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
+        self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
+        if self.memory:
+            self.memory.replay(self.step, **state["memory"])
+        if self.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
+            for p in self.optimizer.state:
+                p.grad = torch.zeros_like(p)
+        if self.recipe.dropout == "until evaluated" and self.history:
+            self.model.eval()
+        if self.config.keep == "best" and self.history and self.best["step"] == self.step:
+            self.keep_model("best")  # in case the run was killed between the checkpoint and these
+
+    def _changed(self, state: dict) -> list[str]:
+        """Says, and returns in a list, under which other conditions than those of a state the run goes on."""
+        now = self.conditions()
+        if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state["under"].items() if was != now[k]]):
+            return []
+        said = [f"went on at step {state['step']} under other conditions: {', '.join(changed)}"]
+        say(said, self.folder)
+        return said
+
+    def check_state(self, state: dict) -> None:
+        """Raises Damaged where the best weights that a state relies on are not there, or are others, and ValueError
+        where weights of the best point are kept now and were not before, or the other way round."""
+        kinds = {name: type(value) for name, value in self.state().items() if name not in ("model", "optimizer")}
+        if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
+            raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
+        if not 0 <= state["step"] <= self.config.steps:
+            raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
+        scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
+        asked, kept = self.config.keep, state["keep"]
+        if scored and (asked == "best") != (kept == "best"):
+            raise ValueError(f"the run in {self.folder} was begun with keep={kept!r}: go on so, or resume=False")
+        # The best weights that this checkpoint does not have itself.
+        if scored and asked == "best" and max(scored, key=lambda point: point["dev_average"])["step"] != state["step"]:
+            try:
+                found = prove(self.folder / "best")["checksum"]
+            except (ValueError, OSError) as error:
+                raise Damaged(f"the best weights up to then are not there: {error}") from error
+            if found != state["kept"].get("best"):
+                raise Damaged("the best weights up to then are not there: those in best are of another run")
+
+    def save(self) -> None:
+        """Saves a checkpoint, unless this step has one already."""
+        if self.saved and self.saved[1] == self.step:
+            return
+        self.read_losses()
+        self.check_weights()
+        if self.accelerator.is_main_process:
+            self.check_lock()
+            self.checkpoints.save(self.state())
+        self.saved = self.checkpoints.place, self.step
+        self.accelerator.wait_for_everyone()
+
+    def load(self) -> None:
+        """Resumes from the newest undamaged checkpoint in the run's folder, if there is one."""
+        if self.accelerator.is_main_process:
+            recover_files(self.folder)
+        self.accelerator.wait_for_everyone()
+        found = self.checkpoints.find(self.check_state)
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            self.notes += self.checkpoints.settle(found)
+        self.accelerator.wait_for_everyone()
+        if found.state is not None and not found.exchanged:
+            self.saved = found.place, found.state["step"]
+            try:
+                self.resume(found.state)
+            except InUse:
+                raise
+            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                raise ValueError(f"{found.place} holds no state of this run: {error}") from error
+
+    # ----------------------------------------------------------------------------------------------------- evaluation
+
+    def evaluates(self) -> bool:
+        """Whether the model is evaluated after this step; step 0 is before the first."""
+        every = self.config.evaluate_every
+        if self.step == 0:
+            return self.config.evaluate_first
+        return self.step == self.config.steps or (every > 0 and self.step % every == 0)
 
     def evaluate(self) -> None:
         """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss since the
@@ -198,24 +320,32 @@ class Run:
         self.history.append(point | {"scores": scores, "loss": loss})
         seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}
         self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
+        if self.accelerator.is_main_process and self.config.progress:
+            tqdm.write(f"step {self.step}: dev average {point['dev_average']:.1f}", file=sys.stderr)
         if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
             if self.config.checkpoint_every:  # first: it has these weights, too, if the run is killed between the two
-                save_checkpoint(self)
+                self.save()
             self.keep_model("best")
 
     def conditions(self) -> dict:
-        """What is no setting and may change the last digits, as far as records name it."""
+        """Recorded facts outside the config that can change the last digits."""
         return conditions(self.environment, self.precision, self.accelerator)
 
-    def evaluate_without(self) -> dict | None:
-        """All scores, and their average, with the tasks' additions within BERT switched off; None if there are none."""
-        if not self.method.adapted_layers(self.model.config.num_hidden_layers):
-            return None
-        with switched_off(self.model):
-            scores = self._scores()
-        return {"dev_average": dev_average(scores), "scores": scores}
+    def finish(self) -> None:
+        """Keeps the weights that the config asks for and the predictions, and writes the record."""
+        if self.config.keep != "none":
+            self.keep_model("last")
+        record = make_record(self) | {"predictions": self._keep_predictions()}
+        record |= {"weights": self.kept} if self.kept else {}
+        if self.config.inspect and self.method.adapted_layers(self.model.config.num_hidden_layers):
+            with switched_off(self.model):
+                scores = self._scores()
+            record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
+        if self.accelerator.is_main_process:
+            self.check_lock()
+            write_record(self.folder / "record.json", record)
 
-    def keep_predictions(self) -> str:
+    def _keep_predictions(self) -> str:
         """Saves what the model predicts after the last step beside the record; returns the file's SHA-256."""
         if self.predictions is None:  # resumed behind the last evaluation
             self.predictions = {}
@@ -224,7 +354,7 @@ class Run:
             self.check_lock()
             write_predictions(self.folder / PREDICTIONS, self.predictions)
         self.accelerator.wait_for_everyone()
-        return hashlib.sha256((self.folder / PREDICTIONS).read_bytes()).hexdigest()
+        return checksum(self.folder / PREDICTIONS)
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
@@ -262,19 +392,36 @@ def train(
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
+    again = "the same call goes on" if resume else f"folder={str(folder)!r} goes on"
+    return run_in_folder(Run, config, folder, RUN_FILES, again, on_step, on_phase)
+
+
+def run_in_folder(
+    kind: type[Run],
+    config: RunConfig,
+    folder: Path,
+    files: tuple[str, ...],
+    again: str,
+    on_step: Callable[[Run], bool | None] | None,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> Trained:
+    """`train` for a run of any kind, in a folder of which it is the only writer; `files` are what it writes there."""
+    written = [(folder / name).resolve() for name in ("", "last", "best")]
+    for place in filter(None, (config.start, config.backbone.removeprefix(MINBERT))):
+        if place not in ("tiny", "minilm") and Path(place).resolve() in written:
+            raise ValueError(f"folder {folder}: the run would write over {place}, from which it starts; choose another")
     record, changed = _record(config, folder)
     if record and not changed:
         tidy(folder)
         return Trained(record, folder)
-    with one_writer(folder) as lock:
-        kept = (folder / name for name in ("record.json", PREDICTIONS, "best", "last"))
+    with one_writer(folder, files) as lock:
+        kept = [folder / name for name in files if name != "checkpoint"]
         record, notes = decided_by_first(lambda: record_or_room(*_record(config, folder), kept, folder))
         if record:
             return Trained(record, folder)
-        run = Run(config, folder, on_phase)
+        run = kind(config, folder, on_phase)
         run.lock, run.notes = lock, notes
-        load_checkpoint(run)
-        again = "the same call goes on" if resume else f"folder={str(folder)!r} goes on"
+        run.load()
         with StopSignals(again) as signals, tracked(run.accelerator, config, folder):
             return _train(run, on_step, signals)
 
@@ -287,7 +434,10 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
-    if not config.has_kept(kept := record.get("config", {}).get("keep")):
+    asked = record.get("config", {})
+    if not isinstance(asked, dict):
+        raise ValueError(f"{path}: not the record of a run: its config is no object")
+    if not config.has_kept(kept := asked.get("keep")):
         raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)
 
@@ -297,16 +447,16 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     config, main = run.config, run.accelerator.is_main_process
     every = config.checkpoint_every
     shown = main and config.progress
-    bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
+    bar = tqdm(total=config.steps, initial=run.step, desc=run.label, disable=not shown, mininterval=1)
     latest: dict[str, float] = {}
     seen = run.step  # losses up to here are in `latest`
-    if config.evaluate_first and not run.history:
+    if run.step == 0 and run.evaluates() and not run.history:
         run.evaluate()
     while run.step < config.steps:
         began = time.perf_counter()
         run.train_step()
         bar.update()
-        evaluates = run.step == config.steps or (config.evaluate_every and run.step % config.evaluate_every == 0)
+        evaluates = run.evaluates()
         saves = every and run.step % every == 0 and run.step < config.steps
         if run.step % 20 == 0 or evaluates or saves:  # which waits for the device, so this counts as training
             run.read_losses()
@@ -318,27 +468,19 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         run.spent["train"] += time.perf_counter() - began
         if evaluates:
             run.evaluate()
-            if shown:
-                bar.write(f"step {run.step}: dev average {run.history[-1]['dev_average']:.1f}", file=sys.stderr)
         if saves:
-            save_checkpoint(run)
+            run.save()
         stop = on_step and on_step(run) is False
         if run.step < config.steps and (stop or signals.asked(run.accelerator, run.step)):
             if stop or every:
-                save_checkpoint(run)
+                run.save()
             bar.close()
             if not stop:
                 signals.stop(run.step, config.steps, kept=every > 0)
             return Trained({"key": config.key, "status": "stopped", "step": run.step}, run.folder, run.model)
     bar.close()
-    if config.keep != "none":
-        run.keep_model("last")
-    record = make_record(run) | {"predictions": run.keep_predictions()}
-    if config.inspect and (without := run.evaluate_without()):
-        record["results"]["switched off"] = without
+    run.finish()
     if main:
-        run.check_lock()
-        write_record(run.folder / "record.json", record)
         run.checkpoints.remove()
     run.accelerator.wait_for_everyone()
     return Trained(read_object(run.folder / "record.json"), run.folder, run.model)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from palslib.common.names import check_name
+from palslib.common.sealed import prove
 from palslib.model.multi_task import MultiTaskModel
 
 
@@ -24,11 +25,14 @@ class Trained(dict):
         Args:
             which: `last` or, for a run with `keep="best"`, `best`: the weights with the best dev average.
 
-        Raises ValueError where no such weights were kept, except for the last ones of a run just trained here.
+        Raises ValueError where no such weights were kept, except for the last ones of a run just trained here, and
+        where they have been exchanged.
         """
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
+            if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
+                raise ValueError(f"{kept} holds other weights than those that this run has kept")
             return MultiTaskModel.from_pretrained(kept)
         if which == "last" and self._last is not None:
             return self._last.eval()

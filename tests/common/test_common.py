@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from palslib.common.files import atomic_write, remove_temporaries, restore, set_aside, write_text
-from palslib.common.lock import InUse, in_use, run_lock
+from palslib.common.files import atomic_write, recover, set_aside, whole, write_text
+from palslib.common.lock import MARK, InUse, in_use, run_lock
 from palslib.common.names import shown
 from palslib.common.reading import read_json, read_object
-from palslib.common.sealed import Damaged, prove, seal
+from palslib.common.sealed import SEAL, Damaged, prove, prove_file, seal, seal_file
 from palslib.common.seeds import seed_from
 
 
@@ -64,7 +64,7 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
 
 
 def test_a_killed_process_leaves_one_whole_folder(tmp_path, monkeypatch):
-    """Killed between the two renames: the one before is at `.old`, and stays there, as it may be anybody's."""
+    """Killed between the two renames: the one before is found, and comes back with the next write."""
     target, rename, renamed = tmp_path / "a", os.replace, []
 
     def killed_at_the_second(*names):
@@ -74,12 +74,15 @@ def test_a_killed_process_leaves_one_whole_folder(tmp_path, monkeypatch):
         rename(*names)
 
     write_folder(target, "one")
+    (tmp_path / "a.old").mkdir()  # somebody else's
     monkeypatch.setattr(os, "replace", killed_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         write_folder(target, "two")
-    assert os.listdir(tmp_path) == ["a.old"] and os.listdir(tmp_path / "a.old") == ["one"]
-    write_folder(target, "three")
-    assert sorted(os.listdir(tmp_path)) == ["a", "a.old"] and os.listdir(target) == ["three"]
+    monkeypatch.undo()
+    assert not target.exists() and os.listdir(whole(target)) == ["one"]
+    with pytest.raises(KeyError):
+        write_folder(target, "three", fail=True)
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.old"] and os.listdir(target) == ["one"] and whole(target) == target
 
 
 def test_what_is_written_is_flushed_before_it_is_renamed(tmp_path, calls):
@@ -126,21 +129,52 @@ def test_what_is_written_is_as_readable_as_the_umask_says(tmp_path, umask):
     assert [path.stat().st_mode & 0o777 for path in paths] == [0o666 & ~umask, 0o666 & ~umask, 0o600]
 
 
-def test_what_a_kill_leaves_is_removed_by_who_writes_there(tmp_path):
-    """Of the very name, and nothing else."""
-    for name in ("a.0123.tmp", "a.b.0123.tmp", "ab.0123.tmp", "a", "a.tmp"):
+def test_what_a_kill_leaves_is_removed_by_the_next_writer(tmp_path):
+    """Of the very name, and only what a writer named; nobody's of a writer that is still at it."""
+    token = "0123456789abcdef"
+    for name in (f"a.b.{token}.tmp", f"a.b.{token}.old", "a.b.mine.tmp", f"ab.{token}.tmp", "a", "a.b", "a.b.old"):
         (tmp_path / name).touch()
-    remove_temporaries(tmp_path / "a.b")
-    assert sorted(os.listdir(tmp_path)) == ["a", "a.0123.tmp", "a.tmp", "ab.0123.tmp"]
+    with atomic_write(tmp_path / "c") as other:
+        other.touch()
+        write_text(tmp_path / "a.b", "")
+        assert (tmp_path / f"a.b.{token}.tmp").exists()
+    with atomic_write(tmp_path / "a.b") as temporary:
+        temporary.touch()
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.b", "a.b.mine.tmp", "a.b.old", f"ab.{token}.tmp", "c"]
 
 
 def test_a_folder_comes_back_after_a_kill_between_the_renames(tmp_path):
-    (tmp_path / "a.old").mkdir()
-    restore(tmp_path / "a")
-    assert os.listdir(tmp_path) == ["a"]
-    (tmp_path / "a.old").mkdir()
-    restore(tmp_path / "a")
-    assert sorted(os.listdir(tmp_path)) == ["a", "a.old"]
+    for _ in range(2):
+        (tmp_path / "a.0123456789abcdef.old").mkdir()
+        recover(tmp_path / "a")
+        assert os.listdir(tmp_path) == ["a"]
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "a").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match="link"):
+        write_text(tmp_path / "a", "ours")
+    assert (tmp_path / "a").is_symlink() and (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["lock", "best", "checkpoint", "last.mine.tmp", "best.old", "record.json"])
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_what_palslib_did_not_write_is_refused_by_name(tmp_path, name, kind):
+    """Without our mark even a lock is somebody's file; with it, a link still leads elsewhere."""
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_text("mine")
+    path = folder / name
+    {"file": lambda: path.write_text("mine"), "folder": path.mkdir, "link": lambda: path.symlink_to(mine)}[kind]()
+    before = path.lstat()
+    with pytest.raises(ValueError, match=re.escape(str(path))), run_lock(folder):
+        pass
+    assert path.lstat() == before and mine.read_text() == "mine" and os.listdir(folder) == [name]
+    if kind == "link" and name in ("lock", "best"):
+        (folder / MARK).touch()
+        with pytest.raises(ValueError, match="is a link"), run_lock(folder):
+            pass
 
 
 def test_what_is_set_aside_is_never_overwritten(tmp_path):
@@ -172,16 +206,36 @@ def test_every_bit_of_a_sealed_folder_counts(tmp_path):
         prove(tmp_path)
 
 
+def test_every_bit_of_a_sealed_file_counts(tmp_path):
+    """Also those of the checksum inside it."""
+    path = tmp_path / "a"
+    path.write_bytes(b"before " + SEAL.encode() + b" after")
+    seal_file(path)
+    prove_file(path)
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(Damaged, match="a is damaged"):
+            prove_file(path)
+    for other in (b"", content[:-1], content + b"x"):
+        path.write_bytes(other)
+        with pytest.raises(Damaged):
+            prove_file(path)
+
+
 def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
     folder = tmp_path / "run"
     with run_lock(folder) as lock:
         lock.check()
-        assert in_use(folder) and os.listdir(folder) == ["lock"]
+        assert in_use(folder) and sorted(os.listdir(folder)) == ["lock", MARK]
         with pytest.raises(InUse, match=re.escape(f"{folder} is in use by {lock.holder}")), run_lock(folder):
             pass
     assert not in_use(folder) and not folder.exists()
     folder.mkdir()
     (folder / "lock").write_text("process 1 on a machine that is gone")  # left by one that was killed
+    (folder / MARK).touch()
     with run_lock(folder) as lock:
         lock.check()
     assert os.listdir(tmp_path) == ["run"] and os.listdir(folder) == []

@@ -52,6 +52,19 @@ def test_tokenised_once(tokenizer, cached):
     assert not second.input_ids.flags.owndata  # a view of the mapped file
 
 
+def test_a_file_of_another_task_or_damaged_is_not_read(tokenizer, cached):
+    """Whole, but copied over: it knows what it is."""
+    expected = tokenise_task("rte", tokenizer)
+    (path,) = cached()
+    tokenise_task("mrpc", tokenizer)
+    (other,) = set(cached()) - {path}
+    content = path.read_bytes()
+    for damaged in (other.read_bytes(), content[:-1], b"", content[:99] + bytes([content[99] ^ 1]) + content[100:]):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(tokenise_task("rte", tokenizer).input_ids, expected.input_ids)
+        assert path.read_bytes() == content
+
+
 def test_tokenised_once_whatever_the_tokenizer_did_before(cached):
     """A tokenizer remembers how its latest call cut and padded; that is no part of what the tokens depend on."""
     one = load_tokenizer("tiny")  # as it comes from its file, it cuts at 128 and pads to 128

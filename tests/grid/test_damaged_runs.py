@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from test_sweep import configs_in, swept, written
 
-from palslib.common.lock import InUse, in_use, run_lock
+from palslib.common.lock import MARK, InUse, in_use, run_lock
 from palslib.grid import engines
 from palslib.grid.engines import SlurmJob, Terms, perform_in_job
 from palslib.grid.sweep import state
@@ -76,6 +76,7 @@ def test_a_damaged_checkpoint_costs_nothing(write, folders):
     for folder, content in zip(folders(), GARBAGE, strict=True):
         (folder / "checkpoint").mkdir(parents=True)
         (folder / "checkpoint" / "run.json").write_bytes(content)
+        (folder / MARK).touch()
     assert swept(call) == 0
 
 

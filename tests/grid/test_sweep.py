@@ -226,6 +226,26 @@ def test_a_killed_sweep_takes_its_runs_along(write, configs):
     assert swept(call) == 0 and [len(starts(config)) for config in configs()] == [2, 2]
 
 
+def test_a_killed_sweep_takes_its_training_along(tmp_path):
+    """Nothing trains on unseen."""
+    base = BASE | {"steps": 100_000, "checkpoint_every": 20}
+    (tmp_path / "grid.json").write_text(json.dumps({"base": base, "product": {"seed": [0]}}))
+    call = ["sweep", str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs")]
+    (config,) = Grid.from_file(tmp_path / "grid.json").configs(tmp_path / "runs")
+    first = subprocess.Popen([sys.executable, "-m", "palslib", *call], stdout=subprocess.DEVNULL)
+    wait_for(lambda: state(config)["step"])
+    first.kill()
+    first.wait()
+    wait_for(lambda: not in_use(Path(config.folder)))
+
+
+def test_a_lock_that_a_killed_sweep_left_beside_a_record_goes(write, configs):
+    assert swept(write([0])) == 0
+    lock = Path(configs()[0].folder, "lock")
+    lock.write_text("process 1 on a machine that is gone")
+    assert swept(write([0])) == 0 and not lock.exists()
+
+
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_sweep_that_is_stopped_takes_its_runs_along(write, configs, by):
     process = start(write([0], "time.sleep(1000)"))
@@ -247,6 +267,9 @@ def test_a_failure_since_the_start_is_not_tried_again(write, configs):
     terms = Terms(("false",), since=0)
     assert engines.perform(config, terms, 1) == failed(config, 0)
     assert len(starts(config)) == 1
+    path = Path(config.folder, "failure.json")
+    path.write_text(json.dumps(failed(config, 0) | {"ended": time.time() + 1e9}))  # by a clock that was wrong
+    assert failed(config, 0) is None and state(config)["status"] == "waiting"
 
 
 def test_the_record_of_other_inputs_is_no_success(write, configs, monkeypatch):

@@ -14,6 +14,7 @@ from shapes import equal_states, logits_of, randomise, randomised, tiny_method, 
 
 import palslib.common.files
 import palslib.model.saving
+from palslib.common.sealed import SEAL, seal, seal_file
 from palslib.data.tasks import TASKS, Task
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS
@@ -98,7 +99,7 @@ def test_files(tmp_path):
     model.save_pretrained(tmp_path / "model")
     path = model.save_task("rte", tmp_path / "tasks")
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-    whole = ["README.md", "config.json", "model.safetensors", "palslib.json"]
+    whole = ["README.md", "config.json", "manifest.json", "model.safetensors", "palslib.json"]
     assert files == [*(f"model/{name}" for name in whole), "tasks/rte.safetensors"]
     assert path == tmp_path / "tasks" / "rte.safetensors"
     as_in_transformers = {key.replace("backbone.", "bert.", 1) for key in model.state_dict()}
@@ -118,7 +119,7 @@ def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     first.save_pretrained(tmp_path)
     second.save_pretrained(tmp_path)
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path), second)
-    ours = ["README.md", "config.json", "model.safetensors", "palslib.json"]
+    ours = ["README.md", "config.json", "manifest.json", "model.safetensors", "palslib.json"]
     assert sorted(os.listdir(tmp_path)) == sorted([*ours, "notes.txt", "rte.safetensors"])
     assert list(tmp_path.parent.glob(tmp_path.name + ".*")) == []
 
@@ -211,14 +212,16 @@ def test_what_a_folder_lacks(tmp_path):
     trained("lhuc").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors was not written by save_pretrained, or is damaged"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
         MultiTaskModel.from_pretrained(tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(model.safetensors is missing\)"):
         MultiTaskModel.from_pretrained(tmp_path)
     path.touch()
-    (tmp_path / "palslib.json").write_text("{")
-    with pytest.raises(ValueError, match=r"palslib\.json: not JSON"):
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(
+        ValueError, match=r"no whole model as this version of palslib saves it: manifest\.json is missing"
+    ):
         MultiTaskModel.from_pretrained(tmp_path)
 
 
@@ -246,19 +249,25 @@ def test_crash_between_the_two_renames(tmp_path, monkeypatch):
     assert equal_states(MultiTaskModel.from_pretrained(folder), first)
     second.save_pretrained(folder)
     assert equal_states(MultiTaskModel.from_pretrained(folder), second)
-    assert sorted(os.listdir(tmp_path)) == ["model", "model.old"]  # which may be anybody's
+    assert os.listdir(tmp_path) == ["model"]
 
 
 # -------------------------------------------------------------------------------------------------- what is damaged
 
 
-def rewritten(path, change, checksum=False):
-    """A file of tensors after `change(tensors)`; as an earlier version had it, without checksum, unless asked for."""
+def rewritten(path, change):
+    """A file of tensors after `change(tensors)`, sealed as if it had been written so."""
     with safe_open(path, "pt") as file:
         tensors, about = {k: file.get_tensor(k) for k in file.keys()}, file.metadata()  # noqa: SIM118
     change(tensors)
-    save_file(tensors, path, metadata=about if checksum else {k: v for k, v in about.items() if k != "sha256"})
+    save_file(tensors, path, metadata=about | {"seal": SEAL})
+    seal_file(path)
     return path
+
+
+def resealed(folder):
+    """Gives the files of a saved model, as they are now, right checksums."""
+    seal(folder, json.loads((folder / "manifest.json").read_text())["files"])
 
 
 def set_first(value):
@@ -300,45 +309,26 @@ def test_a_tensor_that_does_not_fit_changes_nothing(wrong, new, name, tmp_path):
 def test_a_tensor_of_a_model_that_does_not_fit(wrong, tmp_path):
     change, message = WRONG[wrong]
     trained("lhuc").save_pretrained(tmp_path)
-    with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        assert set(file.metadata()) == {"format", "sha256"}
     rewritten(tmp_path / "model.safetensors", change)
+    resealed(tmp_path)
     with pytest.raises(ValueError, match=rf"model\.safetensors: tensor '\S+' {message}"):
         MultiTaskModel.from_pretrained(tmp_path)
 
 
-def test_a_flipped_bit_is_found_in_whatever_tensor(tmp_path):
-    """The lowest bit of the first number of each: nothing but a checksum tells."""
-    model = trained("pals-204")
+def test_a_flipped_bit_is_found_in_whatever_file(tmp_path):
+    """Of tensors, of what is said about them, of the vocabulary: nothing but a checksum tells."""
+    model = MultiTaskModel.from_backbone("tiny", tiny_method("pals-204"), ("stsb",))
     model.save_pretrained(tmp_path / "model")
-    task, whole = model.save_task("rte", tmp_path), tmp_path / "model" / "model.safetensors"
-    for path, load in ((task, model.load_task), (whole, lambda path: MultiTaskModel.from_pretrained(path.parent))):
+    task = model.save_task("stsb", tmp_path)
+    names = ("model.safetensors", "palslib.json", "config.json", "tokenizer.json", "tokenizer_config.json")
+    for path in (task, *(tmp_path / "model" / name for name in names)):
         content = path.read_bytes()
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
-        for name in set(header) - {"__metadata__"}:
-            at = 8 + length + header[name]["data_offsets"][0]
+        for at in range(7, len(content), max(1, len(content) // 9)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            with pytest.raises(ValueError, match=rf"safetensors is damaged: tensor '{name}' is not what was saved"):
-                load(path)
+            with pytest.raises(ValueError, match=rf"{path.name}"):
+                model.load_task(path) if path == task else MultiTaskModel.from_pretrained(path.parent)
         path.write_bytes(content)
-        load(path)
-
-
-def test_what_is_said_about_a_file_is_part_of_its_checksum(tmp_path):
-    """Another scale of a task, another seed of a model: both are read without complaint where no checksum tells."""
-    model = trained("pals-204", tasks=("stsb",))
-    path = model.save_task("stsb", tmp_path)
-    path.write_bytes(path.read_bytes().replace(rb"\"scale\": 5.0", rb"\"scale\": 4.0"))
-    with pytest.raises(ValueError, match=r"stsb\.safetensors is damaged: what is said about its tensors"):
-        model.load_task(path)
-    model.save_pretrained(tmp_path / "model")
-    about = tmp_path / "model" / "palslib.json"
-    about.write_text(about.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged: what is said about its tensors"):
-        MultiTaskModel.from_pretrained(tmp_path / "model")
-    rewritten(tmp_path / "model" / "model.safetensors", lambda tensors: None)
-    assert MultiTaskModel.from_pretrained(tmp_path / "model").seed == 1
+    assert model.load_task(task) == "stsb" and MultiTaskModel.from_pretrained(tmp_path / "model").tasks == model.tasks
 
 
 @pytest.mark.parametrize(
@@ -359,12 +349,12 @@ def test_what_is_said_about_a_file_is_part_of_its_checksum(tmp_path):
     ],
 )
 def test_a_description_of_no_model(change, message, tmp_path):
-    """What an earlier version wrote has no checksum: each field is checked for itself."""
+    """With checksums that are right: each field is checked for itself."""
     trained("pals-204").save_pretrained(tmp_path)
-    rewritten(tmp_path / "model.safetensors", lambda tensors: None)
     about = json.loads((tmp_path / "palslib.json").read_text())
     change(about)
     (tmp_path / "palslib.json").write_text(json.dumps(about))
+    resealed(tmp_path)
     with pytest.raises(ValueError, match=rf"palslib\.json describes no model.*{message}"):
         MultiTaskModel.from_pretrained(tmp_path)
 
@@ -461,10 +451,13 @@ def test_saving_removes_nothing_that_it_did_not_make(tmp_path, monkeypatch):
     (tmp_path / "a.old").mkdir()
     (tmp_path / "a.old" / "mine").touch()
     model.save_pretrained(tmp_path / "a")
-    assert os.listdir(tmp_path / "a.old") == ["mine"]
+    (tmp_path / "a" / "notes.txt").symlink_to(tmp_path / "notes.txt")
+    (tmp_path / "a" / "README.md").unlink()
+    (tmp_path / "a" / "README.md").symlink_to(tmp_path / "notes.txt")
     model.save_pretrained(tmp_path / "a")
-    assert os.listdir(tmp_path / "a.old.aside-1") == ["mine"] and not (tmp_path / "a.old").exists()
-    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert os.listdir(tmp_path / "a.old") == ["mine"] and (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "a" / "notes.txt").is_symlink() and (tmp_path / "a" / "README.md").is_symlink()
+    (tmp_path / "link").symlink_to(tmp_path / "a")  # which the user names
     (tmp_path / "a" / "model.safetensors").unlink()
     model.save_pretrained(tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "a" / "model.safetensors").exists()

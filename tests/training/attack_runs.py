@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 
-from palslib.common.lock import InUse
+from palslib.common.lock import MARK, InUse
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.records import environment, write_record
@@ -111,7 +111,7 @@ class Attacks:
                 torch.equal(t, found[name][k]) for k, t in tensors.items()
             ):
                 return "silent"
-        if sorted(path.name for path in folder.iterdir()) != ["best", "last", "predictions.npz", "record.json"]:
+        if sorted(p.name for p in folder.iterdir()) != ["best", "last", MARK, "predictions.npz", "record.json"]:
             return "left over"
         if bool(notes) != word:
             return "silent"

@@ -4,6 +4,7 @@ Each run here ends with the bits of one that nothing had befallen, or is refused
 """
 
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 from small_runs import assert_same_bits, finish, flip, names_in, small, stop_at, two_classes, weights
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.common.lock import MARK
+from palslib.common.sealed import prove, seal
 from palslib.plan.content import exchanged, folder_content
 from palslib.records import environment
 from palslib.training import loop
@@ -66,8 +69,8 @@ DAMAGES = {
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        *product(["model.safetensors", "manifest.json"], ["a bit", "gone", "another seed's"]),
-        *product(["optimizer.bin", "run.json"], ["a bit"]),
+        *product(["tensors.bin", "manifest.json"], ["a bit", "gone", "another seed's"]),
+        ("run.json", "a bit"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, stopped, tmp_path, capsys, name, damage):
@@ -79,21 +82,21 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, stopped, t
     first, second = record["notes"]
     assert first.startswith("checkpoint cannot be used: ") and second == "went on from checkpoint.old"
     # What another seed's manifest has is a checksum of other files.
-    assert ("model.safetensors" if (name, damage) == ("manifest.json", "another seed's") else name) in first
+    assert ("run.json" if (name, damage) == ("manifest.json", "another seed's") else name) in first
     assert capsys.readouterr().err == f"palslib: {stopped.folder}: {first}\npalslib: {stopped.folder}: {second}\n"
     assert names_in(stopped.folder) == ["best", "last", "predictions.npz", "record.json"]
 
 
 def test_without_a_whole_one_the_run_begins_anew(runs, stopped):
     for name in ("checkpoint", "checkpoint.old"):
-        flip(Path(stopped.folder, name, "optimizer.bin"))
+        flip(Path(stopped.folder, name, "tensors.bin"))
     steps, record = finish(stopped)
     assert steps[0] == 1 and record["notes"][-1] == "there is no earlier checkpoint: began anew"
     check_same_end(stopped.folder, runs / "whole")
 
 
 def test_the_word_outlives_another_kill(runs, stopped):
-    flip(Path(stopped.folder, "checkpoint", "optimizer.bin"))
+    flip(Path(stopped.folder, "checkpoint", "tensors.bin"))
     assert train(stopped, on_step=stop_at(7))["step"] == 7
     assert train(stopped)["notes"][1] == "went on from checkpoint.old"
     check_same_end(stopped.folder, runs / "whole")
@@ -143,17 +146,81 @@ def test_a_change_of_machine_is_noted(tmp_path, monkeypatch, capsys):
 
 
 def test_a_full_disk_is_one_line(tmp_path):
-    """safetensors and torch each have an error of their own for it. What was saved stays."""
+    """In the middle of the weights, or of the optimiser's state."""
     about = ["--backbone", "tiny", "--tasks", "rte", "--steps", "3", "--batch-size", "2", "--checkpoint-every", "1"]
-    for limit, word in ((2_000, "serializing"), (8_000, "unexpected pos")):  # kB: the weights, the optimiser's state
+    for limit in (2_000, 8_000):  # kB
         done = subprocess.run(
             [sys.executable, "-m", "palslib", "train", *about, "--no-progress", "--folder", str(tmp_path / str(limit))],
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit * 1000, limit * 1000)),  # noqa: B023
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 1 and done.stderr.count("\n") == 1 and "not saved: " in done.stderr, done.stderr
-        assert word in done.stderr and not (tmp_path / str(limit)).exists()
+        assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is the disk full?" in done.stderr, done.stderr
+        assert not (tmp_path / str(limit)).exists()
+
+
+def test_best_weights_of_another_run_are_noticed(runs, stopped):
+    """Whole, but another seed's: before the run goes on, and after its end."""
+    best = Path(stopped.folder, "best")
+    shutil.rmtree(best)
+    shutil.copytree(runs / "stopped-1" / "best", best)
+    steps, record = finish(stopped)
+    assert steps[0] == 5 and "are of another run" in record["notes"][0]
+    check_same_end(stopped.folder, runs / "whole")
+    trained = train(stopped)
+    trained.model("best")
+    shutil.rmtree(best)
+    shutil.copytree(runs / "stopped-1" / "best", best)
+    with pytest.raises(ValueError, match="other weights"):
+        trained.model("best")
+
+
+@pytest.mark.parametrize("values", [{"step": "5"}, {"step": 9}, {"history": [{}]}, {"kept": 1}])
+def test_a_sealed_checkpoint_of_wrong_types_is_damaged(runs, stopped, values):
+    folder = Path(stopped.folder, "checkpoint")
+    about = prove(folder)
+    state = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(state | values))
+    seal(folder, about["files"], key=about["key"], content=about["content"])
+    steps, record = finish(stopped)
+    assert steps[0] == 5 and record["notes"][0].startswith("checkpoint cannot be used: ")
+    check_same_end(stopped.folder, runs / "whole")
+
+
+@pytest.mark.parametrize("field", ["config", "content"])
+def test_a_record_of_wrong_types_is_refused(tmp_path, field):
+    record = train(config(tmp_path / "run", steps=1))
+    (tmp_path / "run" / "record.json").write_text(json.dumps(record | {field: [1]}))
+    with pytest.raises(ValueError, match=f"{field} .*is no object"):
+        train(config(tmp_path / "run", steps=1))
+
+
+def test_what_a_user_has_in_the_folder_is_refused_untouched(tmp_path):
+    for name in ("checkpoint", "best.old", "checkpoint.mine.tmp", "lock", "last"):
+        mine = tmp_path / name / "run" / name / "model.safetensors"
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        with pytest.raises(ValueError, match=re.escape(str(mine.parent))):
+            train(config(tmp_path / name / "run"))
+        assert mine.read_text() == "mine" and names_in(tmp_path / name / "run") == [name]
+
+
+def test_a_run_does_not_write_over_what_it_starts_from(runs, tmp_path):
+    shutil.copytree(runs / "whole", tmp_path / "run")
+    for about in ({"start": "last"}, {"start": "best"}, {"backbone": "last"}):
+        about = {name: str(tmp_path / "run" / value) for name, value in about.items()}
+        with pytest.raises(ValueError, match="from which it starts"):
+            train(config(tmp_path / "run", tasks=("cola",), **about))
+
+
+def test_the_home_folder_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    model = train(config("~/run", steps=1)).model()
+    model.save_pretrained("~/model")
+    model.load_task(model.save_task("rte", "~/tasks"))
+    train(config("~/further", steps=1, tasks=("cola",), start="~/model"))
+    assert names_in(tmp_path) == ["further", "model", "run", "tasks"]
 
 
 @pytest.mark.parametrize("damage", ["a bit", "empty", "gone"])
@@ -174,7 +241,8 @@ def test_weights_to_start_from_are_refused(runs, tmp_path):
 
 
 def test_what_a_kill_left_half_written_is_not_read_and_goes_with_the_next_start(runs, stopped):
-    names = ("checkpoint.0123456789abcdef.tmp", "best.77.tmp", "last.1.tmp", "best.old")  # beside a whole `best`
+    token = "0123456789abcdef"
+    names = (f"checkpoint.{token}.tmp", f"best.{token}.tmp", f"last.{token}.tmp", f"best.{token}.old")
     left = [Path(stopped.folder, name) for name in names]
     for folder in left:
         folder.mkdir()
@@ -206,7 +274,7 @@ def test_exchanged_labels_are_a_new_run(tmp_path, capsys, stop):
     """Inverted before the run goes on, or after its end; what there was is kept under another name."""
     two_classes(tmp_path / "mood.csv")
     train(own(tmp_path), on_step=stop_at(stop))
-    kept = {p.name: p.stat().st_ino for p in (tmp_path / "run").iterdir()}
+    kept = {p.name: p.stat().st_ino for p in (tmp_path / "run").iterdir() if p.name != MARK}
     two_classes(tmp_path / "mood.csv", yes="no", no="yes")
     expected = train(own(tmp_path, "fresh"))
     capsys.readouterr()
@@ -278,19 +346,20 @@ def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
     whole = pretrain(small(tmp_path / "whole", **about))
     settings = small(tmp_path / "mine", **about)
     pretrain(settings, on_step=lambda step: step != 5)
-    flip(tmp_path / "mine.checkpoint" / "state.bin")
+    flip(tmp_path / "mine" / "checkpoint" / "tensors.bin")
     seen = []
     record = pretrain(settings, on_step=seen.append)
     assert seen[0] == 5 and record["losses"] == whole["losses"]
-    assert record["notes"][1] == "went on from mine.checkpoint.old"
+    assert record["notes"][1] == "went on from checkpoint.old"
     two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=50)
     (tmp_path / "best").touch()  # somebody else's
     pretrain(settings, on_step=lambda step: step != 5)
     two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=40)
     again = pretrain(settings)
     assert "the checkpoint was made from other inputs" in again["notes"][0] and again["losses"] != record["losses"]
-    aside = ["mine.aside-1", "mine.checkpoint.aside-1", "mine.checkpoint.old.aside-1"]
-    assert names_in(tmp_path) == ["best", "mine", *aside, "mood.csv", "whole"]
+    assert names_in(tmp_path) == ["best", "mine", "mood.csv", "whole"]
+    aside = {name for name in names_in(tmp_path / "mine") if ".aside-" in name}
+    assert {"record.json.aside-1", "model.safetensors.aside-1", "checkpoint.aside-1"} <= aside
 
 
 def test_a_second_damage_is_survived_too(tmp_path):
@@ -298,14 +367,14 @@ def test_a_second_damage_is_survived_too(tmp_path):
     settings = config(tmp_path / "run", steps=12)
     for step in (5, 7):
         train(settings, on_step=stop_at(step))
-        flip(tmp_path / "run" / "checkpoint" / "optimizer.bin")
+        flip(tmp_path / "run" / "checkpoint" / "tensors.bin")
     assert finish(settings)[0][0] == 7
 
 
 def test_a_kill_between_the_renames_of_the_best_weights(tmp_path):
     settings = config(tmp_path / "run", steps=12)
     train(settings, on_step=stop_at(6))
-    (tmp_path / "run" / "best").rename(tmp_path / "run" / "best.old")
+    (tmp_path / "run" / "best").rename(tmp_path / "run" / "best.0123456789abcdef.old")
     assert finish(settings)[0][0] == 7
 
 

@@ -4,7 +4,7 @@ import io
 import sys
 
 import pytest
-from small_runs import names_in, small
+from small_runs import small
 
 from palslib import train
 from palslib.common.processes import progress_bar
@@ -36,12 +36,11 @@ def test_tensorboard_gets_losses_and_scores(tmp_path):
     assert "log_with" not in record["config"]  # it changes no result
 
 
-def test_further_pretraining_has_its_files_beside_its_folder(tmp_path):
+def test_further_pretraining_is_tracked(tmp_path):
     record = pretrain(small(tmp_path / "backbone", **ABOUT, steps=2, log_with="tensorboard"))
-    seen = tags(tmp_path / "backbone.tracked" / "tensorboard")
+    seen = tags(tmp_path / "backbone" / "tensorboard")
     assert seen["dev/accuracy"] == pytest.approx({0: record["before"]["accuracy"], 2: record["after"]["accuracy"]})
     assert [max(seen[tag]) for tag in seen if tag.startswith("loss/")]
-    assert names_in(tmp_path) == ["backbone", "backbone.tracked"]
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_path, monkeypatch):
