@@ -11,20 +11,13 @@ FIRST = os.environ.get("RANK", "0") == "0"
 """Whether this is the first process of a run, the only one that prints and writes."""
 
 
-SWEPT = "PALSLIB_SWEPT"
-"""Environment variable that a sweep sets for the processes that it starts itself."""
-
-
 def end_with_launcher() -> None:
-    """Lets the kernel end this process when the launcher or the sweep that started it ends (only on Linux).
+    """Lets the kernel kill this process when the launcher that started it ends (only on Linux).
 
-    Otherwise a worker of `torchrun` or `accelerate launch` would go on alone, or wait for the others, for half an hour,
-    and so would the runs of a sweep that was killed. They may save a checkpoint first.
+    Otherwise a worker of `torchrun` or `accelerate launch` would go on alone, or wait for the others, for half an hour.
     """
     if platform.system() == "Linux" and {"TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION"} & set(os.environ):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    elif platform.system() == "Linux" and SWEPT in os.environ:
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def progress_bar(steps: Iterable | None, what: str, show: bool, **options):

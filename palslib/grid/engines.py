@@ -5,10 +5,12 @@ run. An engine has `slots`, `submit` (which returns a job with `done()` and `res
 """
 
 import contextlib
+import errno
 import itertools
 import json
 import math
 import os
+import platform
 import queue
 import secrets
 import shutil
@@ -23,10 +25,18 @@ from pathlib import Path
 
 from palslib.common.files import write_text
 from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
-from palslib.common.processes import SWEPT
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
+
+_ENDED_WITH_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, which stays over exec
+if os.getppid() == int(sys.argv[1]):  # else the sweep has ended already
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""A program that becomes another one, to which Linux sends SIGTERM when the sweep that started it ends, even if that is
+killed: the run saves a checkpoint and ends too."""
 
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
@@ -107,7 +117,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
             return failure
         write_text(folder / "config.json", json.dumps(asdict(config), indent=1) + "\n")
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-        environment |= {PARENT: lock.holder, SWEPT: "1"} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
+        environment |= {PARENT: lock.holder} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         for number in range(1 + terms.retries):
             began = time.monotonic()
             with open(folder / "log.txt", "a") as log:
@@ -126,12 +136,15 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
 def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end or to its time limit; returns how it ended.
 
-    The process has its own session, so that it can be killed with all its children, and it inherits the lock. If the
-    sweep itself is killed, the kernel ends palslib's own training (`end_with_launcher`); another command may go on, and
-    no other sweep starts it a second time. A process that is stopped early may first save a checkpoint.
+    The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
+    sweep itself is killed, Linux asks its runs to end, and until they have, no other sweep starts them a second time. A
+    process that is stopped early may first save a checkpoint.
     """
+    if not shutil.which(words[0]):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
+    leash = [sys.executable, "-ISc", _ENDED_WITH_US, str(os.getpid())] if platform.system() == "Linux" else []
     process = subprocess.Popen(
-        words,
+        [*leash, *words],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
