@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from shapes import randomise
@@ -47,7 +47,8 @@ LINES = ["text,label", *(f'"Text {i}, of some words, ä.",{MOOD.labels[i % 2]}' 
 def examples(few: int):
     """Settings of a property: the same examples in every run, ten times as many in the slow tests."""
     many = few * (10 if os.environ.get("PALSLIB_SLOW") else 1)
-    return settings(max_examples=many, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    about = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck)}
+    return settings(max_examples=many, phases=[Phase.generate], **about)  # to shrink a file of weights takes minutes
 
 
 @contextmanager
@@ -290,7 +291,7 @@ def read_model(folder: Path) -> list:
 
 def read_backbone(folder: Path) -> list:
     load_config(str(folder))
-    return [state(load_encoder(str(folder))), load_tokenizer(str(folder))("It rains.")["input_ids"]]
+    return [state(load_encoder(str(folder)))]
 
 
 def read_tokens(folder: Path) -> list:
@@ -298,11 +299,6 @@ def read_tokens(folder: Path) -> list:
     shutil.copytree(folder, folder.parent / "runs" / "cache", dirs_exist_ok=True)
     found = tokenise_task("cola", load_tokenizer("tiny"), split="validation")
     return [found.input_ids.tolist(), found.token_type_ids.tolist(), found.offsets.tolist(), found.labels.tolist()]
-
-
-def save_backbone(folder: Path) -> None:
-    model().backbone.save_pretrained(folder)
-    load_tokenizer("tiny").save_pretrained(folder)
 
 
 def save_tokens(folder: Path) -> None:
@@ -313,7 +309,7 @@ def save_tokens(folder: Path) -> None:
 SAVED = {
     "model": (lambda folder: model().save_pretrained(folder), read_model, "model.safetensors", "palslib.json"),
     "task": (lambda folder: model().save_task("rte", folder), read_task, "rte.safetensors"),
-    "backbone": (save_backbone, read_backbone, "model.safetensors", "config.json", "tokenizer.json"),
+    "backbone": (lambda folder: model().backbone.save_pretrained(folder), read_backbone, "model.*", "config.json"),
     "tokens": (save_tokens, read_tokens, "cola-*"),
 }
 """How each is saved and read, and the files of it that are damaged."""
@@ -338,7 +334,7 @@ def test_what_was_saved_is_read_bit_for_bit_or_refused(data, kind):
             (folder / name).write_bytes(content)
         path = next(folder.glob(data.draw(st.sampled_from(SAVED[kind][2:]))))
         way = data.draw(st.sampled_from(["bytes", "bytes", "gone", "inside", "inside"]))
-        if way == "gone" and path.name != "tokenizer.json":
+        if way == "gone":
             path.unlink()
         elif way == "inside" and path.suffix == ".json":
             path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))[0]))
@@ -352,8 +348,8 @@ def test_what_was_saved_is_read_bit_for_bit_or_refused(data, kind):
         else:
             path.write_bytes(data.draw(damaged(path.read_bytes())))
         found = tried(lambda: read(folder), folder, path.name, str(folder))
-        if kind == "backbone" and found is not REFUSED:  # it has no checksum: its numbers are the file's, and numbers
-            expected = [state(tensors := load_file(folder / "model.safetensors")), expected[1]]
+        if kind == "backbone" and found is not REFUSED:  # it has no checksum: its numbers are the file's
+            expected = [state(tensors := load_file(folder / "model.safetensors"))]
             assert all(tensor.isfinite().all() for tensor in tensors.values())
         assert found == expected or (found is REFUSED and kind != "tokens")
 
