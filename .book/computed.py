@@ -115,38 +115,15 @@ def precision() -> str:
     return f"{frame['seeds'].min()} seeds: {', '.join(said)} (standard errors)."
 
 
-def _attacks(name: str) -> tuple[int, dict, Counter]:
-    """The seed, the counts of outcomes by kind of attack and their sums, of the record `fuzz` (bad input) or `runs`
-    (killed and damaged runs)."""
-    record = json.loads((RECORDS / "attacks" / f"{name}.json").read_text())
+def attacked_runs() -> str:
+    """The number of attacks on runs by kind and outcome, zeros included."""
+    record = json.loads((RECORDS / "attacks" / "runs.json").read_text())
     total = Counter()
     for of in record["counts"].values():
         total.update(of)  # `+` would drop counts of 0
-    return record["seed"], record["counts"], total
-
-
-def _attack_table(name: str) -> str:
-    seed, counts, total = _attacks(name)
-    rows = {kind.replace("_", " "): of for kind, of in counts.items()} | {"all": total}
+    rows = {kind.replace("_", " "): of for kind, of in record["counts"].items()} | {"all": total}
     cells = [[kind, str(sum(of.values())), *map(str, of.values())] for kind, of in rows.items()]
-    return table([f"seed {seed}", "tries", *total], cells)
-
-
-def bad_input() -> str:
-    return _attack_table("fuzz")
-
-
-def attacked_runs() -> str:
-    return _attack_table("runs")
-
-
-def attacks() -> str:
-    """The number of attacks with each outcome, zeros included."""
-    said = []
-    for name, what in (("fuzz", "bad inputs"), ("runs", "attacks on runs")):
-        _, _, total = _attacks(name)
-        said.append(f"{sum(total.values()):,} {what}: " + ", ".join(f"{n:,} {outcome}" for outcome, n in total.items()))
-    return "; ".join(said) + "."
+    return table([f"seed {record['seed']}", "tries", *total], cells)
 
 
 def method_names() -> str:
@@ -158,7 +135,7 @@ def task_names() -> str:
 
 
 BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, profile, gpu, precision)}
-BLOCKS |= {f.__name__: f for f in (attacks, bad_input, attacked_runs, method_names, task_names)}
+BLOCKS |= {f.__name__: f for f in (attacked_runs, method_names, task_names)}
 
 
 def written(text: str) -> str:

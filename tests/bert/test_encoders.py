@@ -106,21 +106,16 @@ def other_encoder(kind: str):
 )
 def test_other_types_are_refused_by_name_with_the_supported_ones(kind, make):
     encoder = make()
-    name = type(encoder).__name__
-    said = rf"^{name} \(model type {kind!r}\) is not supported; .* bert, ernie, electra"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=rf"^{type(encoder).__name__} .*{kind!r}.* bert, ernie, electra"):
         MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
 
 
-def test_decoder():
-    """A BERT that reads from left to right is not the paper's."""
+def test_a_decoder_and_a_head_around_an_encoder():
+    """A BERT that reads from left to right is not the paper's; of a head's model the encoder within is named."""
     with pytest.raises(ValueError, match="BertModel is a decoder"):
         check_encoder(encoder_of("bert", is_decoder=True))
-
-
-def test_a_head_around_it():
     model = BertForSequenceClassification(tiny_encoder().config)
-    with pytest.raises(ValueError, match=r"^BertForSequenceClassification has a head around its encoder; .*model.bert"):
+    with pytest.raises(ValueError, match=r"^BertForSequenceClassification .*model\.bert"):
         check_encoder(model)
     check_encoder(model.bert)
 
@@ -154,16 +149,15 @@ def with_another_layer(change):
     return encoder
 
 
-def not_a_number():
-    encoder = tiny_encoder()
-    encoder.encoder.layer[2].output.dense.weight.data[0, 0] = torch.nan
-    return encoder
+def slightly_off(layer):
+    own = layer.forward
+    layer.forward = lambda *given, **others: 1.01 * own(*given, **others)
 
 
 IMPOSTORS = {
     "embeddings": lambda: Reversed(tiny_encoder().config).eval(),
-    "a layer's forward": lambda: with_another_layer(lambda layer: setattr(layer, "forward", lambda h, *_, **__: h + 1)),
-    "no number": not_a_number,
+    "off by a hundredth": lambda: with_another_layer(slightly_off),
+    "no number": lambda: with_another_layer(lambda layer: layer.output.dense.weight.data.fill_(torch.nan)),
 }
 """What our own path computes is not what they do."""
 
@@ -172,7 +166,7 @@ IMPOSTORS = {
 def test_an_impostor(name):
     """It calls itself a BERT, has its parts, and computes something else."""
     encoder = IMPOSTORS[name]()
-    with pytest.raises(ValueError, match=r"^\w+ calls itself 'bert' but computes something else: .* by up to"):
+    with pytest.raises(ValueError, match=r"^\w+ .*'bert' but computes something else"):
         check_encoder(encoder)
 
 
@@ -181,7 +175,7 @@ def test_an_impostor(name):
 )
 def test_built_otherwise(make):
     """A part that is not there, a call that is not known: no Python error of ours."""
-    with pytest.raises(ValueError, match=r"calls itself 'bert' but is not built like one: "):
+    with pytest.raises(ValueError, match="'bert' but is not built like one"):
         check_encoder(make())
 
 
@@ -204,7 +198,7 @@ def test_positions(kind, most):
     with torch.no_grad():
         ours, theirs = hidden_states(encoder, Rows.from_padded(ids)), encoder(input_ids=ids)[0][0]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    with pytest.raises(ValueError, match=rf"a row has {most + 1} word pieces, but .* has positions for {most}"):
+    with pytest.raises(ValueError, match=rf"{most + 1} word pieces.* {most}\b"):
         hidden_states(encoder, Rows.from_padded(torch.full((2, most + 1), 7)))
 
 
@@ -212,7 +206,7 @@ def test_padding_that_leaves_no_position():
     """A row of 3 after 38 columns of padding stands at BERT's 38 to 40, of which it has 39; RoBERTa counts three."""
     inputs = {name: torch.zeros(2, 41, dtype=torch.long) for name in ("input_ids", "attention_mask")}
     inputs["input_ids"][:, -3:], inputs["attention_mask"][:, -3:] = 7, 1
-    with pytest.raises(ValueError, match=r"a row has 41 word pieces and padding before them, but .* positions for 40"):
+    with pytest.raises(ValueError, match=r"41 word pieces.* 40\b"):
         hidden_states(encoder_of("bert"), Rows.from_padded(**inputs))
     assert hidden_states(encoder_of("roberta"), Rows.from_padded(**inputs)).shape == (6, D)
 
@@ -241,12 +235,3 @@ def test_untouched(kind):
         torch.manual_seed(2)
         outputs.append(one(**inputs).last_hidden_state)
     assert torch.equal(*outputs)
-
-
-def test_an_encoder_that_is_off_by_a_hundredth():
-    encoder = tiny_encoder()
-    layer = encoder.encoder.layer[1]
-    own = layer.forward
-    layer.forward = lambda *given, **others: 1.01 * own(*given, **others)
-    with pytest.raises(ValueError, match="computes something else"):
-        check_encoder(encoder)

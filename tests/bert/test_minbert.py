@@ -263,30 +263,27 @@ def test_every_key_has_to_fit():
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "named"),
     [
-        (RobertaConfig(), "minBERT is a BERT encoder, not roberta"),
-        (small(is_decoder=True), "minBERT is a BERT encoder, not bert decoder"),
-        (small(hidden_act="gelo"), "unknown activation 'gelo': did you mean 'gelu'"),
-        (small(num_attention_heads=5), "hidden size 24 is not divisible by 5 heads"),
+        (RobertaConfig(), "roberta"),
+        (small(is_decoder=True), "decoder"),
+        (small(hidden_act="gelo"), "'gelo'"),
+        (small(num_attention_heads=5), "24 .* 5 heads"),
     ],
 )
-def test_configuration_that_is_none(config, message):
-    with pytest.raises(ValueError, match=message):
+def test_configuration_that_is_none(config, named):
+    with pytest.raises(ValueError, match=named):
         MinBert(config)
 
 
-def test_unknown_attention():
-    with pytest.raises(ValueError, match="unknown attention 'flash'"):
-        MinBert(small()).set_attn_implementation("flash")
-
-
-def test_too_long():
+def test_too_long_and_unknown_attention():
     """40 positions take 40 tokens, not 41."""
     ours = MinBert.of(tiny_encoder())
     assert ours(torch.zeros(1, 40, dtype=torch.long)).last_hidden_state.shape == (1, 40, D)
-    with pytest.raises(ValueError, match="41 tokens, but this BERT has 40 positions"):
+    with pytest.raises(ValueError, match=r"41 tokens.* 40 positions"):
         ours(torch.zeros(1, 41, dtype=torch.long))
+    with pytest.raises(ValueError, match="'flash'"):
+        ours.set_attn_implementation("flash")
 
 
 def test_from_scratch():

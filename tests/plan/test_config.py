@@ -11,81 +11,60 @@ from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, make_plan
 from palslib.records import read_records
 
-REFUSED = [
-    ({"method": "pal-204"}, r"unknown method 'pal-204': did you mean 'pals-204'\? Valid: shared, "),
-    ({"method": 3}, "method must be a string that is not empty and has no control character, not 3"),
-    ({"folder": 1}, "folder must be a string that is not empty and has no control character or None, not 1"),
-    ({"tasks": ("rte", "colla")}, r"unknown task 'colla': did you mean 'cola'\?"),
-    ({"tasks": "rte"}, "tasks must be a list of strings, not 'rte'"),
-    ({"tasks": ["rte", 1]}, r"tasks must be a list of strings, not \['rte', 1\]"),
-    ({"tasks": ()}, r"tasks must be at least one, each once, not \[\]"),
-    ({"tasks": ("rte", "rte")}, r"tasks must be at least one, each once, not \['rte', 'rte'\]"),
-    ({"schedule": "anneal"}, r"unknown value of schedule 'anneal': did you mean 'annealed'\? Valid: proportional, "),
-    ({"schedule": 1}, "schedule must be 'proportional', 'square-root', .*'round-robin' or '[a-z-]+', not 1"),
-    ({"stesp": 1}, r"unknown parameter 'stesp': did you mean 'steps'\? Valid: method, size, "),
-    ({"precision": "bf61"}, r"unknown value of precision 'bf61': did you mean 'bf16'\?"),
-    ({"keep": "all"}, "unknown value of keep 'all'"),
-    ({"recipe": "released "}, r"unknown recipe 'released ': did you mean 'released'\?"),
-    ({"recipe_options": {"dropuot": "throughout"}}, r"unknown recipe field 'dropuot': did you mean 'dropout'\?"),
-    ({"recipe_options": {"dropout": "never"}}, "unknown value of recipe field 'dropout' 'never'.*Valid: throughout"),
-    ({"recipe_options": {"pal_heads": 0}}, "recipe field 'pal_heads' must be an integer of at least 1 .* 4,096, not 0"),
-    ({"recipe_options": {"bias_correction": "no"}}, "recipe field 'bias_correction' must be true or false, not 'no'"),
-    ({"recipe_options": {"epsilon": -1}}, "recipe field 'epsilon' must be a number above 0 and of at most 1, not -1"),
-    ({"recipe_options": None}, "recipe_options must be a dict"),
-    ({"method_options": ["heads"]}, "method_options must be a dict"),
-    ({"method_options": {"size": 12}}, "give size as RunConfig.size"),
-    ({"method_options": {"haeds": 6}}, r"unknown option 'haeds': did you mean 'heads'\?"),
-    ({"method": "lhuc", "method_options": {"heads": 6}}, "method 'lhuc' takes no option 'heads'"),
-    ({"size": "bugdet"}, r"unknown value of size 'bugdet': did you mean 'budget'\? Valid: budget, paper, an int"),
-    ({"size": 120.0}, "size must be 'budget', 'paper', an integer of at least 1 and .* 4,096 or None, not 120.0"),
-    ({"size": True}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not True"),
-    ({"size": 0}, "size must be 'budget', 'paper', an integer of at least 1 and of at most 4,096 or None, not 0"),
-    ({"method": "shared", "size": 12}, "size=12 contradicts method 'shared', which has no size"),
-    (
-        {"memory": 4, "tasks": ("rte",)},
-        "memory=4 has no effect on a single task: it keeps examples of the run's other",
-    ),
-    ({"steps": 0}, "steps must be an integer of at least 1 and of at most 10,000,000, not 0"),
-    ({"steps": 10.0}, r"steps must be an integer of at least 1 and of at most 10,000,000, not 10\.0"),
-    ({"seed": -1}, "seed must be an integer of at least 0"),
-    ({"seed": True}, "seed must be an integer"),
-    ({"data": ""}, "data must be a string that is not empty and has no control character, not ''"),
-    ({"data": "a\0b"}, r"data must be a string that is not empty and has no control character, not 'a\\x00b'"),
-    ({"backbone": "\ud800"}, r"backbone must be a string .*, not '\\ud800'"),
-    ({"alpha": 1e308, "schedule": "proportional"}, r"alpha must be a number .* of at most 10 or None, not 1e\+308"),
-    ({"size": 10**9}, "size must be .* of at most 4,096 or None, not 1000000000"),
-    ({"method_options": {"heads": 10**9}}, "heads of 'pals-204' must be a positive integer of at most 4,096"),
-    ({"steps": 10**9}, "steps must be an integer .* of at most 10,000,000, not 1000000000"),
-    ({"epochs": 10**6}, "epochs must be an integer .* of at most 10,000, not"),
-    ({"batch_size": 10**6}, "batch_size must be an integer .* of at most 65,536, not"),
-    ({"max_length": 10**6}, "max_length must be an integer .* of at most 8,192, not"),
-    ({"memory": 10**7}, "memory must be an integer .* of at most 1,000,000, not"),
-    ({"seed": 10**400}, r"seed must be an integer .*, not 10+\.\.\. \(401 characters\)"),
-    ({"seed": 2**63}, "seed must be an integer of at least 0 and below 9,223,372,036,854,775,808, not"),
-    ({"tasks": ("/tmp/x",)}, "'/tmp/x' is no name of a task"),
-    ({"max_length": 7}, "max_length must be an integer of at least 8"),
-    ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
-    ({"warmup": 1.0}, r"warmup must be a number of at least 0 and below 1, not 1\.0"),
-    ({"learning_rate": float("nan")}, "learning_rate must be a number of at least 0 and of at most 100, not nan"),
-    ({"learning_rate": float("inf")}, "learning_rate must be a number of at least 0 and of at most 100, not inf"),
-    ({"learning_rate": "2e-5"}, "learning_rate must be a number of at least 0 and of at most 100, not '2e-5'"),
-    ({"learning_rate": True}, "learning_rate must be a number of at least 0 and of at most 100, not True"),
-    ({"adaptation_rate": 0}, "adaptation_rate must be a number above 0 and of at most 1,000,000, not 0"),
-    ({"clip": 0}, r"clip must be a number above 0 and of at most 1e\+30, not 0"),
-    ({"batch_size": 10, "micro_batches": 3}, "batch_size 10 is not divisible by micro_batches 3"),
-    ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'"),
-    ({"alpha": -1, "schedule": "proportional"}, "alpha must be a number .* at most 10 or None, not -1"),
-    ({"alpha": "0", "schedule": "proportional"}, "alpha must be a number of at least 0 .* at most 10 or None, not '0'"),
-    ({"gradient_checkpointing": "no"}, "gradient_checkpointing must be true or false, not 'no'"),
-    ({"progress": 1}, "progress must be true or false, not 1"),
-    ({"recipe": "released", "tasks": ("rte", "sts")}, r"unknown task for sizes='released' \(.* 'sts': .*'stsb'"),
-    ({"recipe_options": {"sizes": "official"}, "tasks": ("sst5",)}, "unknown task for sizes='official' .* 'sst5'"),
+NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**9
+REFUSED = {
+    "method": ["pal-204", 3],
+    "task": [("rte", "colla"), "rte", ["rte", 1], (), ("rte", "rte"), ("/tmp/x",)],
+    "schedule": ["anneal", 1],
+    "precision": ["bf61"],
+    "keep": ["all"],
+    "recipe": ["released "],
+    "recipe_options": [None],
+    "method_options": [["heads"]],
+    "size": ["bugdet", 120.0, True, 0, HUGE],
+    "steps": [0, 10.0, HUGE],
+    "seed": [-1, True, 10**400, 2**63],
+    "data": ["", "a\0b"],
+    "backbone": ["\ud800"],
+    "folder": [1],
+    "epochs": [10**6],
+    "batch_size": [10**6],
+    "max_length": [10**6, 7],
+    "memory": [10**7],
+    "evaluate_every": [-1],
+    "warmup": [1.0],
+    "learning_rate": [NAN, INFINITE, "2e-5", True],
+    "adaptation_rate": [0],
+    "clip": [0],
+    "gradient_checkpointing": ["no"],
+    "progress": [1],
+    "stesp": [1],
+}
+"""Field -> values that it does not take. `tasks` is also called `task`."""
+TOGETHER = [
+    *(({"recipe_options": {name: value}}, name) for name, value in [("dropuot", "throughout"), ("dropout", "never")]),
+    *(({"recipe_options": {name: value}}, name) for name, value in [("pal_heads", 0), ("bias_correction", "no")]),
+    ({"recipe_options": {"epsilon": -1}}, "epsilon"),
+    ({"method_options": {"size": 12}}, "size"),
+    ({"method_options": {"haeds": 6}}, "haeds"),
+    ({"method_options": {"heads": HUGE}}, "heads"),
+    ({"method": "lhuc", "method_options": {"heads": 6}}, "heads"),
+    ({"method": "shared", "size": 12}, "size"),
+    ({"memory": 4, "tasks": ("rte",)}, "memory"),
+    ({"batch_size": 10, "micro_batches": 3}, "micro_batches"),
+    ({"alpha": 0.5}, "alpha"),
+    *(({"alpha": value, "schedule": "proportional"}, "alpha") for value in (1e308, -1, "0")),
+    ({"recipe": "released", "tasks": ("rte", "sts")}, "sts"),
+    ({"recipe_options": {"sizes": "official"}, "tasks": ("sst5",)}, "sst5"),
 ]
+"""Fields that contradict each other, or fields within fields, and what is named."""
+ALONE = [({"tasks" if name == "task" else name: value}, name) for name, values in REFUSED.items() for value in values]
 
 
-@pytest.mark.parametrize(("values", "message"), REFUSED, ids=[str(values) for values, _ in REFUSED])
-def test_refused(values, message):
-    with pytest.raises(ValueError, match=message) as caught:
+@pytest.mark.parametrize(("values", "name"), [*ALONE, *TOGETHER], ids=str)
+def test_refused(values, name):
+    """In a line of our own, which names the field."""
+    with pytest.raises(ValueError, match=rf"(?<!\w){name}") as caught:
         RunConfig(**values)
     assert not isinstance(caught.value, ValidationError) and "\n" not in str(caught.value)
 
@@ -133,7 +112,7 @@ def test_the_reports_presets(preset, rows, epoch):
 
 
 def test_a_task_of_ones_own_with_a_slip_of_the_pen():
-    with pytest.raises(ValueError, match=r"unknown task 'mod': did you mean 'mood'\? Valid: mood, cola"):
+    with pytest.raises(ValueError, match=r"'mod'.*mood, cola"):
         RunConfig(tasks=("rte", "mod"), own={"mood": {"labels": ("bad", "good")}})
 
 
@@ -143,7 +122,7 @@ def test_from_file(tmp_path):
     path.write_text(json.dumps(asdict(config)))
     assert RunConfig.from_file(path) == config
     path.write_text('{"steps": 1000000000000}')
-    with pytest.raises(ValueError, match=r"run\.json: steps must be an integer .*, not 1000000000000"):
+    with pytest.raises(ValueError, match=r"run\.json: steps .* 1000000000000"):
         RunConfig.from_file(path)
 
 
@@ -224,7 +203,7 @@ def test_sizes():
     method = RunConfig(size=60, method_options={"heads": 6}).resolved_method()
     assert (method.size, method.heads) == (60, 6)
     assert RunConfig(method="shared").resolved_method() == METHODS["shared"]
-    with pytest.raises(ValueError, match="size 100 of 'pals-204' is not divisible by its 12 heads"):
+    with pytest.raises(ValueError, match="size 100 "):
         RunConfig(size=100).resolved_method()
 
 
@@ -285,5 +264,5 @@ def test_heads_that_divide_the_budgets_size_need_not_divide_the_published_one():
     """24 divide MiniLM's 120 (5 wide) and not BERT-base's 204; of a size that is given they must be divisors."""
     method = RunConfig(method_options={"heads": 24}).resolved_method()
     assert (method.size, method.heads) == (120, 24)
-    with pytest.raises(ValueError, match="size 204 of 'pals-204' is not divisible by its 24 heads"):
+    with pytest.raises(ValueError, match="size 204 "):
         RunConfig(size="paper", method_options={"heads": 24})

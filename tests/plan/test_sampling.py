@@ -35,7 +35,7 @@ def test_probabilities_by_hand():
 @pytest.mark.parametrize("alpha", [1e308, 1e12, float("nan"), float("inf"), -1e308])
 def test_an_exponent_that_leaves_no_probabilities(alpha):
     """They would be NaN, and every step the first task's."""
-    with pytest.raises(ValueError, match=r"alpha=\S+ leaves no probabilities: N\^alpha must be finite for \{'rte': 1"):
+    with pytest.raises(ValueError, match=r"alpha=.*'rte': 1"):
         task_probabilities({"rte": 100, "mnli": 300}, alpha)
 
 
@@ -65,7 +65,7 @@ def test_a18_annealing():
 
 @pytest.mark.parametrize(("epoch", "epochs"), [(0, 25), (26, 25), (2, 1), (1, 0)])
 def test_an_epoch_out_of_range_is_refused(epoch, epochs):
-    with pytest.raises(ValueError, match=f"between 1 and epochs={epochs}, not {epoch}"):
+    with pytest.raises(ValueError, match=f"epochs={epochs}, not {epoch}"):
         annealed_alpha(epoch, epochs)
 
 
@@ -290,33 +290,31 @@ def test_each_quirk_is_a_field_of_the_recipe():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"schedule": "anealed"}, r"unknown schedule 'anealed': did you mean 'annealed'\? Valid: proportional, "),
-        ({"sizes": {}}, "at least one task"),
-        ({"sizes": {"cola": 5, "rte": 0}}, "task 'rte' has 0 training examples"),
-        ({"steps": 10**12}, "steps must be at most 10,000,000, not 1,000,000,000,000"),
-        ({"steps": 0}, "steps must be a positive integer, not 0"),
-        ({"steps": 2.0}, r"steps must be a positive integer, not 2\.0"),
-        ({"batch_size": -1}, "batch_size must be a positive integer, not -1"),
-        ({"epochs": 0}, "epochs must be a positive integer, not 0"),
-        ({"alpha": 0.5}, r"alpha=0\.5 contradicts schedule 'annealed'; give it with 'proportional'"),
-        ({"schedule": "round-robin", "alpha": 0.0}, r"alpha=0\.0 contradicts schedule 'round-robin'"),
-        ({"sampling_sizes": {"cola": 1, "mrpc": 1, "mnli": 1}}, "name different tasks: rte"),
-        ({"sampling_sizes": SIZES | {"qqp": 1}}, "name different tasks: qqp"),
+        ({"schedule": "anealed"}, "anealed"),
+        ({"sizes": {}}, "task"),
+        ({"sizes": {"cola": 5, "rte": 0}}, "'rte'"),
+        *(({"steps": steps}, "steps") for steps in (10**12, 0, 2.0)),
+        ({"batch_size": -1}, "batch_size"),
+        ({"epochs": 0}, "epochs"),
+        ({"alpha": 0.5}, "alpha=0.5 .*'annealed'"),
+        ({"schedule": "round-robin", "alpha": 0.0}, "alpha=0.0 .*'round-robin'"),
+        ({"sampling_sizes": {"cola": 1, "mrpc": 1, "mnli": 1}}, "rte"),
+        ({"sampling_sizes": SIZES | {"qqp": 1}}, "qqp"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_plan_that_makes_no_sense_is_refused(options, named):
+    with pytest.raises(ValueError, match=named):
         plan(**options)
 
 
 def test_a_task_without_an_official_size_is_refused():
-    with pytest.raises(ValueError, match=r"unknown GLUE task 'sst'.*did you mean 'sst2'"):
+    with pytest.raises(ValueError, match="'sst'"):
         official_sizes(["rte", "sst"])
 
 
 @pytest.mark.parametrize("step", [-1, 20])
 def test_a_step_out_of_range_is_refused(step):
-    with pytest.raises(IndexError, match=f"step {step} is not in a plan of 20 steps"):
+    with pytest.raises(IndexError, match=f"step {step} .*20"):
         plan().examples(step)

@@ -28,37 +28,31 @@ class Knobs:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "named"),
     [
-        ({}, "knob 'turns' is missing"),
-        ({"turns": 1, "trns": 2}, "unknown knob 'trns': did you mean 'turns'? Valid: turns, colour, force, names"),
-        ({"turns": 10}, "knob 'turns' must be an integer of at least 1 and of at most 9, not 10"),
-        ({"turns": True}, "knob 'turns' must be an integer of at least 1 and of at most 9, not True"),
-        (
-            {"turns": 1, "colour": "gre"},
-            "unknown value of knob 'colour' 'gre': did you mean 'green'? Valid: red, green",
-        ),
-        ({"turns": 1, "colour": ["red"]}, "knob 'colour' must be 'red' or 'green', not ['red']"),
-        ({"turns": 1, "force": 2}, "knob 'force' must be 'full', a number above 0 and below 2 or None, not 2"),
-        ({"turns": 1, "names": {"a"}}, "knob 'names' must be a list of strings, not {'a'}"),
-        ({"turns": 1, "names": ["a", 2]}, "knob 'names' must be a list of strings, not ['a', 2]"),
+        ({}, "'turns' is missing"),
+        ({"turns": 1, "trns": 2}, "'trns'.* turns, colour, force, names"),
+        ({"turns": 10}, "'turns' .* at least 1 .* at most 9, not 10"),
+        ({"turns": True}, "'turns' .* integer .* not True"),
+        ({"turns": 1, "colour": "gre"}, "'colour' 'gre'.* red, green"),
+        ({"turns": 1, "colour": ["red"]}, r"'colour' .* \['red'\]"),
+        ({"turns": 1, "force": 2}, "'force' .* 'full'.* above 0 .* below 2.* None, not 2"),
+        ({"turns": 1, "names": {"a"}}, "'names' .* {'a'}"),
+        ({"turns": 1, "names": ["a", 2]}, r"'names' .* \['a', 2\]"),
         ({"turns": 3}, "three is too many"),
     ],
 )
-def test_refused(values, message):
-    with pytest.raises(ValueError) as caught:
+def test_refused(values, named):
+    """In one line that names the part, what is given, and what is valid."""
+    with pytest.raises(ValueError, match=f"^(.*knob )?{named}$") as caught:
         Knobs(**values)
-    assert str(caught.value) == message and not isinstance(caught.value, ValidationError)
+    assert not isinstance(caught.value, ValidationError)
 
 
-def test_by_position():
+def test_by_position_and_in_a_changed_copy():
     assert Knobs(2, "green") == Knobs(turns=2, colour="green")
-    with pytest.raises(ValueError, match="knob 'turns' must be an integer of at least 1 and of at most 9, not 'x'"):
-        Knobs("x")
-
-
-def test_a_changed_copy_is_checked_too():
     knobs = replace(Knobs(1), force=1, names=["a"])
     assert asdict(knobs) == {"turns": 1, "colour": "red", "force": 1, "names": ("a",)} and type(knobs.force) is int
-    with pytest.raises(ValueError, match="unknown value of knob 'force' 'ful': did you mean 'full'"):
-        replace(knobs, force="ful")
+    for wrong, act in {"turns": lambda: Knobs("x"), "force": lambda: replace(knobs, force="ful")}.items():
+        with pytest.raises(ValueError, match=f"knob '{wrong}'"):
+            act()

@@ -75,20 +75,16 @@ def test_put_back_bit_for_bit(name):
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 3)])
 def test_a_span_outside_the_layers_is_refused(first, last):
     model = randomised("houlsby-64")
-    message = rf"no span of layers {first} to {last}: it takes 0 <= first <= last <= 2"
-    with pytest.raises(ValueError, match=message), without_adapters(model, "rte", first, last):
+    with pytest.raises(ValueError, match=f"{first} to {last}"), without_adapters(model, "rte", first, last):
         pass
 
 
 @pytest.mark.parametrize("name", ["shared", "feature-extraction", "fine-tuned", "bert-layer-on-top"])
 def test_nothing_within_to_remove(name):
     model = randomised(name)
-    with pytest.raises(ValueError, match="adds nothing within the layers"), without_adapters(model, "rte", 0, 0):
+    with pytest.raises(ValueError, match="nothing within the layers"), without_adapters(model, "rte", 0, 0):
         pass
-    with (
-        pytest.raises(ValueError, match="unknown task of this model 'cola'"),
-        without_adapters(randomised("lhuc"), "cola", 0, 0),
-    ):
+    with pytest.raises(ValueError, match="'cola'"), without_adapters(randomised("lhuc"), "cola", 0, 0):
         pass
 
 
@@ -112,9 +108,9 @@ def test_ablation_frame():
 
 
 def test_what_adds_nothing_is_refused_before_training(tmp_path):
-    with pytest.raises(ValueError, match="'feature-extraction' adds nothing within the layers"):
+    with pytest.raises(ValueError, match="feature-extraction"):
         ablate(["cola"], tmp_path, method="feature-extraction", **TINY)
-    with pytest.raises(ValueError, match="rows must be at least 1, or None for all, not 0"):
+    with pytest.raises(ValueError, match="rows"):
         ablate(["cola"], tmp_path, rows=0, **TINY)
     assert not list(tmp_path.iterdir())
 

@@ -75,9 +75,9 @@ def test_a_score_that_is_not_a_number_spreads():
 
 
 def test_other_records_are_refused():
-    with pytest.raises(ValueError, match=r"did not come one after another \(schedule 'annealed'\)"):
+    with pytest.raises(ValueError, match="'annealed'"):
         accuracy_matrix(record(schedule="annealed"))
-    with pytest.raises(ValueError, match=r"no evaluation at steps \[4, 7\], where a task ends; .* \[0, 10\]"):
+    with pytest.raises(ValueError, match=r"\[4, 7\].* \[0, 10\]"):
         accuracy_matrix(record({0: SCORES[0], 10: SCORES[10]}))
 
 

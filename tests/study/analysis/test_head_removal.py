@@ -153,20 +153,19 @@ def test_uniform_heads_look_at_all_real_tokens_alike():
 
 def test_errors_say_what_there_is():
     model = randomised("pals-276-top")
-    for call, message in [
-        (lambda: without_heads(model, "rte", [(0, 1)]), "no pal heads in layer 0; there are in 2"),
-        (lambda: without_heads(model, "rte", [(2, 3)]), "no pal head 3 in layer 2; there are 0 to 2"),
-        (lambda: without_heads(model, "rte", [(2, -1)]), "no pal head -1 in layer 2"),
-        (lambda: without_heads(model, "rte", [(3, 0)], "bert"), "no bert heads in layer 3; there are in 0, 1, 2"),
-        (lambda: without_heads(model, "rte", [], "brt"), "unknown kind of head 'brt': did you mean 'bert'"),
-        (lambda: without_heads(model, "rtee", []), "unknown task of this model 'rtee'"),
-        (lambda: uniform_heads(randomised("lhuc"), "rte"), "method 'lhuc' adds no projected attention"),
-        (lambda: without_heads(randomised("low-rank-100"), "rte", []), "adds no projected attention; it has BERT's"),
+    for act, named in [
+        (lambda: without_heads(model, "rte", [(0, 1)]), "layer 0; .* 2"),
+        (lambda: without_heads(model, "rte", [(2, 3)]), "head 3 in layer 2; .* 0 to 2"),
+        (lambda: without_heads(model, "rte", [(2, -1)]), "head -1 in layer 2"),
+        (lambda: without_heads(model, "rte", [(3, 0)], "bert"), "layer 3; .* 0, 1, 2"),
+        (lambda: without_heads(model, "rte", [], "brt"), "'brt'"),
+        (lambda: without_heads(model, "rtee", []), "'rtee'"),
+        (lambda: uniform_heads(randomised("lhuc"), "rte"), "'lhuc'"),
+        (lambda: without_heads(randomised("low-rank-100"), "rte", []), "'low-rank-100"),
+        (lambda: nullcontext(head_importance(model, "rte", rows_of(model), per="heads")), "'heads'"),
     ]:
-        with pytest.raises(ValueError, match=message), call():
+        with pytest.raises(ValueError, match=named), act():
             pass
-    with pytest.raises(ValueError, match="unknown group of heads 'heads': did you mean 'head'"):
-        head_importance(model, "rte", rows_of(model), per="heads")
 
 
 # --- what a removal costs
@@ -299,7 +298,7 @@ def test_the_record_of_a_saved_model(tmp_path, capsys):
     }
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
     assert main(["heads", str(folder), str(out), "--tasks", "sst2"]) == 1
-    assert "unknown task of this model 'sst2'" in capsys.readouterr().err
+    assert "'sst2'" in capsys.readouterr().err
     assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
     found = json.loads(out.read_text())
     assert found["model"]["run"] == config | point | {"key": "abc", "git_commit": "c0ffee"}
@@ -313,7 +312,7 @@ def test_the_record_of_a_saved_model(tmp_path, capsys):
     assert str(tmp_path) not in out.read_text() and load_records(out.parent).empty
     folder.rename(folder.with_name("copy"))
     assert main(["heads", str(folder.with_name("copy")), str(out), "--tasks", "rte"]) == 1
-    assert "unknown kept weights of this run 'copy'" in capsys.readouterr().err
+    assert "'copy'" in capsys.readouterr().err
 
 
 # --- figures
@@ -347,4 +346,4 @@ def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(t
     assert set(from_lines(record["removal"])["task"]) == {"mood"} and record["rows"] == {"mood": 4}
     assert {"sst2", "mood"} < set(from_lines(record["entropy"])["task"]) and str(tmp_path) not in str(record)
     assert main([*call, "--tasks", "mood", "--own", "moods=x.csv"]) == 1
-    assert "unknown task of this model in own 'moods': did you mean 'mood'" in capsys.readouterr().err
+    assert "'moods'" in capsys.readouterr().err

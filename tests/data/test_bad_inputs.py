@@ -1,0 +1,492 @@
+"""Bad inputs, drawn by hypothesis. Whatever a file, a folder, a config or a name holds, it is either read right, which
+something independent of palslib says, or refused by an error of palslib's that names it. What was in memory and on the
+disk stays as it was. PALSLIB_SLOW=1 draws ten times as many.
+"""
+
+import copy
+import csv
+import io
+import json
+import math
+import os
+import pickle
+import resource
+import shutil
+import signal
+import tempfile
+import traceback
+import warnings
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from shapes import randomise
+
+from palslib import Grid, MultiTaskModel, RunConfig, Task, load_records, load_rows
+from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
+from palslib.common.places import PROJECT, RECORDS
+from palslib.data.tasks import task_from_file
+from palslib.data.tokens import tokenise_task
+from palslib.plan.config import make_plan
+from palslib.records import write_record
+
+REFUSED = object()
+MOOD = Task("mood", ("text",), ("bad", "good"))
+LINES = ["text,label", *(f'"Text {i}, of some words, ä.",{MOOD.labels[i % 2]}' for i in range(12))]
+
+
+def examples(few: int):
+    """Settings of a property: the same examples in every run, ten times as many in the slow tests."""
+    many = few * (10 if os.environ.get("PALSLIB_SLOW") else 1)
+    about = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck)}
+    return settings(max_examples=many, phases=[Phase.generate], **about)  # to shrink a file of weights takes minutes
+
+
+@contextmanager
+def new_folder():
+    """A folder of its own for an example, inside of one where caches go."""
+    with tempfile.TemporaryDirectory() as box, pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("PALSLIB_RUNS", f"{box}/runs")
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(box, "runs", "datasets"))
+        (inside := Path(box, "inside")).mkdir()
+        yield inside
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def tried(act, folder: Path, *names: str):
+    """What `act()` returns; or `REFUSED`, if it raises an error in palslib's words that has one of the names. Neither
+    changes or leaves a file in the folder or beside it, other than caches."""
+    before, runs = files(folder.parent), folder.parent / "runs"
+    try:
+        found = act()
+    except (ValueError, OSError) as error:  # any other error fails
+        where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        ours = where.is_relative_to(PROJECT / "palslib") or (isinstance(error, OSError) and error.filename)
+        assert ours and type(error).__module__.split(".")[0] in ("builtins", "palslib"), repr(error)
+        assert any(name in str(error) for name in names), repr(error)
+        found = REFUSED
+    after = files(folder.parent)
+    assert {p: b for p, b in after.items() if not p.is_relative_to(runs)} == before
+    assert not [path for path in after if ".tmp" in path.name]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ kinds of damage
+
+ODD = [True, None, "", "\0", "a\nb", "/tmp/x", "../x", "x" * 300, [], {}, [[]], {"a": 1}, "1e9", "nan", "annealed"]
+ODD += [0, -1, 0.5, 1e9, 10**9, 10**12, 10**400, 1e308, -1e308, math.nan, math.inf]
+JSON = st.sampled_from(ODD) | st.none() | st.integers() | st.floats() | st.text(st.characters(), max_size=9)
+OTHERS = [b"", b"PK\x03\x04", b"<html>", b"\xff\xfe{\0}\0", pickle.dumps({"a": 1}), b"null", b"NaN", b'"a"', b"[1]"]
+OTHERS += [b"[" * 10**5, b'{"a":' * 10**5, b"[" * 900 + b"]" * 900, b'{"steps": ' + b"9" * 5000 + b"}"]
+
+
+@st.composite
+def damaged(draw, content: bytes) -> bytes:
+    """Bytes as a disk, a transfer or an editor may leave them; now and then the same."""
+    at = draw(st.integers(0, len(content) - 1))
+    end = draw(st.integers(at, len(content)))
+    before, part, after = content[:at], content[at:end], content[end:]
+    way = draw(st.sampled_from(["flip", "cut", "lost", "zeros", "twice", "noise", "more", "UTF-16", "mark", "other"]))
+    return {
+        "flip": before + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :],
+        "cut": before,
+        "lost": before + after,
+        "zeros": before + bytes(len(part)) + after,
+        "twice": before + part + part + after,
+        "noise": before + draw(st.binary(min_size=1, max_size=20)) + after,
+        "more": content + draw(st.binary(min_size=1, max_size=20)),
+        "UTF-16": content.decode("latin-1").encode("utf-16"),
+        "mark": b"\xef\xbb\xbf" + content,
+        "other": draw(st.sampled_from(OTHERS)),
+    }[way]
+
+
+@st.composite
+def changed(draw, tree: dict) -> tuple[dict, list]:
+    """A tree of JSON of which one value is lost, wrapped or another, and the path to it."""
+    place, path = (tree := copy.deepcopy(tree)), []
+    while not path or (isinstance(place[path[-1]], dict | list) and place[path[-1]] and draw(st.integers(0, 3))):
+        place = place[path[-1]] if path else tree
+        path.append(draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place)))))
+    value = draw(JSON | st.sampled_from(["lost", "wrapped"]))
+    if value == "lost":
+        del place[path[-1]]
+    else:
+        place[path[-1]] = [place[path[-1]]] if value == "wrapped" else value
+    return tree, path
+
+
+# ------------------------------------------------------------------------------------------------------ delimited files
+
+
+def whole(path: Path):
+    """The rows of a file as the one split that it is."""
+    return load_rows(MOOD, str(path.with_name("{split}.csv")), path.stem)
+
+
+def pairs(frame) -> list:
+    return frame[["text", "label"]].to_numpy().tolist()
+
+
+def by_csv(content: bytes) -> list:
+    """The rows of a file as Python's csv reads them; a class is also said by its number."""
+    header, *rows = filter(None, csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
+    cells = [(row[header.index("text")], row[header.index("label")]) for row in rows]
+    return [[text, MOOD.labels.index(label) if label in MOOD.labels else float(label)] for text, label in cells]
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+@examples(50)
+@given(
+    st.lists(st.tuples(TEXT, st.sampled_from(MOOD.labels)), min_size=1),
+    st.sampled_from(["", "\ufeff"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([0, 1, 3]),
+)
+def test_a_delimited_file_holds_what_was_written(rows, mark, end, ends):
+    """Texts with quotation marks, separators, line breaks and control characters; with a byte order mark or none."""
+    quoted = ['"{}",{}'.format(text.replace('"', '""'), label) for text, label in rows]
+    with new_folder() as folder:
+        (folder / "x.csv").write_bytes((mark + end.join(["text,label", *quoted]) + end * ends).encode())
+        found = tried(lambda: whole(folder / "x.csv"), folder)
+    assert pairs(found) == [[text, MOOD.labels.index(label)] for text, label in rows]
+
+
+@examples(100)
+@given(damaged("\n".join(LINES).encode()))
+def test_a_damaged_delimited_file_is_what_csv_says_or_refused(content):
+    with new_folder() as folder:
+        (folder / "x.csv").write_bytes(content)
+        found = tried(lambda: whole(folder / "x.csv"), folder, "x.csv")
+    assert found is REFUSED or pairs(found) == by_csv(content)
+
+
+NO_ROWS = [
+    '"a\0b",good',
+    "a,go\0od",
+    "a,goo\x1bd",
+    "a,b,good",
+    "a",
+    '"a,good',
+    "a,",
+    b"\xe4,good",
+    "a" * 200_000 + ",good",
+]
+OTHER_CLASSES = ["a,great", "a,nan", "a,inf", "a,2", "a,0.5", "a,-1"]
+"""A file whose classes are those that occur may have some of these."""
+
+
+@examples(30)
+@given(st.sampled_from([*NO_ROWS, *OTHER_CLASSES]), st.integers(1, len(LINES) - 1), st.booleans())
+def test_a_bad_row_is_named_by_its_line(bad, at, own):
+    assume(not own or bad not in OTHER_CLASSES)
+    lines = [line.encode() for line in LINES]
+    lines[at] = bad if isinstance(bad, bytes) else bad.encode()
+    with new_folder() as folder:
+        (path := folder / "x.csv").write_bytes(b"\n".join(lines))
+        read = (lambda: task_from_file(path)) if own else (lambda: whole(path))
+        assert tried(read, folder, f"x.csv, line {at + 1}") is REFUSED
+
+
+# -------------------------------------------------------------------------------------------------------- Parquet files
+
+ROWS = [["It rains.", "It is wet.", 0], ["It rains.", "It is dry.", 1], ["Ä cat.", "", 1], ["A dog.", "An animal.", 0]]
+FIRST, SECOND, LABEL = (list(column) for column in zip(*ROWS, strict=True))
+NAMES = pa.array([("entailment", "not_entailment")[label] for label in LABEL])
+README = "---\nconfigs:\n- config_name: rte\n  data_files: [{split: train, path: rte/train.parquet}]\n---\n"
+GOOD = [
+    ("sentence1", pa.array(FIRST, pa.large_string())),
+    ("sentence1", pa.array(FIRST).dictionary_encode()),
+    ("label", pa.array(LABEL, pa.int8())),
+    ("label", pa.array(LABEL, pa.float64())),
+    ("label", NAMES),
+    ("label", NAMES.dictionary_encode()),
+]
+BAD = [
+    *(("sentence1", pa.array(values)) for values in (range(4), [None, *FIRST[1:]], [[x] for x in FIRST])),
+    *(("sentence2", pa.array(values)) for values in ([b"a"] * 4, [{"a": x} for x in FIRST], ["a\0", *FIRST[1:]])),
+    *(("sentence1", values) for values in (pa.nulls(4), pa.array(range(4), pa.timestamp("s")))),
+    *(("label", pa.array([x] * 4)) for x in (0.5, 7, -1, math.nan, math.inf, [0], {"a": 0}, b"0", 2**63 - 1, "a")),
+    *(("label", pa.array(LABEL, kind)) for kind in (pa.timestamp("ns"), pa.duration("ns"))),
+    *(("label", pa.array([None, *LABEL[1:]])), ("label", None), ("sentence2", None)),
+]
+
+
+def repository(folder: Path, table: pa.Table, readme: str = README) -> Path:
+    """A folder laid out like GLUE's, of one task; returns its file."""
+    (folder / "rte").mkdir()
+    (folder / "README.md").write_text(readme)
+    pq.write_table(table, path := folder / "rte" / "train.parquet")
+    return path
+
+
+@examples(10)
+@given(st.sampled_from(range(len(GOOD) + len(BAD))))
+def test_a_column_of_another_type_means_the_same_or_is_named(which):
+    name, values = [*GOOD, *BAD][which]
+    columns = {"sentence1": pa.array(FIRST), "sentence2": pa.array(SECOND), "label": pa.array(LABEL), name: values}
+    with new_folder() as folder:
+        repository(folder, pa.table({name: values for name, values in columns.items() if values is not None}))
+        found = tried(lambda: load_rows("rte", folder), folder, f"column {name!r}")
+    assert found is REFUSED if which >= len(GOOD) else found.to_numpy().tolist() == ROWS
+
+
+@examples(10)
+@given(st.data(), st.sampled_from(["rte/train.parquet", "rte/train.parquet", "README.md"]))
+def test_a_damaged_repository_is_what_arrow_says_or_refused(data, name):
+    table = pa.table({"sentence1": FIRST * 9, "sentence2": SECOND * 9, "label": LABEL * 9})
+    with new_folder() as folder:
+        path = repository(folder, table)
+        (folder / name).write_bytes(data.draw(damaged((folder / name).read_bytes())))
+        found = tried(lambda: load_rows("rte", folder), folder, "train.parquet", "rte/train", "README.md")
+        assert found is REFUSED or found.to_dict("list") == pq.read_table(path).to_pydict()
+
+
+# ------------------------------------------------------------------------------- models, tasks, backbones, token caches
+
+
+@cache
+def model() -> MultiTaskModel:
+    """A small one in which nothing is as it was drawn."""
+    made = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte", "stsb"], size=12, heads=3)
+    randomise(made)
+    return made
+
+
+def state(found: torch.nn.Module | dict) -> dict:
+    tensors = found if isinstance(found, dict) else found.state_dict()
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+def read_task(folder: Path) -> list:
+    """A task's parameters come into a model that has others; or nothing of it does."""
+    other = MultiTaskModel.from_backbone(model().backbone, model().method, model().tasks)
+    before = state(other), dict(other.tasks)
+    try:
+        return [other.load_task(folder), state(other.adaptations["rte"])]
+    except BaseException:
+        assert (state(other), other.tasks) == before
+        raise
+
+
+def read_model(folder: Path) -> list:
+    found = MultiTaskModel.from_pretrained(folder)
+    return [state(found), found.method, found.tasks, found.seed, found.backbone_name]
+
+
+def read_backbone(folder: Path) -> list:
+    load_config(str(folder))
+    return [state(load_encoder(str(folder)))]
+
+
+def read_tokens(folder: Path) -> list:
+    """The file in the cache, or what is made anew."""
+    shutil.copytree(folder, folder.parent / "runs" / "cache", dirs_exist_ok=True)
+    found = tokenise_task("cola", load_tokenizer("tiny"), split="validation")
+    return [found.input_ids.tolist(), found.token_type_ids.tolist(), found.offsets.tolist(), found.labels.tolist()]
+
+
+def save_tokens(folder: Path) -> None:
+    tokenise_task("cola", load_tokenizer("tiny"), split="validation")
+    shutil.copytree(folder.parent / "runs" / "cache", folder, dirs_exist_ok=True)
+
+
+SAVED = {
+    "model": (lambda folder: model().save_pretrained(folder), read_model, "model.safetensors", "palslib.json"),
+    "task": (lambda folder: model().save_task("rte", folder), read_task, "rte.safetensors"),
+    "backbone": (lambda folder: model().backbone.save_pretrained(folder), read_backbone, "model.*", "config.json"),
+    "tokens": (save_tokens, read_tokens, "cola-*"),
+}
+"""How each is saved and read, and the files of it that are damaged."""
+
+
+@cache
+def as_saved(kind: str) -> tuple[dict[str, bytes], list]:
+    """Its files, and what they stand for."""
+    save, read = SAVED[kind][:2]
+    with new_folder() as folder:
+        save(folder)
+        return {path.name: content for path, content in files(folder).items()}, read(folder)
+
+
+@examples(60)
+@given(st.data(), st.sampled_from([*SAVED, "model", "task"]))
+def test_what_was_saved_is_read_bit_for_bit_or_refused(data, kind):
+    """A file of it is damaged or gone, or has a tensor or a value that is another."""
+    (contents, expected), read = as_saved(kind), SAVED[kind][1]
+    with new_folder() as folder:
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        path = next(folder.glob(data.draw(st.sampled_from(SAVED[kind][2:]))))
+        way = data.draw(st.sampled_from(["bytes", "bytes", "gone", "inside", "inside"]))
+        if way == "gone":
+            path.unlink()
+        elif way == "inside" and path.suffix == ".json":
+            path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))[0]))
+        elif way == "inside" and path.suffix == ".safetensors":
+            tensors = load_file(path)
+            name = data.draw(st.sampled_from(sorted(tensors)))
+            value = tensors.pop(name)
+            ways = [{name: value * math.nan}, {name: value[..., None]}, {name: value.double()}, {name: value.long()}]
+            ways += [{}, {f"{name}x": value}, {name: torch.cat([value, value])}, {name: value, "x": value.clone()}]
+            save_file(tensors | data.draw(st.sampled_from(ways)), path)  # without checksum
+        else:
+            path.write_bytes(data.draw(damaged(path.read_bytes())))
+        found = tried(lambda: read(folder), folder, path.name, str(folder))
+        if kind == "backbone" and found is not REFUSED:  # without checksum its numbers are the file's
+            tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+            expected = [state(tensors)]
+            assert all(tensor.isfinite().all() for tensor in tensors.values())
+        assert found == expected or (found is REFUSED and kind != "tokens")
+
+
+# ------------------------------------------------------------------------------------------- records, configs and grids
+
+RECORD = RECORDS / "main" / "pals-204-annealed-seed0-7f8c30a020.json"
+
+
+@examples(100)
+@given(st.data())
+def test_a_changed_record_is_refused_or_changes_one_cell(data):
+    """A row of other values where the file has them, of the same kinds; or one without a score that the file lacks."""
+    tree, path = data.draw(changed(json.loads(RECORD.read_text())))
+    content = data.draw(st.sampled_from([json.dumps(tree).encode()] * 3 + OTHERS))
+    with new_folder() as folder:
+        (folder / "record.json").write_bytes(content)
+        found = tried(lambda: load_records(folder / "record.json"), folder, "record.json")
+    if found is REFUSED or (path == ["status"] and found.empty):
+        return
+    assert content not in OTHERS
+    (old,), (new,) = load_records(RECORD).to_dict("records"), found.to_dict("records")
+    differ = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    assert len(differ - {"settings"}) <= 1 or "scores" in path
+    assert all(type(new.get(name)) in (type(old.get(name)), float, int, type(None)) for name in differ)
+
+
+SMALL = {"backbone": "minilm", "tasks": ["rte", "cola"], "steps": 20, "evaluate_every": 0, "size": 24}
+ODD_TASKS = [["rte", "rte"], ["/tmp/x"], ["../rte"], [""], ["*"], ["**"], ["\0"], ["a/b"], "rte"]
+OPTIONS = st.dictionaries(
+    st.sampled_from(["heads", "sharing", "size", "pal_heads", "epsilon", "clip", "x", "houlsby_size"]), JSON
+)
+FIELDS = [f.name for f in fields(RunConfig)]
+ODD_FIELDS = st.dictionaries(
+    st.sampled_from([*FIELDS, "preset", "x"]), JSON | OPTIONS | st.sampled_from(ODD_TASKS), min_size=1, max_size=2
+)
+
+
+def check_config(config: RunConfig, values: dict) -> None:
+    """It has what was asked for, of the same kinds, and its order of training is one of as many steps."""
+    for name, value in values.items():
+        if name not in ("preset", "tasks"):
+            assert getattr(config, name) == value and type(getattr(config, name)) is type(value)
+    config.resolved_method()
+    expected = make_plan(config, dict.fromkeys(config.tasks, 1000)).expected_steps()
+    assert sum(expected.values()) == pytest.approx(config.steps)
+
+
+@examples(150)
+@given(ODD_FIELDS, st.sampled_from([None] * 9 + OTHERS))
+def test_a_config_is_what_it_says_or_names_the_field(values, content):
+    with new_folder() as folder:
+        (path := folder / "config.json").write_bytes(content or json.dumps(SMALL | values).encode())
+        config = tried(lambda: RunConfig.from_file(path), folder, "config.json")
+        if config is not REFUSED:
+            tried(lambda: check_config(config, SMALL | values), folder, *values, "option")
+
+
+@examples(60)
+@given(ODD_FIELDS, st.sampled_from(["product", "twice", "runs", "base", "runs of one", "many", "whole"]), JSON)
+def test_a_grid_has_as_many_runs_as_it_says_or_is_refused(values, way, odd):
+    parts = {
+        "product": {"product": {name: [value] for name, value in values.items()}},
+        "twice": {"product": {name: [value, value] for name, value in values.items()}},
+        "runs": {"runs": [values, {"seed": 1}]},
+        "base": {"base": SMALL | values},
+        "runs of one": {"runs": [odd]},
+        "many": {"product": {name: list(range(1, 60)) for name in FIELDS[:8]}},
+        "whole": {"product": odd},
+    }
+    grid = {"base": SMALL, "product": {"seed": [0, 1]}} | parts[way]
+    with new_folder() as folder:
+        (path := folder / "grid.json").write_text(json.dumps(grid))
+        names = ("grid.json", "product", "runs", "run 1", "run 2", "preset", *values)
+        configs = tried(lambda: Grid.from_file(path).configs(folder / "sweep"), folder, *names)
+    if configs is not REFUSED:
+        number = math.prod(map(len, grid["product"].values())) * len(grid.get("runs", [{}]))
+        assert len(configs) == len({config.name for config in configs}) == number
+
+
+# ------------------------------------------------------------------------------------------ names, disks that are full
+
+ODD_NAMES = ["../x", "../outside/x", "a/b", "a\\b", "..", ".", "...", "", " ", "\0", "a\nb", "\x1b[2J", "\ud800", "/"]
+ODD_NAMES += [None, 5, ["a"], "x" * 300, "\u2028", "a.b", "a%2Eb", "keys", "日本", "training", "-", "x" * 60]
+
+
+@examples(40)
+@given(st.sampled_from(ODD_NAMES) | st.text(st.characters()), st.booleans())
+def test_a_task_of_any_name_is_saved_and_read_under_it_or_refused(name, cached):
+    def act():
+        task = Task(name, ("text",), MOOD.labels)
+        if cached:
+            (folder / "x.csv").write_text("\n".join(LINES))
+            found = tokenise_task(task, load_tokenizer("tiny"), str(folder / "{split}.csv"), "x").task.name
+            (folder / "x.csv").unlink()
+            return found
+        other = MultiTaskModel.from_backbone(model().backbone, "lhuc", ["rte"])
+        other.add_task(task)
+        path = other.save_task(task.name, folder.parent / "runs" / "saved")
+        other.remove_task(task.name)
+        assert path.parent == folder.parent / "runs" / "saved"
+        return other.load_task(path)
+
+    with new_folder() as folder:
+        assert tried(act, folder, repr(name)[:50]) in (name, REFUSED)
+
+
+@contextmanager
+def full_disk(size: int):
+    """No file grows beyond so many bytes."""
+    usual, kept = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        signal.signal(signal.SIGXFSZ, kept)
+
+
+@examples(15)
+@given(st.sampled_from(["model", "task", "record", "tokens"]), st.integers(0, 8000), st.booleans(), st.booleans())
+def test_what_cannot_be_written_is_named_and_leaves_what_was_there(kind, size, old, nowhere):
+    """On a disk that is full, or in a folder where nothing can be."""
+    with new_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        place = folder / "out"
+        save = {
+            "model": lambda: model().save_pretrained(place),
+            "task": lambda: model().save_task("rte", place),
+            "record": lambda: write_record(place / "record.json", {"long": list(range(3000))}),
+            "tokens": lambda: tokenise_task("cola", load_tokenizer("tiny"), split="validation"),
+        }[kind]
+        if nowhere:
+            (folder / "file").write_text("")
+            place = folder / "file" / "out"
+        elif old and kind != "tokens":
+            save()
+        patch.setenv("PALSLIB_RUNS", str(place))
+        with full_disk(size):
+            assert tried(save, folder, str(folder)) is REFUSED
