@@ -112,7 +112,7 @@ GEM_TABLE_1 = _table(
     {"fine-tuned": (0.515, 0.780, 0.384, 0.726), "pals": (0.515, 0.754, 0.329, 0.645)},
 )
 
-# adapters, table 2: GLUE, F1 for MRPC and QQP; two of the totals do not follow from the rows (ledger A23, B8).
+# adapters, table 2: GLUE, F1 for MRPC and QQP; the third total does not follow from its row (ledger A23, B8).
 ADAPTERS_TABLE_2 = _table(
     "cola sst2 mrpc stsb qqp mnli_m mnli_mm qnli rte total",
     {
@@ -123,7 +123,7 @@ ADAPTERS_TABLE_2 = _table(
     },
 )
 
-# adapters, table 3: twelve Crowdflower-type tasks; the second average does not follow (ledger A24, B9, B18, C16).
+# adapters, table 3: twelve Crowdflower-type tasks; for the second average see ledger B9 (A24, B18, C16).
 ADAPTERS_TABLE_3 = _table(
     "airline corporate_messaging disasters economic_news emotion political_audience political_bias political_message "
     "primary_emotions progressive_opinion news_aggregator us_economy average",

@@ -101,7 +101,8 @@ IN_TEXTS = {
     "B10": [408, 252], "B11": [12, 6], "B13": [15_000_000, 1.13], "B14": 127_000_000,
     "B5": {"round_robin": 1, "proportional": 0},
     "B1": {"added": 73_000_000, "ratio": 1.67, "ratio_in_table": 1.66},
-    "B6": {"s_in_text": 324, "s_in_table": 326, "batch_in_text": 32, "batch_in_captions": 40, "steps": 1_950},
+    "B6": {"s_in_text": 324, "s_in_table": 326, "batch_in_text": 32, "batch_in_captions": 40, "steps": 1_950}
+    | {"batches": 5_850},
     "D5": {"factor": 25 / 32, "qnli": 108_436, "qqp": 363_849},
 }  # fmt: skip
 """Printed in no table that the package holds."""
