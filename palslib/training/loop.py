@@ -9,7 +9,6 @@ or several (`accelerator.py` says how they are started) train the same model.
 import hashlib
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from palslib.bert.encoders import max_positions
 from palslib.common.lock import Lock
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
+from palslib.common.processes import bar_place, in_notebook
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
@@ -226,7 +226,7 @@ class Run:
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
-        began, shown = time.perf_counter(), self.config.progress
+        began, shown = time.perf_counter(), self.config.progress and not in_notebook()  # beside the bar of the run
         scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown, kept)
         self.spent["evaluate"] += time.perf_counter() - began
         return scores
@@ -295,7 +295,8 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     config, main = run.config, run.accelerator.is_main_process
     every = config.checkpoint_every
     shown = main and config.progress
-    bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, disable=not shown, mininterval=1)
+    bar = {"disable": not shown} | bar_place()
+    bar = tqdm(total=config.steps, initial=run.step, desc=run.method.label, mininterval=1, **bar)
     latest: dict[str, float] = {}
     seen = run.step  # losses up to here are in `latest`
     if config.evaluate_first and not run.history:
@@ -317,7 +318,8 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         if evaluates:
             run.evaluate()
             if shown:
-                bar.write(f"step {run.step}: dev average {run.history[-1]['dev_average']:.1f}", file=sys.stderr)
+                average = run.history[-1]["dev_average"]
+                bar.write(f"step {run.step}: dev average {average:.1f}", file=bar_place()["file"])
         if saves:
             save_checkpoint(run)
         stop = on_step and on_step(run) is False
