@@ -12,7 +12,6 @@ import torch
 
 from palslib.__main__ import main
 from palslib.bert import attention, cpu_attention, dropout, layer
-from palslib.common.places import PROJECT
 from palslib.methods.counting import BACKBONES
 from palslib.methods.operations import count_operations
 from palslib.plan.recipes import get_recipe
@@ -221,18 +220,6 @@ def test_adapters_are_as_many(tmp_path):
     """What is trained beside the package `adapters`: 2 · 6 · (2 · 64 · 384 + 384 + 64) in MiniLM, and 2 · 385."""
     run = Benchmark(tmp_path, quick=True).run("minilm", precision="float32", tasks=("rte",), **PEERS["adapters"])
     assert count_trained(run.model) == 595_970
-
-
-def test_before(tmp_path):
-    """An earlier palslib, here this one, has the same texts; what is no palslib says so."""
-    benchmark = Benchmark(tmp_path, quick=True, against=PROJECT)
-    benchmark.precisions = ["float32"]
-    rows = benchmark.before()
-    assert [(r["what"], r["method"]) for r in rows] == [
-        (what, method) for method in ("shared", "pals-204") for what in ("before", "palslib")
-    ]
-    assert [r["versions"].keys() for r in rows if r["what"] == "before"] == [{"palslib"}] * 2
-    assert all(r["trained"] == s["trained"] for r, s in zip(rows[::2], rows[1::2], strict=True))
 
 
 def test_another_that_fails():

@@ -127,7 +127,9 @@ def test_ratios_are_those_of_table_3():
     for row_id, methods in RATIOS.items():
         assert {TABLE_3[method]["ratio"] for method in methods} == {LEDGER[row_id].published}
     assert LEDGER["B1"].published["ratio_in_table"] == TABLE_3["bert-layer-on-top"]["ratio"]
-    assert set().union(*RATIOS.values(), ["bert-layer-on-top", "shared"]) == {m for m, row in TABLE_3.items() if "ratio" in row}
+    assert set().union(*RATIOS.values(), ["bert-layer-on-top", "shared"]) == {
+        m for m, row in TABLE_3.items() if "ratio" in row
+    }
     assert round(1 + 73_000_000 / LEDGER["A1"].derived, 2) == LEDGER["B1"].published["ratio"]
 
 
