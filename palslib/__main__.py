@@ -203,17 +203,13 @@ class Benchmark:
     """Use a tiny model and few rounds, only to check that the benchmark works."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
-    against: Path | None = None
-    """A folder with an earlier palslib (`git worktree add FOLDER COMMIT`), to compare its training steps with ours."""
 
 
 def benchmark(given: Benchmark) -> None:
     """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
     from palslib.records import check_place
 
-    with wrong_call():  # else it would be found after a quarter of an hour, or palslib be compared with itself
-        if given.against and not (given.against / "palslib" / "__init__.py").is_file():
-            raise FileNotFoundError(f"--against: {given.against} holds no folder palslib with a package")
+    with wrong_call():  # else it would be found after a quarter of an hour
         if given.adapters_python and not shutil.which(given.adapters_python):
             raise FileNotFoundError(f"--adapters-python: {given.adapters_python} is no program")
         if given.draw and not given.draw.is_file():

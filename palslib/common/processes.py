@@ -20,12 +20,23 @@ def end_with_launcher() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
+
+
+def bar_place() -> dict:
+    """Options of a tqdm bar that say where it is written: to stderr, and in a notebook, which shows that in red, to
+    stdout, where it goes away at the end. A static page (`PALSLIB_STATIC`) has none, as its updates would stay."""
+    if not in_notebook():
+        return {"file": sys.stderr}
+    return {"file": sys.stdout, "leave": False} | ({"disable": True} if os.environ.get("PALSLIB_STATIC") else {})
+
+
 def progress_bar(steps: Iterable | None, what: str, show: bool, **options):
     """A tqdm bar for a long phase, over `steps` or up to the option `total`. It appears after three seconds, is removed
-    at the end and shown only if `show`, in the first process, on a terminal or in a live notebook; not in a log,
-    nor on a static page (`PALSLIB_STATIC`), where one bar below another would leave traces."""
+    at the end and shown only if `show`, in the first process, on a terminal or in a live notebook; not in a log."""
     from tqdm import tqdm  # here, because most commands show no bar
 
-    live = type(sys.stderr).__module__.startswith("ipykernel") and not os.environ.get("PALSLIB_STATIC")
-    seen = sys.stderr.isatty() or live
-    return tqdm(steps, what, delay=3, leave=False, disable=not (show and seen and FIRST), **options)
+    hidden = not (show and FIRST and (in_notebook() or sys.stderr.isatty()))
+    return tqdm(steps, what, **{"delay": 3, "leave": False, "disable": hidden} | bar_place() | options)

@@ -9,18 +9,13 @@ import platform
 import re
 import textwrap
 import typing
+from collections.abc import Collection
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from IPython import get_ipython
 from IPython.display import HTML, Image, Markdown, display
-from matplotlib.collections import Collection
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.text import Text
 from pandas.io.formats.style import Styler
 from PIL import Image as Pillow
 from pydantic import ConfigDict, TypeAdapter
@@ -29,13 +24,19 @@ from palslib.common.names import check_name, shown
 from palslib.study.figures.style import save_figure, use_style
 
 
-def begin(*packages: str) -> None:
+def begin(*packages: str, **valid: Collection) -> None:
     """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
 
-    Raises ValueError for a parameter that the first cell does not declare, and for a value of the wrong type.
+    Args:
+        valid: parameter -> its valid values: names, or a `range` of numbers. Of a list, each element is checked.
+
+    Raises ValueError for a parameter that the first cell does not declare, and for a value that is of the wrong type or
+    not valid.
     """
     if shell := get_ipython():
         take_parameters(shell.user_ns)
+        for name, values in valid.items():
+            check_value(name, shell.user_ns[name], values)
     use_style()
     names = ("palslib", *packages)
     print(f"Python {platform.python_version()}", *(f"{n} {importlib.metadata.version(n)}" for n in names), sep=" · ")
@@ -54,6 +55,15 @@ def take_parameters(names: dict) -> None:
                 check_name("parameter", line.targets[0].id, types)
     for name, kind in types.items():
         names[name] = _typed(name, names[name], kind)
+
+
+def check_value(name: str, value: object, valid: Collection) -> None:
+    """Raises ValueError for a parameter's value that is not among the valid ones. None, "what is usual", always is."""
+    for one in value if isinstance(value, list) else [value]:
+        if one is not None and isinstance(valid, range) and not valid.start <= one < valid.stop:
+            raise ValueError(f"parameter {name!r} must be from {valid.start:,} to {valid.stop - 1:,}, not {one:,}")
+        if one is not None and not isinstance(valid, range):
+            check_name(f"{name} (a parameter)", one, valid)
 
 
 def _typed(name: str, value: object, kind: type | str) -> object:
@@ -91,55 +101,16 @@ def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
 
 
-def show_figure(figure: Figure, name: str, colours: int = 64) -> None:
+def show_figure(figure: Figure, name: str, colours: int = 128) -> None:
     """Saves a figure under a name (`save_figure`), shows it and closes it.
 
     It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
-    The colours that the figure itself sets, of lines, bars, areas and text, are all among them, unchanged, so that no
-    two of them become one.
+    With 128 no colour is off by more than can be seen, in a heat map either.
     """
     save_figure(figure, name)
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=150)
-    picture = Pillow.open(drawn).convert("RGB")
-    fewer_colours(picture, own_colours(figure), colours).save(small, "png", optimize=True)
+    picture = Pillow.open(drawn).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE)
+    picture.save(small, "png", optimize=True)
     display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
     plt.close(figure)
-
-
-def own_colours(figure: Figure, most: int = 128) -> np.ndarray:
-    """The opaque colours that a figure sets, (n, 3) in 0 to 255: of its lines, patches, areas, points and text.
-
-    A collection of more than `most` colours is an image, such as a heat map, and is left out.
-    """
-    named = []
-    for artist in figure.findobj():
-        if isinstance(artist, Line2D):
-            named += [artist.get_color(), artist.get_markerfacecolor(), artist.get_markeredgecolor()]
-        elif isinstance(artist, Patch):
-            named += [artist.get_facecolor(), artist.get_edgecolor()]
-        elif isinstance(artist, Text):
-            named.append(artist.get_color())
-        elif isinstance(artist, Collection):
-            for some in (artist.get_facecolor(), artist.get_edgecolor()):
-                named += list(some) if len(some) <= most else []
-    rgba = np.array([to_rgba(colour) for colour in named])
-    return np.unique(np.rint(255 * rgba[rgba[:, 3] == 1, :3]).astype(int), axis=0)
-
-
-def fewer_colours(picture: Pillow.Image, own: np.ndarray, colours: int) -> Pillow.Image:
-    """A picture reduced to `colours` colours (more, up to 256, if `own` is large); colours in `own` stay exact.
-
-    At least a quarter of the palette is left for the other pixels, which get the nearest colour.
-    """
-    pixels = np.asarray(picture).reshape(-1, 3).astype(int)
-    codes, where = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True)
-    there = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)  # the distinct colours of the picture
-    own = own[np.isin(own @ [1 << 16, 1 << 8, 1], codes)]
-    colours = min(256, max(colours, len(own) * 4 // 3 + 1))
-    reduced = picture.quantize(colours - len(own), dither=Pillow.Dither.NONE)
-    palette = np.concatenate([own, np.reshape(reduced.getpalette(), (-1, 3))])
-    nearest = ((there[:, None] - palette) ** 2).sum(-1).argmin(1)
-    small = Pillow.fromarray(nearest[where].reshape(picture.size[::-1]).astype(np.uint8), mode="P")
-    small.putpalette(palette.astype(np.uint8).tobytes())
-    return small

@@ -8,7 +8,6 @@ or several (`accelerator.py` says how they are started) train the same model.
 
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from palslib.bert.encoders import max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
+from palslib.common.processes import bar_place, in_notebook
 from palslib.common.reading import read_object
 from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
@@ -321,7 +321,7 @@ class Run:
         seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}
         self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
         if self.accelerator.is_main_process and self.config.progress:
-            tqdm.write(f"step {self.step}: dev average {point['dev_average']:.1f}", file=sys.stderr)
+            tqdm.write(f"step {self.step}: dev average {point['dev_average']:.1f}", file=bar_place()["file"])
         if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
             if self.config.checkpoint_every:  # first: it has these weights, too, if the run is killed between the two
                 self.save()
@@ -358,7 +358,7 @@ class Run:
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
-        began, shown = time.perf_counter(), self.config.progress
+        began, shown = time.perf_counter(), self.config.progress and not in_notebook()  # beside the bar of the run
         scores = evaluate(self.model, self.dev_data, self.recipe, self.accelerator, self.precision, shown, kept)
         self.spent["evaluate"] += time.perf_counter() - began
         return scores
@@ -447,7 +447,8 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     config, main = run.config, run.accelerator.is_main_process
     every = config.checkpoint_every
     shown = main and config.progress
-    bar = tqdm(total=config.steps, initial=run.step, desc=run.label, disable=not shown, mininterval=1)
+    place = {"disable": not shown} | bar_place()
+    bar = tqdm(total=config.steps, initial=run.step, desc=run.label, mininterval=1, **place)
     latest: dict[str, float] = {}
     seen = run.step  # losses up to here are in `latest`
     if run.step == 0 and run.evaluates() and not run.history:

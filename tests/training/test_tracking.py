@@ -65,6 +65,18 @@ def test_a_bar_comes_where_somebody_looks(monkeypatch):
     assert sys.stderr.getvalue().strip() == ""  # it comes after three seconds
 
 
+def test_in_a_notebook_a_bar_is_not_red_and_leaves_nothing_behind(monkeypatch):
+    kernels = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setattr(sys, "stderr", kernels())
+    monkeypatch.setattr(sys, "stdout", kernels())
+    with progress_bar(range(3), "a notebook", True, delay=0) as bar:
+        assert list(bar) == [0, 1, 2]
+    assert "0/3" in sys.stdout.getvalue() and sys.stdout.getvalue().rpartition("\r")[0].rpartition("\r")[2].isspace()
+    assert sys.stderr.getvalue() == "" and "\n" not in sys.stdout.getvalue()
+    monkeypatch.setenv("PALSLIB_STATIC", "1")
+    assert progress_bar(range(3), "a page", True).disable
+
+
 def test_phases_are_named_in_their_order(tmp_path):
     said = []
     train(small(tmp_path / "run", **ABOUT, steps=2), on_phase=said.append)

@@ -2,11 +2,10 @@
 
     transformers   AutoModelForSequenceClassification as its users train it: all of it, on batches padded to the longest
     adapters       the same with the package `adapters`: Houlsby adapters on a frozen BERT
-    before         the palslib in another folder, an earlier version of it
 
-This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports no palslib but an
-earlier one (`before`): it gets its settings as one JSON object, prints a description of itself, and then answers each
-line of input with the seconds of one more step.
+This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports no palslib: it gets
+its settings as one JSON object, prints a description of itself, and then answers each line of input with the seconds of
+one more step.
 """
 
 import itertools
@@ -25,18 +24,16 @@ import torch
 class Other:
     """Another program that trains in its own process; a call takes one step and returns its seconds."""
 
-    def __init__(self, kind: str, python: str | Path = sys.executable, tree: Path | None = None, **given):
+    def __init__(self, kind: str, python: str | Path = sys.executable, **given):
         """
         Args:
-            kind: `transformers`, `adapters` or `before`.
+            kind: `transformers` or `adapters`.
             python: the interpreter that has its packages.
-            tree: the folder of its palslib (`before`).
-            given: its settings, see `padded` and `before`.
+            given: its settings, see `padded`.
         """
         threads = str(torch.get_num_threads())
         more = {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
         around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
-        around |= {"PYTHONPATH": os.path.abspath(tree)} if tree else {}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.program = kind
         self.process = subprocess.Popen([python, __file__, kind, json.dumps(given)], env=around, **pipes)
@@ -109,29 +106,6 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 
-def before(config: dict, folder: str, steps: list[int]) -> tuple:
-    """The same for a run of an earlier palslib with this config, which takes these steps over and over."""
-    import palslib
-    from palslib import RunConfig
-
-    try:
-        from palslib.training.loop import Run
-    except ModuleNotFoundError:  # in the first version each of today's folders was one file
-        from palslib.training import Run
-
-    run, turns = Run(RunConfig(**config), Path(folder)), itertools.cycle(steps)
-
-    def step() -> int:
-        tokens = run.tokens
-        run.step = next(turns)
-        run.train_step()
-        return run.tokens - tokens
-
-    place = Path(palslib.__file__).parent
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=place, capture_output=True, text=True).stdout.strip()
-    return step, {"trained": count_trained(run.model), "versions": {"palslib": commit or "no commit"}}
-
-
 def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.stdout) -> None:
     """Prints `about`, and then for each line of input the seconds and word pieces of one more step."""
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
@@ -147,4 +121,4 @@ def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.st
 if __name__ == "__main__":
     answers, sys.stdout = sys.stdout, sys.stderr  # keeps what libraries print out of the answers
     kind, given = sys.argv[1], json.loads(sys.argv[2])
-    answer(*(before(**given) if kind == "before" else padded(kind, **given)), answers=answers)
+    answer(*padded(kind, **given), answers=answers)

@@ -88,7 +88,6 @@ class Benchmark:
         folder: Path,
         quick: bool = False,
         adapters_python: Path | None = None,
-        against: Path | None = None,
         progress: Callable[[str], None] = lambda line: None,
     ):
         """
@@ -96,10 +95,9 @@ class Benchmark:
             folder: for temporary weights and batches.
             quick: uses the tiny backbone and few rounds, which only shows that everything works.
             adapters_python: an interpreter that has the package `adapters`.
-            against: a folder with an earlier palslib.
         """
         self.folder, self.quick, self.progress, self.began = folder, quick, progress, time.perf_counter()
-        self.adapters_python, self.against = adapters_python, against
+        self.adapters_python = adapters_python
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.precisions = ["float32"] + ["bf16"] * (precision_of("auto") == "bf16")
         real = not quick and data_folder() is not None and (data_folder() / "glue").is_dir()
@@ -112,7 +110,7 @@ class Benchmark:
         return ROUNDS[backbone] * (1 + (precision == "bf16"))
 
     def config(self, backbone: str, method: str, precision: str, **more) -> dict:
-        """The settings of a run, in a form that an earlier palslib understands too."""
+        """The settings of a run."""
         size = {"size": 12} if self.quick and method == "pals-204" else {}
         about = {"method": method, "backbone": self.saved(backbone), "precision": precision, "progress": False} | size
         about |= {"tasks": self.tasks, "data": self.data, "batch_size": 8 if self.quick else 32, "steps": 10_000}
@@ -228,17 +226,6 @@ class Benchmark:
                 rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
         return rows
 
-    def before(self) -> list[dict]:
-        """(g) A training step, compared with an earlier palslib."""
-        rows = []
-        for what in product(self.backbones, ("shared", "pals-204"), self.precisions):
-            self.progress(f"beside an earlier palslib, {', '.join(what)}")
-            ours, rounds = self.run(*what), self.rounds(what[0], what[2])
-            given = {"config": self.config(*what), "folder": str(self.folder), "steps": typical_steps(ours, rounds)}
-            with Other("before", tree=self.against, **given) as other:
-                rows += self.compare({"before": other, "palslib": ours}, what[0], rounds)
-        return rows
-
     def profile(self) -> list[dict]:
         """(h) The time of a step with PALs by kind of operation, by torch's profiler, which takes some time itself."""
         rows = []
@@ -324,7 +311,7 @@ class Benchmark:
     def record(self) -> dict:
         """The record: the results of all parts, run one after the other, with the machine and its rates."""
         parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers, self.profile)
-        measured = {part.__name__: part() for part in (*parts, *([self.before] if self.against else []))}
+        measured = {part.__name__: part() for part in parts}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}
         record |= {"timer": "device events" if gpu else "clock", "threads": torch.get_num_threads()}
@@ -336,7 +323,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, **options) -
     """Measures, prints and records the speed, and draws the figure `benchmark`; or prints and draws the record `draw`.
 
     Args:
-        options: `quick`, `adapters_python` and `against` of `Benchmark`.
+        options: `quick` and `adapters_python` of `Benchmark`.
     """
     if draw:
         if "parts" not in (found := read_object(draw)):

@@ -47,13 +47,12 @@ def lines(record: dict) -> list[str]:
     for row in parts["many_tasks"]:
         size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
         add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
-    for letter, part in (("f", "peers"), ("g", "before")):
-        rows = parts.get(part, [])  # in pairs: another, and palslib beside it
-        for number, row in enumerate(rows):
-            other = rows[number - number % 2]
-            more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
-            add(letter, f"{row['what']} {row['method']}", row, more)
-    for row in parts.get("profile", []):
+    rows = parts["peers"]  # in pairs: another, and palslib beside it
+    for number, row in enumerate(rows):
+        other = rows[number - number % 2]
+        more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
+        add("f", f"{row['what']} {row['method']}", row, more)
+    for row in parts["profile"]:
         shares = sorted(row["shares"].items(), key=lambda item: -item[1])
         add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
     return text
@@ -95,8 +94,8 @@ def speed_bars(rows: list[dict], ax: Axes) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def bars_beside(rows: list[dict], ax: Axes, title: str) -> None:
-    """(f), (g) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
+def bars_beside(rows: list[dict], ax: Axes) -> None:
+    """(f) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
     ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))
@@ -107,7 +106,7 @@ def bars_beside(rows: list[dict], ax: Axes, title: str) -> None:
         ax.bar_label(bar, [f"{ours['speed-up']:.1f}×\n{rates}"], fontsize="x-small")
     ax.axhline(1, color="black", linewidth=1)
     ax.set_xticks(range(len(groups)), groups)
-    ax.set(title=title, ylabel="ratio of texts a second")
+    ax.set(title="f  One task, over others' packages", ylabel="ratio of texts a second")
     ax.margins(y=0.45)  # room for the labels and the legend
     ax.grid(axis="x", visible=False)
     handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
@@ -149,13 +148,10 @@ def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, b
 def benchmark_figure(record: dict) -> Figure:
     """All parts of a record; black lines are lower bounds, dashed lines goals."""
     parts = record["parts"]
-    titles = {"peers": "f  One task, over others' packages", "before": "g  A step, over an earlier palslib"}
-    more = [part for part in titles if parts.get(part)]
-    figure, axes = plt.subplots(3 + len(more), 2, figsize=(PAGE_WIDTH, 7.6 + 2.5 * len(more)))
-    for part, (left, right) in zip(more, axes[3:], strict=True):  # each as wide as the page
-        left.set_subplotspec(left.get_gridspec()[3 + more.index(part), :])
-        right.remove()
-        bars_beside(parts[part], left, titles[part])
+    figure, axes = plt.subplots(4, 2, figsize=(PAGE_WIDTH, 10.1))
+    axes[3, 0].set_subplotspec(axes[3, 0].get_gridspec()[3, :])  # as wide as the page
+    axes[3, 1].remove()
+    bars_beside(parts["peers"], axes[3, 0])
     step_ratios(parts["step"], axes[0, 0])
     speed_bars(parts["released"], axes[0, 1])
     rows = parts["evaluation"]

@@ -3,12 +3,14 @@
 `derive("A4")` counts, samples or averages anew with the package's own functions. It reads no value from the ledger's
 `derived`, with which its result is compared. A source prints rounded numbers, so a printed number agrees with an exact
 one that lies within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
+
+Where the inputs of a derivation are themselves printed, they were rounded before: the mean of three scores printed as
+0.519, 0.775 and 0.448 can be any number from 0.58017 to 0.58117. `possible` derives such rows from intervals.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from statistics import fmean
+from dataclasses import dataclass, replace
 
 from palslib.common.names import check_name
 from palslib.data.metrics import glue_average
@@ -26,6 +28,7 @@ from palslib.study.ledger.paper import (
     MINBERT_TABLE_1,
     MINBERT_TRAIN_SIZES,
     TABLE_2,
+    Row,
     load_ledger,
 )
 
@@ -36,6 +39,41 @@ SMALL_BUDGET = 1_500_000  # for all eight tasks (paper, results)
 def near(exact: float, printed: float, unit: float) -> bool:
     """Whether `exact`, rounded to `unit`, could be printed as `printed`: at most half a unit away."""
     return abs(exact - printed) <= unit / 2 + 1e-9 * max(1.0, abs(exact))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `low` to `high`, with the sum, the difference and a multiple of such unknown numbers."""
+
+    low: float
+    """The least of them."""
+    high: float
+    """The largest."""
+
+    @classmethod
+    def rounded(cls, printed: float, unit: float) -> "Interval":
+        """What a number printed to the nearest `unit` was before it was rounded."""
+        return cls(printed - unit / 2, printed + unit / 2)
+
+    def __add__(self, other: "Interval | float") -> "Interval":
+        other = other if isinstance(other, Interval) else Interval(other, other)
+        return Interval(self.low + other.low, self.high + other.high)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Interval":
+        return Interval(-self.high, -self.low)
+
+    def __sub__(self, other: "Interval | float") -> "Interval":
+        return self + -other
+
+    def __truediv__(self, number: float) -> "Interval":
+        ends = self.low / number, self.high / number
+        return Interval(min(ends), max(ends))
+
+    def meets(self, other: "Interval") -> bool:
+        """Whether some number lies in both; where they only touch, it does."""
+        return max(self.low, other.low) <= min(self.high, other.high) + 1e-9 * max(1.0, abs(self.high))
 
 
 def places(printed) -> int:
@@ -75,9 +113,11 @@ def _nine(row: dict, part: str = "f1") -> float:
     return glue_average(tasks)
 
 
-def _mean(row: dict, *without: str) -> float:
-    """The mean of a row's scores, without the printed mean and the columns `without`."""
-    return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
+def _mean(row: dict, *without: str, unit: float = 0):
+    """The mean of a row's scores, without the printed mean and the columns `without`: a number or, with the `unit` to
+    which the scores were rounded, an `Interval`."""
+    scores = [score for task, score in row.items() if task not in ("total", "average", *without)]
+    return sum(Interval.rounded(score, unit) if unit else score for score in scores) / len(scores)
 
 
 def _crowdflower() -> list:
@@ -92,7 +132,7 @@ def _crowdflower() -> list:
 def _gem(method: str, shifted: bool) -> float:
     """The mean of a row of gem's table; `shifted` maps the correlation of STS from [-1, 1] to [0, 1]."""
     row = GEM_TABLE_1[method]
-    return fmean((row["sst"], row["qqp"], (row["sts"] + 1) / 2 if shifted else row["sts"]))
+    return _mean(row | {"sts": (row["sts"] + 1) / 2 if shifted else row["sts"]})
 
 
 def _alpha(schedule: str) -> int:
@@ -106,12 +146,13 @@ def _small(method: str, **options) -> int:
     return fit_budget(get_method(method, **options), BASE, added=SMALL_BUDGET).size
 
 
-def _batch_of_minbert() -> int:
-    """The batch size, of the two that minbert gives, with which half a pass over the data best fits its steps."""
-    printed = load_ledger()["B6"].published
-    half = sum(MINBERT_TRAIN_SIZES.values()) / 2
+def _epochs_of_minbert() -> list[int]:
+    """What minbert's epoch can be. If its 1,950 steps are batches: the batch size, of the two that it gives, with which
+    they best fit half a pass over the data. If its 5,850 batches are meant: their examples, 32 to a batch."""
+    printed, half = load_ledger()["B6"].published, sum(MINBERT_TRAIN_SIZES.values()) / 2
     sizes = (printed["batch_in_text"], printed["batch_in_captions"])
-    return min(sizes, key=lambda batch: abs(half / batch - printed["steps"]))
+    fits = min(sizes, key=lambda batch: abs(half / batch - printed["steps"]))
+    return [fits, printed["batches"] * printed["batch_in_text"]]
 
 
 def _sizes_of_minbert() -> list[int]:
@@ -174,7 +215,7 @@ _DERIVE: dict[str, Callable[[], object]] = {
     ],
     "B4": lambda: [_count("pals-204", 3).added, _ratio("pals-204", 3)],
     "B5": lambda: [_alpha("round-robin"), _alpha("proportional")],
-    "B6": lambda: [*_sizes_of_minbert(), _batch_of_minbert()],
+    "B6": lambda: [*_sizes_of_minbert(), *_epochs_of_minbert()],
     "B7": lambda: [_gem(m, shifted) for shifted in (False, True) for m in ("fine-tuned", "pals")],
     "B8": lambda: [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{sharing}"]) for sharing in ("not-shared", "3-shared")],
     "B9": lambda: _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"]),
@@ -194,6 +235,42 @@ _DERIVE: dict[str, Callable[[], object]] = {
     "B20": lambda: [ADAPTERS_TABLE_2["fine-tuned"][t] - TABLE_2["fine-tuned"][t] for t in ("qnli", "stsb")],
     "B21": lambda: annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS),
 }
+
+
+_POSSIBLE: dict[str, tuple[float, Callable[[], list[Interval]]]] = {
+    "B2": (0.1, lambda: [_mean(row, "qqp_f1", "mrpc_f1", unit=0.1) for row in TABLE_2.values()]),
+    "B7": (0.001, lambda: [_mean(row, unit=0.001) for row in GEM_TABLE_1.values()]),
+    "B8": (0.1, lambda: [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{m}"], unit=0.1) for m in ("not-shared", "3-shared")]),
+    "B9": (0.1, lambda: [_mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"], unit=0.1)]),
+    "B12": (0.001, lambda: [_mean(MINBERT_TABLE_1["pals-204", "annealed"], unit=0.001)]),
+    "B13": (0.01, lambda: [1 + Interval.rounded(PAPER_BUDGET, 10**6) / BASE.parameters]),
+    "B17": (
+        0.001,
+        lambda: [
+            Interval.rounded(MINBERT_TABLE_1["shared", "proportional"]["sst"], 0.001),
+            _mean(MINBERT_TABLE_1["pals-204", "proportional"], unit=0.001),
+        ],
+    ),
+    "B19": (
+        0.1,
+        lambda: [
+            Interval.rounded(ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"], 0.1)
+            - Interval.rounded(ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"], 0.1)
+        ],
+    ),
+    "B20": (0.1, lambda: [Interval.rounded(TABLE_2["fine-tuned"][task], 0.1) for task in ("qnli", "stsb")]),
+}
+"""Row B whose inputs are printed, rounded numbers -> the unit to which its values are printed, and what these can have
+been before rounding. All other rows A and B have exact inputs: sizes, counts and definitions."""
+
+
+def possible(row: Row) -> list[tuple[Interval, float, bool]]:
+    """What a row's values can have been, if each printed input was any number that rounds to it: each value's interval,
+    what is printed for it, and whether a number in the interval rounds to that. Empty where the inputs are exact."""
+    unit, derived = _POSSIBLE.get(row.id, (1, list))
+    values, printed = derived(), numbers(row.published)
+    pairs = zip(values, printed[len(printed) - len(values) :], strict=True)
+    return [(value, said, value.meets(Interval.rounded(said, unit))) for value, said in pairs]
 
 
 def derive(row_id: str):

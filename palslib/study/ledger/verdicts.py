@@ -2,6 +2,7 @@
 
     A  holds              derived here, and equal to the printed value
     B  does not follow    derived here, and different from the printed value
+       within rounding    different, but not for every value that its rounded inputs can have had
     C  reproduced, not reproduced, inconclusive    decided by the records of finished runs, by the rule in `claims.py`;
        not run            there are no runs, or not those that the row needs
        not testable at this scale    there are runs, but the claim needs longer ones, as the note says
@@ -25,7 +26,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 from palslib.study.ledger.claims import claim_verdict
-from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers, places
+from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers, places, possible
 from palslib.study.ledger.paper import Row, load_ledger
 
 ASIDE = ("pilot", "tuning", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
@@ -36,6 +37,7 @@ the tuning of the second study."""
 VERDICTS = {
     "holds": "A: derived here, and equal",
     "does not follow": "B: derived here, and different",
+    "within rounding": "B: different, unless inputs were rounded",
     "reproduced": "C: here, several seeds agree with the claim",
     "not reproduced": "C: here, several seeds contradict it",
     "inconclusive": "C: too few seeds, or too small a difference",
@@ -95,7 +97,7 @@ _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
     "B3": lambda p, v: _all_near(1e6)(p, v[:1]),  # the printed value is the second
     "B4": lambda p, v: near(v[1], p[1], 0.01),
     "B5": _any_near(1),
-    "B6": lambda p, v: v == [p[1], p[2]],
+    "B6": lambda p, v: v[0] == p[1],
     "B7": lambda p, v: _any_near(0.001)(p, v[:2]),  # plain means; the note says what the shifted ones give
     "B8": _any_near(0.1),
     "B9": _all_near(0.1),
@@ -122,9 +124,8 @@ _NOTES = {
     "A27": "low rank could have 101; the paper took 100",
     "B2": "with the first numbers none of the four averages comes out",
     "B3": "the printed value is the second, with d_i = d",
-    "B6": "half a pass over 156,090 examples is 1,951 steps of 40, or 2,439 of 32",
+    "B6": "half a pass over 156,090 examples is 1,951 steps of 40, or 2,439 of 32; neither reading is preferred",
     "B7": "the second average is the fourth value, with (r + 1)/2 for STS; the first is none of them",
-    "B9": "the mean of the twelve is 74.975",
     "B14": "where 127 million comes from is not known",
     "B18": "Houlsby's scores on the twelve are not printed; full fine-tuning wins seven, and what decides is one task",
     "B20": "two printings of one baseline; which correlation each STS-B is cannot be seen in the numbers",
@@ -165,7 +166,15 @@ def _derived_verdict(row: Row) -> Verdict:
     follows = row.id not in _FOLLOWS or _FOLLOWS[row.id](numbers(row.published), numbers(values))
     if row.kind == "A":
         return Verdict(row.id, "holds" if follows else "does not hold", text, note)
-    return Verdict(row.id, "not demonstrated" if follows else "does not follow", text, note)
+    if follows:
+        return Verdict(row.id, "not demonstrated", text, note)
+    ranges, digits = possible(row), max(map(places, numbers(row.derived)), default=0) + 1
+    notes = [
+        f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {'may' if f else 'cannot'} be {n}" for v, n, f in ranges
+    ]
+    note = "; ".join([note] * bool(note) + ["before rounding, " + " · ".join(notes)] * bool(notes))
+    within = bool(ranges) and all(fits for _, _, fits in ranges)
+    return Verdict(row.id, "within rounding" if within else "does not follow", text, note)
 
 
 def _switch_verdict(row: Row) -> Verdict:

@@ -9,6 +9,7 @@ import pandas as pd
 from IPython.display import HTML, display
 
 from palslib.methods.counting import count_parameters
+from palslib.methods.table import METHODS
 from palslib.study.ledger import paper
 from palslib.study.ledger.derivations import derive, near, numbers, places
 
@@ -107,20 +108,31 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
 
 
 def averages_of_table_2() -> pd.DataFrame:
-    """The paper's table 2 as printed, and beside its "Av." the mean of the nine scores (ledger A21)."""
-    return pd.DataFrame(paper.TABLE_2).T.rename_axis("method").reset_index().assign(ours=derive("A21"))
+    """The paper's table 2 as printed; the mean of the nine scores (`ours`) beside its "Av." (ledger A21); our count of
+    parameters over BERT-base's (`ratio`); and a row of the tasks' training examples (A17)."""
+    rows = [{"method": "training examples", **{c: paper.GLUE_TRAIN_SIZES.get(c.partition("_")[0]) for c in _SCORES}}]
+    for (method, scores), ours in zip(paper.TABLE_2.items(), derive("A21"), strict=True):
+        rows.append({"method": method, "ratio": count_parameters(method).ratio, **scores, "ours": ours})
+    return pd.DataFrame(rows, columns=["method", "ratio", *_SCORES, "average", "ours"])
+
+
+_SCORES = [column for column in paper.TABLE_2["shared"] if column != "average"]
 
 
 def ratios_of_table_3() -> pd.DataFrame:
-    """The paper's table 3 as printed, mean ± standard error, with our ratio beside its own (ledger A4-A10, B1)."""
+    """The paper's table 3 as printed, mean ± standard error, with our ratio beside its own (ledger A4-A10, B1), and the
+    number of layers that a task adds, or adds to."""
     rows = []
     for method, cells in paper.TABLE_3.items():
-        row = {"method": method, "printed": cells.get("ratio"), "ours": count_parameters(method).ratio}
+        ours, built = count_parameters(method), METHODS[method]
+        layers = len(built.adapted_layers(ours.backbone.num_layers)) or getattr(built, "on_top", int(ours.added > 0))
+        row = {"method": method, "new layers": layers, "printed": cells["ratio"], "ours": ours.ratio}
         for schedule in ("proportional", "square-root", "annealed"):
             row[schedule] = "–"
             if schedule in cells:
                 mean, error = cells[schedule]
-                row[schedule] = f"{mean:g}" if error is None else f"{mean:.{places(error)}f} ± {error:g}"
+                digits = 2 if error is None else places(error)
+                row[schedule] = f"{mean:.{digits}f} ± {'< 0.005' if error is None else f'{error:g}'}"
         rows.append(row)
     return pd.DataFrame(rows)
 

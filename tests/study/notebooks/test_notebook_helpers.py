@@ -102,8 +102,23 @@ def test_the_colour_of_every_task_survives(draw, shown, tmp_path, monkeypatch):
     draw(axes)
     notebook.show_figure(figure, "tasks")
     files = io.BytesIO(shown[0].data), tmp_path / "tasks.png"
-    here, there = (np.asarray(Image.open(file).convert("RGB")) for file in files)
-    assert here.shape == there.shape and len(np.unique(here.reshape(-1, 3), axis=0)) <= 64
-    for colour in TASK_COLOURS.values():
-        same = [(picture == np.rint(255 * np.array(colour))).all(-1) for picture in (here, there)]
-        assert same[1].any() and same[0][same[1]].all()  # where it was, it is
+    here, there = (np.asarray(Image.open(file).convert("RGB")).astype(int) for file in files)
+    assert here.shape == there.shape and len(np.unique(here.reshape(-1, 3), axis=0)) <= 128
+    colours = np.rint(255 * np.array(list(TASK_COLOURS.values())))
+    for colour in colours:
+        where = (there == colour).all(-1)
+        assert where.any() and np.abs(here[where] - colour).max() <= 12  # less than half of what two of them differ by
+    assert np.abs(colours[:, None] - colours).max(-1)[~np.eye(len(colours), dtype=bool)].min() > 24
+
+
+def test_parameters_are_checked_by_value():
+    for name, value, valid, said in (
+        ("epochs", 0, range(1, 100), "parameter 'epochs' must be from 1 to 99, not 0"),
+        ("method", "pals204", ["pals-204", "lhuc"], "'pals204': did you mean 'pals-204'"),
+        ("methods", ["lhuc", "pals204"], ["pals-204", "lhuc"], "'pals204'"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            notebook.check_value(name, value, valid)
+    notebook.check_value("epochs", 99, range(1, 100))
+    notebook.check_value("epochs", None, range(1, 100))  # what is usual
+    notebook.check_value("methods", ["lhuc"], ["pals-204", "lhuc"])

@@ -11,8 +11,8 @@ from palslib.study.ledger.paper import load_ledger
 from palslib.study.notebook import take_parameters
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
 
-_A = sum(row.kind == "A" for row in load_ledger().values())
-DERIVED = f"{_A} of {_A} hold"
+_KINDS = [row.kind for row in load_ledger().values()]
+DERIVED = f"{_KINDS.count('A')} of {_KINDS.count('A') + _KINDS.count('B')} hold"
 GRID = [
     ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL has a gradient"),
     ("01", "backbone=tiny size=24", ""),
