@@ -70,18 +70,16 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     Args:
         records: the first study's runs, of one setting.
         own_rate: runs in which PALs learn at BERT's own rate.
-        new: the records of the second study's grids; None where they are no matter, as in a study of one's own.
+        new: the records of the second study's grids; None for a study of one's own, to which neither its looks nor its
+            limits apply.
     """
-    decided = second.decide(new or [])
-    first = first_study(records, own_rate)
-    looks = [n for n in LOOKS if n <= first[0].seeds[0]]
-    beside = [
-        f" (2,000 steps; the interval allows for looks at {', '.join(map(str, looks))} seeds). "
-        "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned",
-        f": {under_way(new)}" if new is not None else "",
-        "",
-        "",
-    ]
+    ours = new is not None
+    decided, first = second.decide(new or []), first_study(records, own_rate, LOOKS if ours else ())
+    beside = ["", f": {under_way(new)}" if ours else "", "", ""]
+    if ours:
+        looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
+        beside[0] = f" (2,000 steps; the interval allows for looks at {looks} seeds). "
+        beside[0] += "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned"
     said = []
     for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
         if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
@@ -91,16 +89,21 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
             said.append(f"**{words[of.kind()]}**: {minus} {of}{more}.")
         else:
             said.append(f"**{words[_UNKNOWN]}**{more if of.seeds == (0, 0) and words is _SAID[1] else ''}.")
-    return [*said, NOT_SHOWN]
+    if ours:
+        return [*said, NOT_SHOWN]
+    shown = {"{backbone}, {steps:,} steps, data {data}".format(**record["config"]) for record in records}
+    return [*said, f"**Not shown**: anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
 
 
-def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
+def first_study(
+    records: Sequence[dict], own_rate: Sequence[dict] = (), looks: Sequence[int] = LOOKS
+) -> list[Difference]:
     """The differences of the four questions by the first study's runs: the first paired by seed, as planned then, at
     the level that allows for the looks; the second was never run; the others from all seeds, with one variance."""
     scores = scores_by_method(records) | {second.ONE_RATE: []}
     scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204 annealed", own_rate)]
     pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
-    looks = [n for n in LOOKS if n <= len(pairs)]
+    looks = [n for n in looks if n <= len(pairs)]
     none = Difference(math.nan, math.nan, math.nan, (0, 0))
     of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
     rest = [difference(scores, *of) if all(scores[name] for name in of) else none for of in of_rest]

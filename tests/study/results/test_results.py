@@ -436,7 +436,9 @@ def test_the_answer_in_five_sentences():
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
     assert "is not known yet" in said[1] and "(0 of 32 tuning runs, 0 of 30 confirmation runs)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
-    assert said[4].startswith("**Not shown**") and len(answer([])) == 5
+    assert said[4].startswith("**Not shown**: BERT-base") and len(answer([])) == 5
+    own = answer([r for r in RECORDS if r["config"]["method"] != "low-rank-100"])  # of a study of one's own
+    assert "looks" not in own[0] and own[4].endswith("beyond minilm, 2,000 steps, data glue.")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert "do harm here" in worse[0] and "-2.00 [" in worse[0]
     same = answer(RECORDS, own_rate=runs("pals-204", 59.9, 62.0, 61.1))
