@@ -7,14 +7,13 @@ import json
 import re
 from collections import Counter
 
-from palslib import METHODS, TASKS, RunConfig, count_parameters
+from palslib import METHODS, TASKS
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
 from palslib.records import load_records, read_records, summarise
-from palslib.study.ledger.claims import SEEDS
 from palslib.study.ledger.verdicts import evidence, verdict_frame
-from palslib.study.results import tables
-from palslib.study.results.answer import answer as five_sentences
+from palslib.study.results import answer as answers
+from palslib.study.results import second, tables
 from palslib.study.results.pilot import pilot_frame
 from palslib.study.results.tables import LABELS, cell
 
@@ -28,30 +27,21 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def answer() -> str:
-    """The five sentences of notebook 11 that answer the paper's question."""
-    pilot, same_rate = (read_records(RECORDS / name) for name in ("pilot", "same-rate"))
-    said = five_sentences(tables.one_setting(evidence()), pilot, same_rate)
-    return "\n".join(f"* {sentence}" for sentence in said)
+    """The five numbered sentences with which notebook 11 answers the paper's question."""
+    runs, own_rate = tables.one_setting(evidence()), read_records(RECORDS / "same-rate")
+    return answers.numbered(answers.answer(runs, own_rate, answers.second_study()))
 
 
 def methods() -> str:
-    """Table 3 under annealed sampling: parameters for eight tasks at the paper's size and as run here (fitted to
-    MiniLM), the paper's score, ours, and ours minus shared."""
-    runs = tables.one_setting(evidence())
-    scores = tables.table_3(runs).query("schedule == 'annealed'").set_index("method")
-    minus = tables.against(runs).set_index("method")
-    rows = []
-    for method, score in scores.iterrows():
-        ratio, fitted = 8, 8
-        if method != "fine-tuned":
-            fits = RunConfig.from_dict({"preset": "mini", "method": method}).resolved_method()
-            ratio = count_parameters(method, "bert-base-uncased", num_tasks=8).ratio
-            fitted = count_parameters(fits, "minilm", num_tasks=8).ratio
-        paper, here = cell(score["paper"], score["paper error"]), cell(score["mean"], score["error"], score["seeds"])
-        known = method in minus.index and minus.loc[method, "seeds"] >= SEEDS
-        difference = f"{minus.loc[method, 'difference']:+.2f} ± {minus.loc[method, 'half']:.2f}" if known else "–"
-        rows.append([LABELS[method], f"{ratio:.2f} / {fitted:.2f}", paper, here, difference])
-    return table(["method", "parameters: BERT-base / here", "paper", "here (seeds)", "here, minus shared"], rows)
+    """Every method minus the shared model, with simultaneous intervals."""
+    found = answers.differences_table(tables.against(tables.one_setting(evidence())), LABELS)
+    return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
+
+
+def progress() -> str:
+    """What has been run, and what is missing."""
+    found = second.progress()
+    return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
 
 
 def pilot() -> str:
@@ -134,7 +124,7 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, pilot, verdicts, speed, profile, gpu, precision)}
+BLOCKS = {f.__name__: f for f in (answer, methods, progress, pilot, verdicts, speed, profile, gpu, precision)}
 BLOCKS |= {f.__name__: f for f in (attacked_runs, method_names, task_names)}
 
 

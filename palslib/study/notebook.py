@@ -85,9 +85,9 @@ def show_source(*objects) -> None:
         display(Markdown(f"```python\n{textwrap.dedent(inspect.getsource(thing)).strip()}\n```"))
 
 
-def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
+def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
     """Displays a table without its index: columns of text on the left, numbers on the right, rounded and with thousands
-    separated; a grey dash where there is nothing.
+    separated; a grey dash where there is nothing. A long table is folded under a line of text, `fold`, that opens it.
 
     Each cell has its own style: JupyterLab drops rules for whole tables from a notebook that was not run here.
     """
@@ -98,6 +98,7 @@ def show_table(frame: pd.DataFrame, digits: int = 1) -> None:
     left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}
     page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda found: left.get(found[1], ""), page)
     page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # a line a row
+    page = f"<details><summary>{fold}</summary>\n{page}\n</details>" if fold else page
     display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
 
 

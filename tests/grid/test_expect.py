@@ -1,7 +1,6 @@
 """The package's own grids, and how long one takes: by hand arithmetic."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 
@@ -108,13 +107,3 @@ def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
     path.write_text(path.read_text().replace('"status": "finished"', '"status": "stopped"'))
     assert main([*words, str(tmp_path / "recorded")]) == 0 and capsys.readouterr().out.startswith("0 of 18 runs")
     assert main([*words, str(tmp_path / "recorder")]) == 2 and "no such folder" in capsys.readouterr().err
-
-
-def test_the_plans_hours_are_the_grids(tmp_path):
-    """Each row of its table: a rate, the hours of all runs, and of one."""
-    configs = Grid.named("table3").configs(tmp_path)
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \|$", (RECORDS / "FIRST_STUDY.md").read_text(), re.M)
-    assert len(rows) == 3
-    for rate, hours, one in rows:
-        expected = expected_hours(configs, int(rate) * 1e12)
-        assert (hours, one) == (f"{expected:.0f}", f"{expected / len(configs):.1f}")

@@ -12,32 +12,29 @@ from palslib.study.figures.style import TASK_COLOURS, different_colours, task_na
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
 
-def forest(
-    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0
-) -> Axes:
-    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
+def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0):
+    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one. Returns `ax`.
 
     Args:
-        frame: columns `method`, `difference`, `half`, `seeds`, `paper` and `paper half`, as `ledger.results.against`
-            gives it. Nothing is drawn of fewer than two seeds.
+        frame: columns `method`, `difference`, `low`, `high`, `seeds`, `paper` and `paper half`, as
+            `results.tables.against` gives it.
         labels: method -> its name.
         ours: how the legend calls our runs.
-        least: the number of seeds that decides; with fewer a point of ours is hollow.
+        least: the number of seeds that decides; with fewer nothing is drawn.
     """
     places = np.arange(len(frame))[::-1]
-    printed, run = frame["paper"].notna(), frame["seeds"] > 1
+    printed, run = frame["paper"].notna(), frame["seeds"] >= max(least, 1)
     style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
     ax.axvline(0, color="black", linewidth=1)
-    for known, value, half, colour, shift, name in (
-        (printed, "paper", "paper half", _PAPER, 0.14, "paper (BERT-base),\nseeds not paired"),
-        (run, "difference", "half", _OURS, -0.14, f"{ours},\npaired by seed"),
+    ends = [(frame["difference"] - frame["low"]).fillna(0), (frame["high"] - frame["difference"]).fillna(0)]
+    paper = [frame["paper half"].fillna(0)] * 2
+    for known, value, error, colour, shift, name in (
+        (printed, "paper", paper, _PAPER, 0.14, "paper (BERT-base),\neach by itself"),
+        (run, "difference", ends, _OURS, -0.14, f"{ours},\nsimultaneous"),
     ):
-        few = known & (value == "difference") & (frame["seeds"] < least)
-        hollow = {"markerfacecolor": "white", "label": f"fewer than {least} seeds,\nwhich decide nothing"}
-        for which, fill in ((known & ~few, {"label": name}), (few, hollow)):
-            if which.any():
-                error = frame.loc[which, half].fillna(0).clip(upper=1e3)
-                ax.errorbar(frame.loc[which, value], places[which] + shift, xerr=error, color=colour, **fill, **style)
+        if known.any():
+            drawn = [of[known] for of in error]
+            ax.errorbar(frame.loc[known, value], places[known] + shift, xerr=drawn, color=colour, label=name, **style)
     names = [labels.get(method, method) for method in frame["method"]]
     seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
     ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])
@@ -54,7 +51,7 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
 
     Args:
         frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as
-            `ledger.results.table_3` gives it.
+            `results.tables.table_3` gives it.
         axes: two, side by side.
     """
     order = list(frame["schedule"].unique())
@@ -80,10 +77,10 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
 
 
 def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes:
-    """One method minus another by task, with 95 % intervals.
+    """One method minus another by task, with simultaneous 95 % intervals.
 
     Args:
-        frame: columns `task`, `difference`, `half`, `seeds`, as `ledger.results.task_differences` gives it.
+        frame: columns `task`, `difference`, `low`, `high`, `seeds`, as `results.tables.task_differences` gives it.
         what: the difference in words, such as "PALs − shared".
     """
     frame = frame[frame["seeds"] > 1]
@@ -91,10 +88,11 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
     ax.axvline(0, color="black", linewidth=1)
     for place, row in zip(places, frame.itertuples(), strict=True):
         colour = TASK_COLOURS.get(row.task, "black")
-        ax.errorbar([row.difference], [place], xerr=[row.half], fmt="o", color=colour, capsize=2)
+        ends = [[row.difference - row.low], [row.high - row.difference]]
+        ax.errorbar([row.difference], [place], xerr=ends, fmt="o", color=colour, capsize=2)
     ax.set_yticks(places, list(map(task_name, frame["task"])))
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel=f"{what} (points; mean and 95 % interval)", ylim=(-0.6, max(len(frame), 1) - 0.4))
+    ax.set(xlabel=f"{what} (points; simultaneous 95 % intervals)", ylim=(-0.6, max(len(frame), 1) - 0.4))
     return ax
 
 
@@ -105,7 +103,7 @@ def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, a
 
     Args:
         sizes: columns `setting`, `layer`, `size`, `seed`. steps: the same with `step`, as
-            `ledger.pilot.acting_by_step` gives it; may be empty. off: columns `setting`, `difference`, `seed`.
+            `results.pilot.acting_by_step` gives it; may be empty. off: columns `setting`, `difference`, `seed`.
         axes: three, side by side.
     """
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))

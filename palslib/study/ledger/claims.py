@@ -3,9 +3,11 @@
 A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
-worse) uses -0.5 points in place of 0. Otherwise, and with fewer than three seeds (five for a spread), the verdict is
-inconclusive. It is not testable at this scale if a run has fewer steps than the row's `steps`, or if the comparison is
-of one task and both sides have the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
+worse) uses -0.5 points in place of 0. Otherwise the difference is too small to matter if the whole interval lies within
+a margin stated beforehand (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point
+for CoLA and STS-B), and else inconclusive, as it is with fewer than three seeds (five for a spread). It is not testable
+at this scale if a run has fewer steps than the row's `steps`, or if the comparison is of one task and both sides have
+the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
 
 A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
 other settings are compared. Of a run that was repeated, the one on a processor of the same maker as the other side's
@@ -24,10 +26,11 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
+from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.study.ledger.selection import Selection, Setting, repeats
 
-NO_WORSE = 0.5
+NO_WORSE = MARGIN
 """Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
@@ -77,6 +80,11 @@ class Comparison:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
         of_glue = all(t.options.get("data", "glue") == "glue" and t.schedule != "sequential" for t in self._terms)
         return len(self._terms) == 2 and of_glue and not (self.what or self.alone)
+
+    @property
+    def measures_scores(self) -> bool:
+        """Whether it compares scores in points: dev averages, or those of one task."""
+        return len(self._terms) == 2 and (self.what in ("", "average") or self.what in TASKS)
 
     @property
     def _terms(self) -> tuple[Selection, ...]:
@@ -155,20 +163,24 @@ class Outcome:
         return [a - b for a, b in zip(self.left, self.right, strict=True)]
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The mean of δ, and half the width of its 95 % interval, which is infinite with one seed."""
-        return mean_and_half(self.differences)
+    def interval(self) -> Difference:
+        """The mean of δ with its 95 % interval, whose ends are NaN with one seed."""
+        return paired(self.differences)
 
     @property
-    def p(self) -> float:
-        """The two-sided p-value of Student's t-test that the mean of δ is 0; NaN with fewer than two seeds."""
-        return p_value(self.differences)
+    def margin(self) -> float:
+        """The points within which a difference of these scores is too small to matter."""
+        if self.comparison.what not in TASKS:
+            return MARGIN
+        dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
+        return task_margin(self.comparison.what, next(iter(dev.values()), None) if dev else None)
 
     @property
     def cells(self) -> dict:
-        """Columns of a frame: `difference` and `half` (the interval; NaN without seeds), `p`, `seeds`, `verdict`."""
-        difference, half = self.interval if self.seeds else (math.nan, math.nan)
-        return {"difference": difference, "half": half, "p": self.p, "seeds": len(self.seeds), "verdict": self.verdict}
+        """Columns of a frame: `difference`, `low`, `high` (of its interval), `seeds`, `verdict`."""
+        of = self.interval
+        about = {"difference": of.value, "low": of.low, "high": of.high}
+        return about | {"seeds": len(self.seeds), "verdict": self.verdict}
 
     @property
     def bound(self) -> float:
@@ -189,10 +201,13 @@ class Outcome:
             return "inconclusive"
         if self.unlearnt:
             return NOT_TESTABLE
-        difference, half = self.interval
-        if difference - half > self.bound:
+        of = self.interval
+        if of.low > self.bound:
             return "reproduced"
-        return "not reproduced" if difference + half < self.bound else "inconclusive"
+        if of.high < self.bound:
+            return "not reproduced"
+        small = self.comparison.measures_scores and self.bound == 0 and of.kind(self.margin) == TOO_SMALL
+        return TOO_SMALL if small else "inconclusive"
 
     def verdict_for(self, row: Row) -> str:
         """The verdict as a comparison of this row, which may need runs of more steps than these."""
@@ -212,20 +227,19 @@ class Outcome:
     @property
     def only_just(self) -> bool:
         """Whether it is decided, and its interval ends within `EDGE` of the bound."""
-        difference, half = self.interval if self.decided else (math.inf, 0.0)
-        return on_the_edge(difference - self.bound, half)
+        of = self.interval
+        return self.decided and min(abs(of.low - self.bound), abs(of.high - self.bound)) < EDGE
 
     def __str__(self) -> str:
-        """The comparison, means ± standard errors, the mean difference and its interval, and the number of seeds."""
+        """The comparison, means ± standard errors, the mean difference with its 95 % interval, the number of seeds."""
         text = f"{self.comparison.text}?"
         if not self.seeds:
             return f"{text} no seed in common"
         text += f" {_printed(self.left)} against {_printed(self.right)}"
         if len(self.seeds) == 1:
             return f"{text} (1 seed)"
-        difference, half = self.interval
         just = ", only just" if self.only_just else ""
-        return f"{text}, {difference:+.2f} ± {half:.2f} at 95 %{just} ({len(self.seeds)} seeds)"
+        return f"{text}, {self.interval.text}{just} ({len(self.seeds)} seeds)"
 
 
 def maker(record: dict) -> str:
@@ -256,44 +270,10 @@ def standard_error(values: Sequence[float]) -> float:
     return stdev(values) / math.sqrt(len(values))
 
 
-def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
-    """The mean over seeds, and half the width of its 95 % interval by Student's t (infinite for one value); both
-    are NaN if a value is NaN."""
-    from scipy import stats  # imported only here: it takes longer to import than the ledger
-
-    if any(map(math.isnan, values)):
-        return math.nan, math.nan
-    if len(values) < 2:
-        return fmean(values), math.inf
-    return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * standard_error(values)
-
-
-def p_value(values: Sequence[float]) -> float:
-    """The two-sided p-value of Student's t-test that the mean of values is 0; NaN for less than two."""
-    from scipy import stats
-
-    if len(values) < 2:
-        return math.nan
-    if not any(values):
-        return 1.0
-    error = standard_error(values)
-    t = abs(fmean(values)) / error if error else math.inf
-    return 2 * float(stats.t.sf(t, len(values) - 1))
-
-
-def on_the_edge(difference: float, half: float) -> bool:
-    """Whether an interval ends within `EDGE` of 0."""
-    return min(abs(difference - half), abs(difference + half)) < EDGE
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979): those below 0.05 hold all together at 95 %. A NaN stays one
-    and does not count."""
-    ordered = sorted((i for i in range(len(p)) if not math.isnan(p[i])), key=lambda i: p[i])
-    corrected, least = [math.nan] * len(p), 0.0
-    for rank, i in enumerate(ordered):
-        corrected[i] = least = min(1.0, max(least, (len(ordered) - rank) * p[i]))
-    return corrected
+def task_margin(task: str, examples: int | None) -> float:
+    """The points within which a task's difference is too small to matter: 0.5 or three of its dev examples, whichever
+    is more, and 1 for CoLA and STS-B."""
+    return 1.0 if task in ("cola", "stsb") else max(MARGIN, 300 / (examples or math.inf))
 
 
 def smallest_difference(spread: float, seeds: int) -> float:
@@ -349,14 +329,10 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 
 
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
-    """What a reader should know of a row's verdict: whether "not reproduced" outlasts Holm's correction for the
-    number of comparisons, how many pairs are of processors of different makers, and whether one task makes more than
-    half of a decided difference of dev averages."""
-    deciding = [of for of in outcomes if of.enough_seeds]
-    corrected = holm([p_value([d - of.bound for d in of.differences]) for of in deciding])
-    against = [p for of, p in zip(deciding, corrected, strict=True) if of.verdict == "not reproduced"]
-    if against and min(against) >= 0.05:
-        yield f"no longer after Holm's correction for {len(deciding)} comparisons"
+    """What a reader should know of a row's verdict: how many of its comparisons are reproduced, how many pairs are of
+    processors of different makers, and whether one task makes more than half of a decided difference of averages."""
+    if len(outcomes) > 1:
+        yield f"{sum(of.verdict == 'reproduced' for of in outcomes)} of {len(outcomes)} reproduced"
     if apart := sum(map(on_other_processors, outcomes)):
         yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
     for of in outcomes:
@@ -389,9 +365,11 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tup
         return NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files
     unlearnt = [TASK_LABELS[of.comparison.what] for of in seen if of.verdict == NOT_TESTABLE]
     cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
-    about = "; ".join([about, *cautions, *_cautions(seen)])
+    about = "; ".join([about, *cautions, *_cautions(outcomes)])
     if "not reproduced" in verdicts:
         return "not reproduced", value, about, files
     if verdicts <= {"reproduced", NOT_TESTABLE}:
         return (NOT_TESTABLE if unlearnt else "reproduced"), value, about, files
+    if verdicts <= {TOO_SMALL, "reproduced"}:
+        return TOO_SMALL, value, about, files
     return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files

@@ -3,7 +3,8 @@
     A  holds              derived here, and equal to the printed value
     B  does not follow    derived here, and different from the printed value
        within rounding    different, but not for every value that its rounded inputs can have had
-    C  reproduced, not reproduced, inconclusive    decided by the records of finished runs, by the rule in `claims.py`;
+    C  reproduced, not reproduced, too small to matter, inconclusive
+                          decided by the records of finished runs, by the rule in `claims.py`;
        not run            there are no runs, or not those that the row needs
        not testable at this scale    there are runs, but the claim needs longer ones, as the note says
     D  switchable         by fields of the recipe that differ between `paper` and `released`, or by a field of a run;
@@ -29,10 +30,11 @@ from palslib.study.ledger.claims import claim_verdict
 from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers, places, possible
 from palslib.study.ledger.paper import Row, load_ledger
 
-ASIDE = ("pilot", "tuning", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
+ASIDE = ("pilot", "same-rate", "trained", "precision", "gem-300-steps", "minbert-150-steps")
+ASIDE += ("tuning", "confirmation", "separate")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
 another setting beside it, models trained to be shipped, runs from before the plan (figures/records/FIRST_STUDY.md), and
-the tuning of the second study."""
+the second study, which has its own rule (`results/second.py`)."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -40,7 +42,8 @@ VERDICTS = {
     "within rounding": "B: different, unless inputs were rounded",
     "reproduced": "C: here, several seeds agree with the claim",
     "not reproduced": "C: here, several seeds contradict it",
-    "inconclusive": "C: too few seeds, or too small a difference",
+    "too small to matter": "C: whatever the difference is, it lies within a margin stated beforehand",
+    "inconclusive": "C: too few seeds, or too wide an interval",
     "not testable at this scale": "C: what it rests on takes longer runs than there are",
     "not run": "C: the runs that would decide do not exist",
     "switchable": "D: a field of the recipe or of a run, or several",

@@ -1,150 +1,140 @@
-"""The answer to the paper's question in five sentences, as far as the records give it (README, notebook 11)."""
+"""The answer to the paper's question in five sentences, computed from the records (README, notebook 11, the book).
+
+Each question has the sentence of the second study as soon as its runs decide it, and until then that of the first.
+"""
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from pathlib import Path
 
 import pandas as pd
 
-from palslib.data.tasks import TASK_LABELS, TASKS
-from palslib.methods.table import LABELS
-from palslib.study.ledger.claims import SEEDS, Comparison, holm, maker, mean_and_half, on_the_edge
-from palslib.study.results.pilot import acting
-from palslib.study.results.tables import SCHEDULES, against, task_differences
+from palslib.common.places import RECORDS
+from palslib.records import read_records
+from palslib.study.ledger.claims import SEEDS, Comparison
+from palslib.study.ledger.intervals import (
+    NEGATIVE,
+    OPEN,
+    POSITIVE,
+    TOO_SMALL,
+    Difference,
+    difference,
+    level_of_looks,
+    paired,
+)
+from palslib.study.results import second
+from palslib.study.results.tables import runs_of, scores_by_method
+
+LOOKS = (3, 5, 8)
+"""The numbers of seeds at which the first study's main comparison was looked at. Five were planned before the first
+record; 5 became 8 since the interval of five ended at 0."""
+_UNKNOWN = "not known"
+_SAID = (
+    {
+        POSITIVE: "Task-specific parameters inside the layers help here",
+        NEGATIVE: "Task-specific parameters inside the layers do harm here",
+        TOO_SMALL: "Task-specific parameters inside the layers make no difference that matters here",
+        OPEN: "Whether task-specific parameters inside the layers help is open",
+        _UNKNOWN: "Whether task-specific parameters inside the layers help is not known yet",
+    },
+    {
+        POSITIVE: "A PAL of each task's own is better than one for all tasks",
+        NEGATIVE: "One PAL for all tasks is better than one of each task's own",
+        TOO_SMALL: "One PAL for all tasks does as well as one of each task's own",
+        OPEN: "Whether a PAL must be each task's own is open",
+        _UNKNOWN: "Whether a PAL must be each task's own is not known yet",
+    },
+    {
+        POSITIVE: "Their attention helps",
+        NEGATIVE: "It is not their attention: low rank, which has none, is better",
+        TOO_SMALL: "It is not their attention: low rank, which has none, does as well",
+        OPEN: "That their attention helps does not show",
+        _UNKNOWN: "Whether their attention helps is not known yet",
+    },
+    {
+        POSITIVE: "It shows at one rate for all, as in the paper",
+        NEGATIVE: "At one rate for all, as in the paper, they do harm",
+        TOO_SMALL: "At one rate for all, as in the paper, they make no difference that matters",
+        OPEN: "At one rate for all, as in the paper, no difference shows",
+        _UNKNOWN: "What they do at one rate for all, as in the paper, is not known yet",
+    },
+)
+_MINUS = ("PALs minus sharing everything", "PALs minus one PAL for all tasks")
+_MINUS += ("PALs minus low rank of equal size", "PALs at BERT's rate minus sharing everything")
+NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and the full MNLI, QQP and QNLI, which are sub-sampled here."
 
 
-def answer(records: Sequence[dict], pilot: Sequence[dict] = (), own_rate: Sequence[dict] = ()) -> list[str]:
-    """Five sentences on the question of the paper, as far as the records answer it.
+def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] | None = None) -> list[str]:
+    """Five sentences, in Markdown, on the question of the paper.
 
     Args:
-        records: runs of one setting.
-        pilot: used for the last sentence where `records` were not inspected.
-        own_rate: runs whose adaptations learn at BERT's own rate, for the first and the last sentence.
+        records: the first study's runs, of one setting.
+        own_rate: runs in which PALs learn at BERT's own rate.
+        new: the records of the second study's grids; None for a study of one's own, to which neither its looks nor its
+            limits apply.
     """
-    differences = against(records).set_index("method")
-    eight = against(records, "fine-tuned").set_index("method")
-    switched_off = acting([*own_rate, *records])[1]
-    separate = "eight separate models (eight times the parameters, the same steps in all)"
-    return [
-        _of_pals(looks(records, own_rate)),
-        f"PALs minus {separate}: {_said(eight.loc['pals-204'])}{_for_comparison(eight.loc['shared'])}.",
-        _of_all_methods(differences[differences["seeds"] >= SEEDS]),
-        _by_task(task_differences(records, "pals-204", "shared").set_index("task").loc[list(TASKS)]),
-        _without_them(acting(pilot)[1] if switched_off.empty else switched_off),
-    ]
+    ours = new is not None
+    decided, first = second.decide(new or []), first_study(records, own_rate, LOOKS if ours else ())
+    beside = ["", f": {under_way(new)}" if ours else "", "", ""]
+    if ours:
+        looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
+        beside[0] = f" (2,000 steps; the interval allows for looks at {looks} seeds). "
+        beside[0] += "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned"
+    said = []
+    for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
+        if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
+            found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
+            said.append(f"**{words[row.verdict]}**: {minus} {found} (8,000 steps, both tuned alike).")
+        elif min(of.seeds) >= SEEDS:
+            said.append(f"**{words[of.kind()]}**: {minus} {of}{more}.")
+        else:
+            said.append(f"**{words[_UNKNOWN]}**{more if of.seeds == (0, 0) and words is _SAID[1] else ''}.")
+    if ours:
+        return [*said, NOT_SHOWN]
+    shown = {"{backbone}, {steps:,} steps, data {data}".format(**record["config"]) for record in records}
+    return [*said, f"**Not shown**: anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
 
 
-def looks(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> pd.DataFrame:
-    """PALs minus the shared model, looked at in several ways: `what`, `difference`, `half` (of its 95 % interval) and
-    `seeds`. The first row is the main comparison, the last the paper's one learning rate for all parameters.
-
-    The first three seeds are those that all methods have; the last three are a look of their own if they are others.
-    """
-
-    def pairs(schedule: str = "annealed", what: str = "average", of: Sequence[dict] = records) -> dict[int, float]:
-        outcome = Comparison.parse(f"pals-204 {schedule} > shared {schedule} : {what}").decide(of)
-        return dict(zip(outcome.seeds, outcome.differences, strict=True))
-
-    main, tasks = pairs(), [pairs(what=task) for task in TASKS if task != "cola"]
-    seeds, common = sorted(main), sorted(set.intersection(*map(set, tasks)))
-    parts = [seeds[:SEEDS]] * (len(seeds) > SEEDS) + [seeds[-SEEDS:]] * (len(seeds) >= 2 * SEEDS)
-    makers = sorted({maker(record) for record in records})
-    shared = [record for record in records if record["config"]["method"] == "shared"]
-    found = {"annealed sampling, all seeds": main}
-    found["without CoLA"] = {seed: fmean(of[seed] for of in tasks) for seed in common}
-    found |= {f"seeds {', '.join(map(str, part))} alone": {seed: main[seed] for seed in part} for part in parts}
-    if len(makers) > 1:
-        found |= {f"runs on {name} alone": pairs(of=[r for r in records if maker(r) == name]) for name in makers}
-    found |= {f"{schedule} sampling": pairs(schedule) for schedule in SCHEDULES if schedule != "annealed"}
-    found["at BERT's own rate, as in the paper"] = pairs(of=[*shared, *own_rate])
-    rows = [(what, *mean_and_half([*of.values()] or [math.nan]), len(of)) for what, of in found.items()]
-    return pd.DataFrame(rows, columns=["what", "difference", "half", "seeds"])
+def first_study(
+    records: Sequence[dict], own_rate: Sequence[dict] = (), looks: Sequence[int] = LOOKS
+) -> list[Difference]:
+    """The differences of the four questions by the first study's runs: the first paired by seed, as planned then, at
+    the level that allows for the looks; the second was never run; the others from all seeds, with one variance."""
+    scores = scores_by_method(records) | {second.ONE_RATE: []}
+    scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204 annealed", own_rate)]
+    pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+    looks = [n for n in looks if n <= len(pairs)]
+    none = Difference(math.nan, math.nan, math.nan, (0, 0))
+    of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
+    rest = [difference(scores, *of) if all(scores[name] for name in of) else none for of in of_rest]
+    return [paired(pairs, level_of_looks(looks) if looks else 0.95), none, *rest]
 
 
-def _of_pals(looks: pd.DataFrame) -> str:
-    """The main comparison, how far the other looks at it agree, and the paper's own rate."""
-    main, own_rate, others = looks.iloc[0], looks.iloc[-1], looks.iloc[1:-1]
-    said, others = f"PALs minus the fully shared model: {_said(main)}.", others[others["seeds"] >= SEEDS]
-    if len(others):
-        low, high = others["difference"].min(), others["difference"].max()
-        kinds = [_kind(*of) for of in others[["difference", "half"]].itertuples(index=False)]
-        said += f" Other looks ({len(others)}, such as without CoLA; notebook 11): {low:+.2f} to {high:+.2f}, by their "
-        said += f"own intervals {kinds.count(_BETTER)} better and {kinds.count(_WORSE)} worse."
-    if own_rate["seeds"] >= SEEDS:
-        said += f" At BERT's own rate for the PALs, as in the paper: {_points(*own_rate[['difference', 'half']])}"
-        said += f" ({own_rate['seeds']} seeds)."
-    return said
+def second_study(folder: Path = RECORDS) -> list[dict]:
+    """The records of the second study's grids, as far as they are there."""
+    places = (folder / name for name in ("tuning", "confirmation", "separate"))
+    return [record for place in places if place.is_dir() for record in read_records(place)]
 
 
-def _for_comparison(shared: pd.Series) -> str:
-    known = shared["seeds"] >= SEEDS
-    return f" (the shared model minus them: {_points(shared['difference'], shared['half'])})" if known else ""
+def under_way(new: Sequence[dict]) -> str:
+    """How far the second study is, in words."""
+    counts = [len(second.of_grid(name, new)) for name in ("tuning", "confirmation")]
+    runs = f"{counts[0]} of 32 tuning runs, {counts[1]} of 30 confirmation runs"
+    return f"the comparison with one PAL for all tasks is under way ({runs})"
 
 
-def _of_all_methods(compared: pd.DataFrame) -> str:
-    if len(compared) < 2:
-        return "No other method has been compared with the shared model on three seeds yet."
-    alone, together = compared["p"] < 0.05, pd.Series(holm(list(compared["p"])), compared.index) < 0.05
-    above, best = compared["difference"] > 0, compared["difference"].idxmax()
-    named = [", ".join(f'"{LABELS[m]}"' for m in compared.index[together & side]) for side in (above, ~above)]
-    left = [f"{names or 'none'} {side}" for names, side in zip(named, ("above", "below"), strict=True)]
-    if "pals-204" in compared.index and alone["pals-204"] and not together["pals-204"]:
-        left.append("PALs no longer")
-    return (
-        f"Of {len(compared)} methods with at least {SEEDS} seeds, {(alone & above).sum()} scored above the shared "
-        f"model and {(alone & ~above).sum()} below it, each by its own 95 % interval (after Holm's correction for "
-        f"{len(compared)}: {'; '.join(left)}); "
-        f"{LABELS[best]} has the largest difference: {_said(compared.loc[best])}."
-    )
+def numbered(sentences: Sequence[str]) -> str:
+    """The sentences as a numbered list in Markdown."""
+    return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
-def _by_task(tasks: pd.DataFrame) -> str:
-    """Tasks with a significant difference, with and without Holm's correction for their number."""
-    known = tasks[tasks["seeds"] >= SEEDS].rename(index=TASK_LABELS)
-    if known.empty:
-        return "By task, PALs against the shared model: not answered yet."
-    alone = known[known["p"] < 0.05]["difference"]
-    together = known.index[pd.Series(holm(list(known["p"])), known.index) < 0.05]
-    named = ", ".join(f"{task} {difference:+.1f}" for task, difference in alone.items()) or "none"
-    corrected = f" (after Holm's correction: {', '.join(together) or 'none'})" if len(alone) else ""
-    differ = "PALs differ from the shared model, each by its own 95 % interval,"
-    return f"Of {len(known)} tasks, {differ} on {named}{corrected}."
-
-
-def _without_them(differences: pd.DataFrame) -> str:
-    """The sentence on removing PALs: the highest and the lowest mean change of the dev average among settings."""
-    known = differences.dropna(subset="difference").groupby("setting", sort=False)["difference"]
-    seeds = {name: list(of) for name, of in known}
-    known = {name: mean_and_half(of) for name, of in seeds.items() if len(of) >= SEEDS}
-    if not known:
-        return "What removing the PALs from the trained models changes has not been measured on three seeds yet."
-    ends = (
-        f"{known[name][0]:+.1f} ± {known[name][1]:.1f} points ({len(seeds[name])} seeds; at {name.replace('$', '')})"
-        for name in dict.fromkeys((max(known, key=known.get), min(known, key=known.get)))
-    )
-    return f"Removing the PALs from trained models changes the dev average by {' to '.join(ends)}."
-
-
-def _points(difference: float, half: float) -> str:
-    return f"{difference:+.2f} ± {half:.2f}"
-
-
-def _said(row: pd.Series) -> str:
-    """The text for a difference: its value, interval, number of seeds and verdict."""
-    if row["seeds"] < SEEDS:
-        return f"not answered, with {row['seeds']:.0f} of {SEEDS} seeds"
-    difference, half = row["difference"], row["half"]
-    interval = f"95 % interval {difference - half:+.2f} to {difference + half:+.2f}, {row['seeds']:.0f} seeds"
-    return f"{difference:+.2f} points ({interval}): {_kind(difference, half)}"
-
-
-_BETTER, _WORSE = "better", "worse"
-
-
-def _kind(difference: float, half: float) -> str:
-    """What a difference ± half of its 95 % interval shows."""
-    if on_the_edge(difference, half):
-        return "this ends at 0, and one more seed may decide either way"
-    if abs(difference) <= half:
-        return "no difference that so many runs can show"
-    return _BETTER if difference > 0 else _WORSE
+def differences_table(frame: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:
+    """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
+    `verdict`; methods without three seeds are left out."""
+    frame = frame[frame["seeds"] >= SEEDS]
+    found = frame[["difference", "low", "high"]].itertuples(index=False)
+    shown = {"method": frame["method"].map(labels), "seeds": frame["seeds"]}
+    frame = pd.DataFrame(shown | {"verdict": frame["verdict"]})
+    text = [Difference(*of, (0, 0)).text for of in found]
+    frame.insert(2, "minus shared [simultaneous 95 % interval]", text)
+    return frame.reset_index(drop=True)

@@ -12,7 +12,10 @@ from palslib.study.results.tables import average
 
 
 def setting_name(record: dict) -> str:
-    """How a run trains its task-specific parameters, such as `10 × BERT's rate`; V^D starts at zero unless stated."""
+    """How a run trains its task-specific parameters: by the name in its config or, where that has none,
+    `10 × BERT's rate`; V^D starts at zero unless stated."""
+    if named := record["config"].get("setting"):
+        return named
     rate, start = _rate_and_start(record)
     return f"{rate:g} × BERT's rate" + (", $V^D$ from N(0, 0.02)" if start == "normal" else "")
 

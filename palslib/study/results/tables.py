@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from statistics import fmean, median
+from statistics import fmean
 
 import pandas as pd
 
@@ -22,14 +22,15 @@ from palslib.plan.recipes import RECIPES
 from palslib.study.ledger.claims import (
     SEEDS,
     Comparison,
+    Outcome,
     alike,
     claim_verdict,
     maker,
-    mean_and_half,
     on_other_processors,
     smallest_difference,
     standard_error,
 )
+from palslib.study.ledger.intervals import family, kind, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.study.ledger.selection import Selection, Setting
 
@@ -141,22 +142,26 @@ def average(record: dict, without: Sequence[str] = ()) -> float:
     return fmean(score for task, score in scores.items() if task not in without)
 
 
+def scores_by_method(records: Sequence[dict], without: Sequence[str] = ()) -> dict[str, list[float]]:
+    """Method of `COMPARED` -> the dev averages of all its runs under annealed sampling."""
+    return {method: [average(r, without) for r in runs_of(f"{method} annealed", records)] for method in COMPARED}
+
+
 def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
-    """Every method minus `base`, paired by seed: the columns of `Outcome.cells`; `other processor`, the number of pairs
-    on processors of different makers; and the paper's difference, `paper`,
-    with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
-    rows = []
-    for method in COMPARED:
-        if method == base:
-            continue
-        outcome = _annealed(method, base).decide(records)
-        row = {"method": method, **outcome.cells, "other processor": on_other_processors(outcome)}
-        left, right = (TABLE_3.get(m, {}).get("annealed") for m in (method, base))
-        row |= {"paper": left.mean - right.mean if left and right else math.nan, "paper half": math.nan}
-        if left and right and left.error and right.error:
-            row["paper half"] = 2.776 * math.hypot(left.error, right.error)
-        rows.append(row)
-    return pd.DataFrame(rows)
+    """Every method minus `base`, from all seeds of both: the columns of `intervals.family` (`low` and `high` are
+    Dunnett's, for all methods together; methods without runs have NaN and 0 seeds), and the paper's difference,
+    `paper`, with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
+    scores = scores_by_method(records)
+    frame = family(scores, base).set_index("method").reindex([method for method in COMPARED if method != base])
+    frame["base seeds"], frame["verdict"] = len(scores[base]), frame["verdict"].fillna("not run")
+    frame["seeds"] = [len(scores[method]) for method in frame.index]
+    papers = [
+        (TABLE_3.get(method, {}).get("annealed"), TABLE_3.get(base, {}).get("annealed")) for method in frame.index
+    ]
+    frame["paper"] = [a.mean - b.mean if a and b else math.nan for a, b in papers]
+    known = [a and b and a.error and b.error for a, b in papers]
+    halves = [2.776 * math.hypot(a.error, b.error) if k else math.nan for k, (a, b) in zip(known, papers, strict=True)]
+    return frame.assign(**{"paper half": halves}).reset_index()
 
 
 def _annealed(left: str, right: str, what: str = "average") -> Comparison:
@@ -168,8 +173,8 @@ def _annealed(left: str, right: str, what: str = "average") -> Comparison:
 def variants(records: Sequence[dict]) -> pd.DataFrame:
     """The other runs under annealed sampling: methods that are not in `COMPARED`, and options of those that are.
 
-    Columns `run`, `size`, `mean`, `error`, `seeds`; `difference` and `half` (of the 95 % interval) of run minus shared,
-    paired by seed, and `from it` and `from it half` of run minus the same method without these options.
+    Columns `run`, `size`, `mean`, `error`, `seeds`; the texts `minus shared` and `minus the method as it stands`
+    (without these options), each paired by seed, with its 95 % interval and number of pairs.
     """
     found = {}  # selection -> name, selection without options
     for record in records:
@@ -184,15 +189,16 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
         runs = runs_of(text, records)
         row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
         outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
-        row |= {name: outcome.cells[name] for name in ("difference", "half")}
-        row["other processor"] = on_other_processors(outcome)
+        row |= {"minus shared": _paired(outcome), "other processor": on_other_processors(outcome)}
         if text != plain and not any(map(Selection.parse(plain).matches, runs)):  # else compared with themselves
-            same = Comparison.parse(f"{text} > {plain}").decide(records).cells
-            row |= {"from it": same["difference"], "from it half": same["half"]}
+            row["minus the method as it stands"] = _paired(Comparison.parse(f"{text} > {plain}").decide(records))
         rows.append(row)
-    names = ["run", "size", "mean", "error", "seeds", "difference", "half", "other processor"]
-    names += ["from it", "from it half"]
-    return pd.DataFrame(rows, columns=names)
+    names = ["run", "size", "mean", "error", "seeds", "minus shared", "other processor"]
+    return pd.DataFrame(rows, columns=[*names, "minus the method as it stands"])
+
+
+def _paired(outcome: Outcome) -> str:
+    return f"{outcome.interval.text} ({len(outcome.seeds)})" if outcome.seeds else "–"
 
 
 def _options(record: dict) -> str:
@@ -252,23 +258,11 @@ def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `variants` as text: the mean, and each difference ± half of its 95 % interval."""
-
-    def difference(value: float, half: float) -> str:
-        return "–" if value != value else f"{value:+.2f} ± {half:.2f}" if half < math.inf else f"{value:+.2f} (1)"
-
-    lines = frame.to_dict("records")
-    return pd.DataFrame(
-        {
-            "run": line["run"],
-            "s": "–" if pd.isna(line["size"]) else f"{line['size']:.0f}",
-            "here": cell(line["mean"], line["error"], line["seeds"]),
-            "minus shared": difference(line["difference"], line["half"]),
-            "other processor": line["other processor"],
-            "minus the method as it stands": difference(line["from it"], line["from it half"]),
-        }
-        for line in lines
-    )
+    """The frame of `variants` with sizes and means as text."""
+    here = [cell(line["mean"], line["error"], line["seeds"]) for line in frame.to_dict("records")]
+    sizes = ["–" if pd.isna(size) else f"{size:.0f}" for size in frame["size"]]
+    frame = frame.assign(s=sizes, here=here).fillna({"minus the method as it stands": "–"})
+    return frame[["run", "s", "here", "minus shared", "other processor", "minus the method as it stands"]]
 
 
 def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
@@ -286,29 +280,15 @@ def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
-    """left - right for each task and their average, paired by seed: `difference`, `half`, `seeds`, `verdict`."""
-    tasks = ("average", *TASKS)
-    return pd.DataFrame([{"task": task, **_annealed(left, right, task).decide(records).cells} for task in tasks])
-
-
-def signed_ranks(records: Sequence[dict], left: str, right: str) -> dict:
-    """A second look by another rule: Wilcoxon's signed ranks over all pairs of a seed and a task.
-
-    Returns `seeds`, `pairs`, `better` and `equal` (how many are above 0, and how many 0, which do not enter p),
-    `median` of the differences and two-sided `p`; and `p of tasks`, where each task's mean over seeds is one
-    difference. NaN without pairs. The pairs are not independent, so the first p is too small.
-    """
-    from scipy import stats
-
-    def p(of: Sequence[float]) -> float:
-        return float(stats.wilcoxon(of).pvalue) if any(of) else math.nan
-
-    of = [_annealed(left, right, task).decide(records).differences for task in TASKS]
-    differences = [d for of_task in of for d in of_task]
-    found = {"seeds": max(map(len, of)), "pairs": len(differences), "better": sum(d > 0 for d in differences)}
-    found["equal"] = differences.count(0)
-    found["median"] = median(differences) if differences else math.nan
-    return found | {"p": p(differences), "p of tasks": p([fmean(of_task) for of_task in of if of_task])}
+    """left - right for each task, paired by seed, which helps for large tasks: `task`, `difference`, `low`, `high` (of
+    intervals that hold for all tasks together, Bonferroni's 95 %), `seeds`, `verdict`."""
+    rows = []
+    for task in TASKS:
+        outcome = _annealed(left, right, task).decide(records)
+        of = paired(outcome.differences, 1 - 0.05 / len(TASKS))
+        row = {"task": task, "difference": of.value, "low": of.low, "high": of.high, "seeds": len(outcome.seeds)}
+        rows.append(row | {"verdict": kind(of.low, of.high, outcome.margin) if outcome.seeds else "not run"})
+    return pd.DataFrame(rows)
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
@@ -316,9 +296,9 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
     Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
     if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
-    `difference` (switched minus the paper's recipe at this rate, paired by seed), `half`, `seeds`, `undefined`, the
-    number of seeds without a dev average, and `other processor`, that of pairs of runs on processors of different
-    makers. Rows of the ledger without runs are absent.
+    `difference` (switched minus the paper's recipe at this rate, paired by seed), `low`, `high`, `seeds`,
+    `undefined`, the number of seeds without a dev average, and `other processor`, that of pairs of runs on processors
+    of different makers. Rows of the ledger without runs are absent.
     """
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
@@ -341,14 +321,15 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         if not pairs:
             continue
         differences = [average(one) - average(other) for one, other in pairs]
-        difference, half = mean_and_half(differences)
+        of_pairs = paired(differences)
         named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
         fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
-        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": difference, "half": half}
+        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": of_pairs.value}
+        row |= {"low": of_pairs.low, "high": of_pairs.high}
         row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
         rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
-    columns = ["row", "fields", "method", "schedule", "rate", "difference", "half", "seeds", "undefined"]
+    columns = ["row", "fields", "method", "schedule", "rate", "difference", "low", "high", "seeds", "undefined"]
     columns.append("other processor")
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values(

@@ -1,0 +1,176 @@
+"""Intervals of differences between methods, from all seeds of each.
+
+Scores of runs vary by about as much whatever the method, and pairs of one seed have nothing in common in their average.
+So all methods share one variance, estimated from the runs of all; the test of Brown and Forsythe says whether that is
+tenable. Where many methods are compared with one, Dunnett's intervals (1955) hold all together. Where results were
+looked at several times while seeds were added, `level_of_looks` gives the level at which the intervals of all looks
+hold together (Pocock 1977).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+
+from palslib.data.metrics import METRICS
+from palslib.data.tasks import get_task
+
+MARGIN = 0.5
+"""Points of the dev average: a difference whose whole interval lies within ±0.5 is too small to matter."""
+POSITIVE, NEGATIVE, TOO_SMALL, OPEN = "positive", "negative", "too small to matter", "open"
+Scores = Mapping[str, Sequence[float]]
+"""Method -> the scores of its runs, one for each seed."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of means, in points."""
+
+    value: float
+    low: float
+    """The lower end of its interval."""
+    high: float
+    seeds: tuple[int, int]
+    """The numbers of runs on both sides."""
+
+    def kind(self, margin: float = MARGIN) -> str:
+        """`positive` or `negative` if the interval lies on one side of 0; else `too small to matter` if it lies within
+        the margin; else `open`."""
+        return kind(self.low, self.high, margin)
+
+    @property
+    def text(self) -> str:
+        """`+0.73 [+0.27, +1.19]`."""
+        return interval(self.value, self.low, self.high)
+
+    def __str__(self) -> str:
+        """`+0.73 [+0.27, +1.19], 8 seeds and 5`, or `8 seeds` on both sides."""
+        left, right = self.seeds
+        return f"{self.text}, {left} seeds{'' if left == right else f' and {right}'}"
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """The text of a difference and its interval, `+0.73 [+0.27, +1.19]`; the value alone if the interval is unbounded,
+    and a dash for NaN."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" if math.isfinite(high - low) else f"{value:+.2f}"
+
+
+def kind(low: float, high: float, margin: float = MARGIN) -> str:
+    """What an interval shows: see `Difference.kind`."""
+    if low > 0 or high < 0:
+        return POSITIVE if low > 0 else NEGATIVE
+    return TOO_SMALL if -margin <= low and high <= margin else OPEN
+
+
+def equal_variances(scores: Scores) -> float:
+    """The p-value of the Brown-Forsythe test that all methods have one variance; NaN where it cannot be computed."""
+    from scipy import stats  # imported only here: it takes longer to import than this package
+
+    several = [list(of) for of in scores.values() if len(of) > 1]
+    return float(stats.levene(*several, center="median").pvalue) if len(several) > 1 else math.nan
+
+
+def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Difference:
+    """left - right with the interval of this level: Student's t with one variance for all methods of `scores`, or
+    Welch's for these two where `equal_variances` is below 0.01. The interval is NaN if the variance is unknown."""
+    from scipy import stats
+
+    a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
+    seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
+    if equal_variances(scores) < 0.01 and min(seeds) > 1:
+        ends = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
+        return Difference(value, float(ends.low), float(ends.high), seeds)
+    degrees = sum(len(of) - 1 for of in scores.values() if len(of))
+    squares = sum(np.var(of) * len(of) for of in scores.values() if len(of))
+    if not degrees or not all(seeds):
+        return Difference(value, math.nan, math.nan, seeds)
+    half = stats.t.ppf((1 + level) / 2, degrees) * math.sqrt(squares / degrees * (1 / seeds[0] + 1 / seeds[1]))
+    return Difference(value, value - float(half), value + float(half), seeds)
+
+
+def family(scores: Scores, base: str) -> pd.DataFrame:
+    """Every method minus `base`, with Dunnett's simultaneous 95 % intervals: all hold together in 95 of 100 studies.
+
+    Returns a row for each method with a run: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`.
+    Without three runs of `base` and two of another method intervals are NaN.
+    """
+    from scipy import stats
+
+    others = [method for method, of in scores.items() if method != base and len(of) and len(scores[base])]
+    low = high = [math.nan] * len(others)
+    if len(scores[base]) > 2 and any(len(scores[method]) > 1 for method in others):
+        samples = (np.asarray(scores[method], float) for method in others)
+        found = stats.dunnett(*samples, control=np.asarray(scores[base], float), rng=np.random.default_rng(0))
+        low, high = found.confidence_interval()
+    rows = [
+        {"method": method, "difference": fmean(scores[method]) - fmean(scores[base]), "low": a, "high": b}
+        | {"seeds": len(scores[method]), "base seeds": len(scores[base]), "verdict": kind(a, b)}
+        for method, a, b in zip(others, low, high, strict=True)
+    ]
+    columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
+    """The mean of differences between runs of one seed, with Student's interval; NaN for fewer than two."""
+    from scipy import stats
+
+    n = len(differences)
+    if n < 2:
+        return Difference(differences[0] if n else math.nan, math.nan, math.nan, (n, n))
+    half = float(stats.t.ppf((1 + level) / 2, n - 1) * stats.sem(differences))
+    return Difference(fmean(differences), fmean(differences) - half, fmean(differences) + half, (n, n))
+
+
+def level_of_looks(seeds: Sequence[int], error: float = 0.05) -> float:
+    """The level of each look's interval that keeps the error of all looks together, as in Pocock's test.
+
+    The statistics of looks at n₁ < n₂ < ... seeds correlate with √(nᵢ / nⱼ); the level is that at which their normal
+    distribution lies within the same bounds with a probability of 1 - error. Looks at 3, 5, 8 seeds: 97.8 %.
+    """
+    from scipy import optimize, stats
+
+    n = np.asarray(seeds, float)
+    looks = stats.multivariate_normal(cov=np.sqrt(np.minimum.outer(n, n) / np.maximum.outer(n, n)), seed=0)
+    inside = lambda z: looks.cdf(np.full(len(n), z), lower_limit=np.full(len(n), -z)) - (1 - error)  # noqa: E731
+    return float(2 * stats.norm.cdf(optimize.brentq(inside, 1, 6)) - 1)
+
+
+def over_examples(
+    left: Sequence[Mapping[str, np.ndarray]],
+    right: Sequence[Mapping[str, np.ndarray]],
+    labels: Mapping[str, np.ndarray],
+    level: float = 0.95,
+    draws: int = 1000,
+) -> Difference:
+    """left - right with an interval that covers dev examples as well as seeds: a bootstrap over both.
+
+    Each draw takes as many runs of each side, and as many rows of each task, with replacement; rows are the same for
+    all runs. The score of a run is the mean of its tasks' first metrics, in percent.
+
+    Args:
+        left: for each run, task and split (`rte/validation`) -> its predictions, as `read_predictions` gives them.
+        labels: task and split -> the true labels; only these take part.
+    """
+    rng = np.random.default_rng(0)
+    metric = {name: METRICS[get_task(name.partition("/")[0]).metrics[0]] for name in labels}
+
+    def score(runs: Sequence, rows: Mapping[str, np.ndarray]) -> np.ndarray:  # (runs,)
+        return np.array(
+            [[100 * metric[name](labels[name][i], run[name][i]) for name, i in rows.items()] for run in runs]
+        ).mean(1)
+
+    every = {name: np.arange(len(of)) for name, of in labels.items()}
+    value, found = score(left, every).mean() - score(right, every).mean(), []
+    for _ in range(draws):
+        rows = {name: rng.choice(of, len(of)) for name, of in every.items()}
+        sides = (score(side, rows) for side in (left, right))
+        means = [rng.choice(of, len(of)).mean() for of in sides]
+        found.append(means[0] - means[1])
+    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Difference(float(value), float(low), float(high), (len(left), len(right)))

@@ -1,0 +1,198 @@
+"""The second study: its choices and decisions, exactly as figures/records/PLAN.md states them."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import pandas as pd
+
+from palslib.common.places import RECORDS
+from palslib.common.reading import read_json
+from palslib.data.metrics import main_scores
+from palslib.data.tasks import TASKS
+from palslib.grid.sweep import PLANS, Grid
+from palslib.records import files_within, read_records
+from palslib.study.ledger.claims import task_margin
+from palslib.study.ledger.intervals import OPEN, Difference, difference, paired
+from palslib.study.results.tables import average
+
+METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
+"""The methods that were tuned, each with four settings."""
+ONE_RATE = "pals-204 at one rate"
+"""The fifth arm: PALs at `shared`'s tuned rate, the paper's setting."""
+ARMS = (*METHODS, ONE_RATE)
+QUESTIONS = {
+    ("pals-204", "shared"): "Do parameters of each task inside the layers help?",
+    ("pals-204", "pal-common"): "Is it that they are the task's own?",
+    ("pals-204", "low-rank-100"): "Is it their attention?",
+    (ONE_RATE, "shared"): "Does the paper's setting, one rate for all, show it?",
+}
+"""The two arms that are compared -> the question, in the order in which they are asked."""
+TUNING_SEEDS, LOOKS = (200, 201), ((range(300, 306), 0.995), (range(300, 312), 0.952))
+"""The seeds of the tuning; the seeds of both looks at the confirmation, with the level of their intervals."""
+FEWEST = 3
+"""The least number of seeds of the fifth arm."""
+NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
+_BASE = {"preset": "mini", "evaluate_every": 0, "checkpoint_every": 250, "keep": "none", "precision": "bf16"}
+
+
+def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
+    """The records of the runs of a grid: those in its folder."""
+    return [record for record in records if record["file"].split("/")[0] == name]
+
+
+def tuning(records: Sequence[dict], ruled_out: Sequence[str] = ()) -> pd.DataFrame:
+    """A row for each setting of the grid `tuning`: `method`, `setting`, `learning_rate`, `adaptation_rate`, `seeds`,
+    `mean` of the scores on held-out training rows, and `chosen`, the best of each method of which all runs are there.
+
+    Args:
+        ruled_out: names of settings of which a run ended in a loss that is not finite.
+    """
+    rows = []
+    for config in Grid.named("tuning").configs(Path("runs")):
+        row = {name: getattr(config, name) for name in ("method", "setting", "learning_rate", "adaptation_rate")}
+        score = next((average(record) for record in records if record["key"] == config.key), math.nan)
+        rows.append(row | {"score": score, "out": config.setting in ruled_out})
+    by = ["method", "setting", "learning_rate", "adaptation_rate", "out"]
+    frame = pd.DataFrame(rows).groupby(by, sort=False)["score"].agg(["count", "mean"]).reset_index()
+    frame = frame.rename(columns={"count": "seeds"}).assign(chosen=False)
+    frame.loc[frame["out"], "mean"] = math.nan
+    for _, of in frame.groupby("method", sort=False):
+        if (of["out"] | (of["seeds"] == len(TUNING_SEEDS))).all() and not of["out"].all():
+            order = of.sort_values(["mean", "learning_rate", "adaptation_rate"], ascending=[False, True, True])
+            frame.loc[order.index[0], "chosen"] = True
+    return frame.drop(columns="out")
+
+
+def grids(tuned: pd.DataFrame, look: int = 0) -> dict[str, dict]:
+    """The grids `confirmation` (of one look: its new seeds) and `separate`, from the complete frame of `tuning`.
+
+    Raises:
+        ValueError: naming methods whose tuning is not complete.
+    """
+    best = tuned[tuned["chosen"]].set_index("method")
+    if missing := [method for method in METHODS if method not in best.index]:
+        raise ValueError(f"the tuning is not complete: {', '.join(missing)}")
+    rate = float(best.loc["shared", "learning_rate"])
+    size = {"pals-204": {"size": 120}, "pal-common": {"size": 120}}
+    runs = [
+        {"setting": best.loc[method, "setting"], "method": method, "inspect": method != "shared"}
+        | {"learning_rate": float(best.loc[method, "learning_rate"])}
+        | ({"adaptation_rate": float(best.loc[method, "adaptation_rate"])} if method != "shared" else {})
+        | size.get(method, {})
+        for method in METHODS
+    ]
+    one_rate = {"method": "pals-204", "size": 120, "learning_rate": rate, "inspect": True}
+    runs.append({"setting": f"PALs, one rate for all, {rate:g}"} | one_rate)
+    seeds = [seed for seed in LOOKS[look][0] if look == 0 or seed not in LOOKS[0][0]]
+    alone = {"method": "shared", "learning_rate": rate, "setting": f"separate models, rate {rate:g}"}
+    each = {"seed": list(LOOKS[0][0])[:3], "tasks": [[task] for task in TASKS]}
+    return {
+        "confirmation": {"base": _BASE | {"steps": 8000}, "product": {"seed": seeds}, "runs": runs},
+        "separate": {"base": _BASE | {"steps": 2000} | alone, "product": each},
+    }
+
+
+def arm(record: dict) -> str:
+    """The arm that a run of the confirmation belongs to."""
+    config = record["config"]
+    at_one_rate = config["method"] == "pals-204" and config["adaptation_rate"] == 1  # tuned PALs learn faster
+    return ONE_RATE if at_one_rate else config["method"]
+
+
+def scores(
+    records: Iterable[dict], seeds: Iterable[int], without: Sequence[str] = (), task: str | None = None
+) -> dict[str, dict[int, float]]:
+    """Arm -> seed -> the dev average of its confirmation run, or the score of one task."""
+    found = {name: {} for name in ARMS}
+    for record in of_grid("confirmation", records):
+        if (seed := record["config"]["seed"]) in set(seeds):
+            score = main_scores(record["results"]["last"]["scores"])[task] if task else average(record, without)
+            found[arm(record)][seed] = score
+    return found
+
+
+def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame:
+    """The four questions in order: `question`, `left`, `right`, `difference`, `low`, `high`, `seeds` (of both sides,
+    `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` where
+    the question before was not decided, and `runs are missing`.
+
+    A decision of the first look stands; the second look, at twelve seeds, is at the questions that it left open and at
+    those that follow them.
+    """
+    looks = [(scores(records, seeds, without), len(seeds), level) for seeds, level in LOOKS]
+    rows, start, going_on = [], 0, True
+    for (left, right), question in QUESTIONS.items():
+        row = {"question": question, "left": left, "right": right, "verdict": NOT_RUN if going_on else NOT_ASKED}
+        for look, (of, number, level) in enumerate(looks) if going_on else ():
+            whole = all(len(of[name]) >= (FEWEST if name == ONE_RATE else number) for name in {*METHODS, left, right})
+            if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
+                found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
+                row |= _cells(found) | {"level": level, "verdict": found.kind()}
+                last = look
+        going_on = row["verdict"] not in (NOT_ASKED, NOT_RUN, OPEN)
+        start = last if going_on else start
+        rows.append(row)
+    columns = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _cells(found: Difference) -> dict:
+    of = {"difference": found.value, "low": found.low, "high": found.high}
+    return of | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
+
+
+def by_task(records: Sequence[dict], left: str = "pals-204", right: str = "shared") -> pd.DataFrame:
+    """left - right by task, paired by seed, with intervals that hold for all tasks together (Bonferroni's 95 %):
+    `task`, `difference`, `low`, `high`, `seeds`, `margin`, `verdict`. It decides nothing."""
+    runs = of_grid("confirmation", records)
+    rows = []
+    for task in TASKS:
+        of = scores(runs, LOOKS[1][0], task=task)
+        common = sorted(of[left].keys() & of[right].keys())
+        found = paired([of[left][seed] - of[right][seed] for seed in common], 1 - 0.05 / len(TASKS))
+        sizes = next(iter(runs))["data"]["dev"][task] if runs else {}
+        within = task_margin(task, next(iter(sizes.values()), None))
+        rows.append({"task": task} | _cells(found) | {"margin": within, "verdict": found.kind(within)})
+    return pd.DataFrame(rows)
+
+
+def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
+    """Seed -> task -> score, of the models for one task each whose eight runs of a seed are all there."""
+    found: dict[int, dict[str, float]] = {}
+    for record in of_grid("separate", records):
+        found.setdefault(record["config"]["seed"], {}).update(main_scores(record["results"]["last"]["scores"]))
+    return {seed: of for seed, of in sorted(found.items()) if set(of) == set(TASKS)}
+
+
+def against_separate(records: Sequence[dict], left: str = "pals-204") -> pd.DataFrame:
+    """An arm of the confirmation minus eight separate models (C1), and by task (C22), paired by seed, with 95 %
+    intervals: `task` (first `average`), `difference`, `low`, `high`, `seeds`, `verdict`."""
+    alone, rows = separate(records), []
+    for task in (None, *TASKS):
+        of = scores(records, alone, task=task)[left]
+        other = {seed: by_task[task] if task else fmean(by_task.values()) for seed, by_task in alone.items()}
+        found = paired([of[seed] - other[seed] for seed in sorted(of)])
+        rows.append({"task": task or "average"} | _cells(found) | {"verdict": found.kind()})
+    return pd.DataFrame(rows)
+
+
+def progress(folder: Path = RECORDS) -> pd.DataFrame:
+    """What has been run and what is missing: for each grid its number of `runs`, of those `recorded` in the folder of
+    its name, and `missing`. The two grids that follow from the tuning are listed before they are written."""
+    planned = {"confirmation": len(ARMS) * len(LOOKS[0][0]), "separate": 3 * len(TASKS)}
+    for path in PLANS.glob("*.json"):
+        grid = Grid.from_file(path)
+        planned[path.stem] = len(grid.runs) * math.prod(map(len, grid.product.values()))
+    rows = []
+    for name, runs in sorted(planned.items()):
+        found = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
+        recorded = len({record["key"] for record in found if record.get("status") == "finished"})
+        rows.append({"grid": name, "runs": runs, "recorded": recorded, "missing": runs - recorded})
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":  # python -m palslib.study.results.second: the grids that follow from the tuning, as JSON
+    print(json.dumps(grids(tuning(read_records(RECORDS / "tuning"))), indent=1))

@@ -1,0 +1,148 @@
+"""The second study's rules on made-up records of known differences."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+from palslib.common.places import RECORDS
+from palslib.data.tasks import TASKS
+from palslib.grid.sweep import PLANS, Grid
+from palslib.study.ledger.claims import task_margin
+from palslib.study.results import second
+from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, decide, grids, progress, tuning
+
+NOISE = (-0.1, 0.1, 0.0, 0.1, -0.1, 0.0)
+
+
+def scored(config, score: float, grid: str, **by_task: float) -> dict:
+    """The record of a run whose first metrics are all `score` but for these tasks."""
+    tasks = config.tasks if not isinstance(config, dict) else config["tasks"]
+    scores = {t: {TASKS[t].metrics[0]: by_task.get(t, score)} for t in tasks}
+    about = config if isinstance(config, dict) else vars(config)
+    record = {"config": about, "results": {"last": {"scores": scores}}, "file": f"{grid}/run.json"}
+    return record | {"data": {"dev": {task: {"validation": 277} for task in tasks}}, "key": getattr(config, "key", "")}
+
+
+def tuned(**scores: float) -> list[dict]:
+    """A record of each run of the tuning: of the settings whose words are given, with this score, else 60."""
+    configs = Grid.named("tuning").configs(Path("runs"))
+    return [
+        scored(c, next((v for k, v in scores.items() if c.setting.startswith(k.replace("_", " "))), 60.0), "tuning")
+        for c in configs
+    ]
+
+
+def confirmed(seeds=range(300, 306), **shift: float) -> list[dict]:
+    """Runs of all five arms: 60 and the arm's shift, and noise that is known."""
+    rows = []
+    for name in ARMS:
+        method, rate = name.split()[0], 1.0 if name in ("shared", ONE_RATE) else 10.0
+        for seed in seeds:
+            about = {"method": method, "adaptation_rate": rate, "seed": seed, "tasks": list(TASKS)}
+            word = "one_rate" if name == ONE_RATE else method.split("-")[-1] if method != "pals-204" else "pals"
+            rows.append(scored(about, 60 + shift.get(word, 0) + NOISE[seed % 6], "confirmation"))
+    return rows
+
+
+def test_the_tuned_setting_is_the_best_and_of_equal_ones_has_the_lowest_rates():
+    frame = tuning(tuned(**{"shared,_rate_2e-4": 62.0, "PALs,_rate_2e-4": 61.0}))
+    best = frame[frame["chosen"]].set_index("method")
+    assert best.loc["shared", "setting"] == "shared, rate 2e-4" and best.loc["shared", "mean"] == 62
+    assert tuple(best.loc["pals-204", ["learning_rate", "adaptation_rate"]]) == (2e-4, 3)
+    assert tuple(best.loc["low-rank-100", ["learning_rate", "adaptation_rate"]]) == (1e-4, 3)
+    assert len(frame) == 16 and (frame["seeds"] == 2).all() and len(best) == 4
+
+
+def test_tuning_chooses_nothing_before_all_runs_are_there_but_for_a_setting_that_diverged():
+    records = tuned(**{"shared,_rate_3e-4": 70.0})
+    without = [r for r in records if r["config"]["setting"] != "shared, rate 3e-4"]
+    assert "shared" not in set(tuning(without).query("chosen")["method"])
+    with pytest.raises(ValueError, match="tuning is not complete: shared"):
+        grids(tuning(without))
+    chosen = tuning(without, ruled_out=["shared, rate 3e-4"]).query("chosen").set_index("method")
+    assert chosen.loc["shared", "setting"] == "shared, rate 5e-5"
+
+
+def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
+    found = grids(tuning(tuned(**{"shared,_rate_2e-4": 62.0})))
+    made = {name: Grid(**json.loads(json.dumps(of))).configs(tmp_path) for name, of in found.items()}
+    confirmation, separate = made["confirmation"], made["separate"]
+    assert len(confirmation) == 30 and len(separate) == 24
+    assert [c.seed for c in confirmation] == sorted(c.seed for c in confirmation)  # a seed at a time
+    assert {c.steps for c in confirmation} == {8000} and {c.steps for c in separate} == {2000}
+    assert {second.arm({"config": vars(c)}) for c in confirmation} == set(ARMS)
+    one_rate = [c for c in confirmation if second.arm({"config": vars(c)}) == ONE_RATE]
+    assert {(c.learning_rate, c.adaptation_rate, c.seed) for c in one_rate} == {(2e-4, 1, s) for s in range(300, 306)}
+    assert {(c.tasks, c.seed, c.learning_rate) for c in separate} == {
+        ((t,), s, 2e-4) for t in TASKS for s in (300, 301, 302)
+    }
+    again = Grid(**grids(tuning(tuned()), look=1)["confirmation"]).configs(tmp_path)
+    assert {c.seed for c in again} == set(range(306, 312))
+    assert not any(c.held_out for c in confirmation + separate)
+
+
+def test_each_question_is_asked_after_the_one_before_is_decided():
+    """Differences of 1, 0.1 and 1; intervals of 99.5 % by noise of .09 are ± .16: positive, too small, positive."""
+    frame = decide(confirmed(pals=1.0, common=0.9, **{"100": 0.0, "one_rate": -1.0}))
+    assert frame["verdict"].tolist() == ["positive", "too small to matter", "positive", "negative"]
+    assert frame["difference"].tolist() == approx([1.0, 0.1, 1.0, -1.0])
+    assert (frame["level"] == 0.995).all() and (frame["seeds"] == "6 and 6").all()
+    assert list(zip(frame["left"], frame["right"], strict=True)) == list(QUESTIONS)
+
+
+def test_an_open_question_ends_the_order_until_the_second_look():
+    """0.45 ± .16 crosses the margin only above 0 ... so PALs differ by 0.1, with ten times the noise: open."""
+    loud = confirmed(pals=0.1, common=0.1)
+    for record in loud:
+        for of in record["results"]["last"]["scores"].values():
+            for name in of:
+                of[name] += 20 * NOISE[record["config"]["seed"] % 6]
+    frame = decide(loud)
+    assert frame["verdict"].tolist() == ["open", "not asked", "not asked", "not asked"]
+    later = decide([*loud, *confirmed(range(306, 312), pals=9.0, common=0.0, **{"100": 0.0, "one_rate": 0.0})])
+    assert later["level"].tolist()[0] == 0.952 and later["seeds"].tolist()[0] == "12 and 12"
+    assert later.loc[0, "verdict"] == "positive" and later.loc[1, "level"] == 0.952  # not by its first six seeds
+
+
+def test_a_decision_of_the_first_look_stands_and_missing_runs_decide_nothing():
+    first = confirmed(pals=1.0)
+    both = decide([*first, *confirmed(range(306, 312), pals=-9.0)])
+    assert both.loc[0, "verdict"] == "positive" and both.loc[0, "level"] == 0.995
+    assert decide(first[:-1])["verdict"][0] == "positive"  # the fifth arm may have fewer
+    assert decide(first[1:])["verdict"].tolist() == ["runs are missing", *["not asked"] * 3]
+    assert decide([])["difference"].isna().all()
+    few = [r for r in first if second.arm(r) != ONE_RATE or r["config"]["seed"] < 302]
+    assert decide([*few])["verdict"].tolist()[-1] == "runs are missing"
+
+
+def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
+    assert [task_margin(*of) for of in (("rte", 277), ("mnli", 9815), ("cola", 1043))] == [
+        approx(300 / 277), 0.5, 1.0
+    ]  # fmt: skip
+    frame = second.by_task(confirmed(pals=1.0)).set_index("task")
+    assert frame.loc["rte", "difference"] == approx(1.0) and (frame["verdict"] == "positive").all()
+    assert second.by_task([])["difference"].isna().all()
+
+
+def test_separate_models_are_put_together_from_runs_of_one_task_each():
+    """Seeds 300 and 301 whole, of 302 a task is missing; PALs are 2 points better, on RTE 1."""
+    alone = [
+        scored({"tasks": [task], "seed": seed}, 59.0 if task == "rte" else 58.0 + NOISE[seed % 6], "separate")
+        for seed in (300, 301, 302)
+        for task in list(TASKS)[: 7 if seed == 302 else 8]
+    ]
+    assert list(second.separate(alone)) == [300, 301]
+    frame = second.against_separate([*alone, *confirmed()]).set_index("task")
+    assert frame.loc["sst2", "difference"] == approx(2.0) and frame.loc["rte", "difference"] == approx(1.0)
+    assert frame.loc["average", "difference"] == approx(1.875) and frame.loc["average", "seeds"] == "2 and 2"
+    assert math.isnan(second.against_separate([]).loc[0, "difference"])
+
+
+def test_what_is_missing_is_counted_from_the_records(tmp_path):
+    frame = progress(RECORDS).set_index("grid")
+    assert tuple(frame.loc["main"]) == (18, 18, 0) and tuple(frame.loc["crowdflower"]) == (9, 0, 9)
+    assert {path.stem for path in PLANS.glob("*.json")} | {"confirmation", "separate"} == set(frame.index)
+    assert (progress(tmp_path)["recorded"] == 0).all() and (frame["missing"] >= 0).all()
