@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # for editors and type checkers; when run, `__getattr__` impo
     from palslib.data.tasks import TASKS as TASKS
     from palslib.data.tasks import Task as Task
     from palslib.data.tasks import load_rows as load_rows
-    from palslib.data.tasks import load_task as load_task
     from palslib.grid.sweep import Grid as Grid
     from palslib.methods.counting import count_parameters as count_parameters
     from palslib.methods.counting import fit_budget as fit_budget
@@ -49,7 +48,6 @@ _HOME = {
     "TASKS": "data.tasks",
     "Task": "data.tasks",
     "load_rows": "data.tasks",
-    "load_task": "data.tasks",
     "MultiTaskModel": "model.multi_task",
     "load_trained": "model.learned",
     "RunConfig": "plan.config",

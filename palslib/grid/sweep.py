@@ -19,10 +19,10 @@ from pathlib import Path
 from palslib.common.lock import in_use
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.common.settings import settings
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-from palslib.plan.settings import settings
 
 MOST_RUNS = 10_000
 """Maximum number of runs of a grid: the configs of eight fields with 59 values each, 59^8 runs, fit in no memory."""

@@ -12,14 +12,14 @@ from pydantic_core import ArgsKwargs
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.common.settings import Names, Number, Text, settings
 from palslib.data.glue import RELEASED_SIZES
-from palslib.data.sources import HELD_OUT, KEPT
-from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, name_of, task_from_file
+from palslib.data.sources import HELD_OUT, KEPT, SUFFIXES, ending
+from palslib.data.tasks import TASKS, Task, get_row, get_task, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
-from palslib.plan.settings import Names, Number, Text, settings
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
 _LATER |= {"held_out": False}
@@ -145,7 +145,7 @@ class RunConfig:
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
-            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
+            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
                 named["own"] = (named.get("own") or {}) | mine  # a new file replaces an earlier one of its name
@@ -186,8 +186,8 @@ class RunConfig:
             return task_from_file(given, name=name)
         if not isinstance(given, dict):
             raise ValueError(f"own: {name!r} must be a file or the fields of a Task, not {shown(given)}")
-        for said in given:
-            check_name(f"field of task {name!r}", said, [f.name for f in fields(Task)[1:]])
+        if "name" in given:
+            raise ValueError(f"own: the task {name!r} has its name already; leave out 'name'")
         return Task(name, **({"texts": ("text",)} | given))
 
     def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palslib.common.names import check_name
+from palslib.common.settings import Number, settings
 from palslib.methods.method import MOST, Method
-from palslib.plan.settings import Number, settings
 
 
 @settings(part="recipe field")
