@@ -271,21 +271,21 @@ def cell_text(cell: object) -> object:
     return "" if pd.isna(cell) else str(cell)
 
 
-def as_frame(table) -> pd.DataFrame:
+def as_frame(table, what: str = "the table") -> pd.DataFrame:
     """A DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts as a DataFrame. Raises ValueError for
     anything else, and where two columns have one name or a name is no text."""
     if not isinstance(table, pd.DataFrame):
         of_dicts = isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table)
         if not (isinstance(table, Mapping) or hasattr(table, "column_names") or of_dicts):
             valid = "a DataFrame, a datasets.Dataset, a dict of columns or a list of dicts"
-            raise ValueError(f"a table is {valid}, not a {type(table).__name__}")
+            raise ValueError(f"{what}: a table is {valid}, not a {type(table).__name__}")
         try:
             table = pd.DataFrame(table.to_dict() if hasattr(table, "column_names") else table)
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"this {type(table).__name__} is no table: {error}") from error
+            raise ValueError(f"{what}: this {type(table).__name__} is no table: {error}") from error
     if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
         why = f"column {wrong[0]!r} comes twice, or its name is no text"
-        raise ValueError(f"{why}; the table has: {listed(map(str, table))}")
+        raise ValueError(f"{what}: {why}; it has: {shown(list(table), 1000)}")
     return table
 
 
@@ -380,7 +380,7 @@ def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, whe
         raise ValueError(f"{where}, {count} {place}, column {column!r}: {shown(value)} {why}")
 
 
-def _is_text(cell: object) -> bool:
+def is_text(cell: object) -> bool:
     """Whether a cell is a text that a tokenizer can read: no NUL, no half of a character (a lone surrogate)."""
     return isinstance(cell, str) and "\0" not in cell and not any("\ud800" <= c <= "\udfff" for c in cell)
 
@@ -390,7 +390,7 @@ def check_texts(frame: pd.DataFrame, task, where: str) -> None:
     for column in task.texts:
         check_column(frame, column, task, where)
     for column in task.texts:
-        _refuse([not _is_text(x) for x in frame[column]], frame, column, "is not a text", where)
+        _refuse([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
 
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCII)

@@ -275,7 +275,7 @@ def task_from_frame(
 ) -> Task:
     """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts), written
     once under `runs/data/`; takes the arguments of `task_from_file`."""
-    frame, used = as_frame(frame), [*((text,) if isinstance(text, str) else text), label]
+    frame, used = as_frame(frame, f"task {name!r}"), [*((text,) if isinstance(text, str) else text), label]
     for column in used:
         check_column(frame, column, Task(name, ("text",), label="a label"), f"the table of task {name!r}")
     frame = frame[used].reset_index(drop=True).map(cell_text)

@@ -81,7 +81,7 @@ class Grid:
             try:
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")
-                config = RunConfig.from_dict({"progress": False} | self.base | own | combination)
+                config = RunConfig.from_dict({"progress": False} | self.base | own | combination).with_steps()
                 if config.folder:
                     raise ValueError("folder is chosen by the sweep")
                 config.resolved_method()  # raises ValueError where it does not fit the backbone

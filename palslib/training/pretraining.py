@@ -50,6 +50,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     Raises ValueError for a folder with anything else in it, FloatingPointError for a loss that is not finite.
     """
     _check(config)
+    config = config.with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     record, changed = _record(config, folder)
     if record and not changed:
