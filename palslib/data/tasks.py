@@ -254,7 +254,7 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
         return task
     if check_task_name(task) in _ROWS:
         return _ROWS[task]
-    if not data:
+    if isinstance(data, str) and not data:
         raise unknown("task", task, [*own, *_ROWS])
     source = Path(locate(data))
     files = [source] if source.is_file() else data_files(source)

@@ -135,7 +135,7 @@ def test_tables_in_memory(tmp_path, monkeypatch):
         datasets.Dataset.from_dict(columns),
     )
     assert len({task_from_frame(table, "mine").data for table in tables}) == 1
-    with pytest.raises(ValueError, match="mine.*not a set"):
+    with pytest.raises(ValueError, match=r"mine.*not a set"):
         task_from_frame({"a", "b"}, "mine")
 
 
@@ -180,5 +180,5 @@ def test_training_for_passes():
     config = RunConfig(tasks=("rte", "stsb"), passes=2, batch_size=8)
     rows = sum(len(load_rows(task)) for task in config.tasks)
     assert config.with_steps() == replace(config, passes=None, steps=-(-2 * rows // 8))
-    with pytest.raises(ValueError, match="passes.*alpha_parts"):
+    with pytest.raises(ValueError, match=r"passes.*alpha_parts"):
         RunConfig(epochs=3)
