@@ -2,7 +2,6 @@ from palslib.data.submission import write_submission as write_submission
 from palslib.data.tasks import TASKS as TASKS
 from palslib.data.tasks import Task as Task
 from palslib.data.tasks import load_rows as load_rows
-from palslib.data.tasks import load_task as load_task
 from palslib.grid.sweep import Grid as Grid
 from palslib.methods.counting import count_parameters as count_parameters
 from palslib.methods.counting import fit_budget as fit_budget

@@ -27,9 +27,9 @@ from palslib.common.names import check_name
 from palslib.common.places import runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object
+from palslib.common.settings import Names, Number, settings
 from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
 from palslib.plan.flags import FlagParser, Positional
-from palslib.plan.settings import Names, Number, settings
 
 
 class WrongCall(Exception):

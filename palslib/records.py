@@ -21,7 +21,7 @@ from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS, place
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
-from palslib.plan.config import CHANGE_NO_RESULT, RunConfig
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now
 
 _PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
 
@@ -253,7 +253,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
             _field(path, run, "an object", "config")
             if _field(path, run, "a string", "status") == "finished":
                 _check(path, run, _FINISHED, ("last",))
-            yield path, run
+            yield path, run | {"config": as_now(run["config"])}
 
 
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:

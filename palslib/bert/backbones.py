@@ -31,7 +31,8 @@ TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.tx
 """Patterns of a tokenizer's files; a folder with a tokenizer has one or more of them."""
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
-"""The largest sizes in a configuration: beyond them, its weights would take hours to draw, or terabytes."""
+_MOST_WEIGHTS = 20_000_000_000
+"""The largest sizes in a configuration, and the largest number of weights: more would take hours to draw, or terabytes."""
 
 
 def minilm_folder() -> Path:
@@ -117,10 +118,27 @@ def load_config(backbone: str):
             max_position_embeddings=128,
         )
     with _reading("the configuration", backbone):
-        config = AutoConfig.from_pretrained(_location(backbone, "config.json"))
+        path = Path(backbone) / "config.json"
+        said = read_object(path) if path.is_file() else {}
+        labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
+        if type(labels) is not int or not 0 <= labels <= 10**6:
+            raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
+        if (name := said.get("attn_implementation")) not in (None, "sdpa", "eager"):
+            raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(name)}")
+        config = AutoConfig.from_pretrained(_location(backbone, "config.json"), trust_remote_code=False)
         for name, most in _MOST.items():
             if not isinstance(size := getattr(config, name, 1), int) or not 0 < size <= most:
                 raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
+        pad, words = config.pad_token_id, getattr(config, "vocab_size", 1)
+        if pad is not None and (type(pad) is not int or not 0 <= pad < words):
+            raise ValueError(f"pad_token_id must be a word piece below vocab_size ({words:,}), not {shown(pad)}")
+        if getattr(config, "quantization_config", None):
+            raise ValueError("quantization_config: palslib trains no quantised weights; save the backbone without it")
+        h, inner, words = (getattr(config, n, 1) for n in ("hidden_size", "intermediate_size", "vocab_size"))
+        rows = words + getattr(config, "max_position_embeddings", 1) + getattr(config, "type_vocab_size", 1)
+        total = rows * h + getattr(config, "num_hidden_layers", 1) * (4 * h * h + 2 * h * inner)
+        if total > _MOST_WEIGHTS:
+            raise ValueError(f"its sizes give {total:,} weights, and palslib builds at most {_MOST_WEIGHTS:,}")
     return config
 
 
@@ -147,7 +165,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
             torch.manual_seed(seed)
             config = load_config(backbone)
             with _reading("the configuration", backbone):
-                encoder = AutoModel.from_config(config).eval()
+                encoder = AutoModel.from_config(config, trust_remote_code=False).eval()
     else:
         encoder = _pretrained(backbone)
     return MinBert.of(encoder) if ours else encoder
@@ -165,6 +183,7 @@ def _pretrained(backbone: str):
             f"{bins[0]} is a pickle: only tensors are read of it, no code is run (weights_only)", stacklevel=3
         )
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
+    options["trust_remote_code"] = False
     with _reading("the weights", backbone):
         place = _location(backbone, "model.safetensors")
         encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
@@ -201,6 +220,6 @@ def load_tokenizer(backbone: str):
         raise OSError(_advice(backbone, "the tokenizer"))
     files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
-        tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True)
+        tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True, trust_remote_code=False)
         tokenizer("a", "b")  # some errors in its files show only in use
     return tokenizer

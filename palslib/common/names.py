@@ -1,6 +1,7 @@
 """Checks of names, and values as error messages show them."""
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -11,9 +12,9 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
     unknown task 'rtee': did you mean 'rte'? Valid: cola, rte
     """
     valid = list(valid)
-    near = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(str(name)[:100], valid, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return ValueError(f"unknown {kind} {name!r}: {hint}Valid: {', '.join(valid)}")
+    return ValueError(f"unknown {kind} {shown(name)}: {hint}Valid: {listed(valid, 200)}")
 
 
 def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
@@ -24,7 +25,16 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
     return name
 
 
+def listed(names: Iterable, most: int = 20) -> str:
+    """The first `most` names for a message, and how many more there are; a long name is cut."""
+    names = [str(name) for name in names]
+    cut = [name if len(name) <= 100 else f"{name[:100]}..." for name in names[:most]]
+    return ", ".join(cut) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def shown(value: object, most: int = 200) -> str:
-    """The `repr` of a value for a message; a long one is cut after `most` characters."""
+    """The `repr` of a value for a message; a long one is cut after `most` characters. A text that looks like another
+    one (an accent as a character of its own) is shown by the numbers of its characters."""
     text = repr(value)
+    text = text if unicodedata.is_normalized("NFC", text) else ascii(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"

@@ -2,21 +2,55 @@
 file; and checks of the table, whose errors name file, row and column."""
 
 import csv
+import glob
 import hashlib
+import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, listed, shown, unknown
 from palslib.common.places import data_folder
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": ","}
-"""Endings of data files, with their default separators."""
+"""Endings of data files, also in capitals, with their default separators."""
+_OTHERS = {".jsonl": "read_json(..., lines=True)", ".json": "read_json(...)", ".xlsx": "read_excel(...)"}
+_OTHERS |= {".xls": "read_excel(...)", ".gz": "read_csv(...)", ".zip": "read_csv(...)", ".feather": "read_feather(...)"}
+MOST_BYTES = 2 << 30
+"""The largest size of a Parquet file's cells when expanded: a file of a megabyte can hold more than any memory."""
+_LONGEST = 1 << 30
+"""The most letters of a cell; without it Python's csv stops at 131,072."""
+
+
+def ending(path: str | Path) -> str:
+    """The ending of a file's name in small letters."""
+    return Path(path).suffix.lower()
+
+
+def separator_of(path: Path) -> str:
+    """The separator that the ending of a data file stands for. Raises ValueError for another ending."""
+    if ending(path) not in SUFFIXES:
+        raise _other_kind(path)
+    return SUFFIXES[ending(path)]
+
+
+def _other_kind(path: Path) -> ValueError:
+    reader = _OTHERS.get(ending(path))
+    hint = f"; pandas reads this one: task_from_frame(pd.{reader}, name) makes a task of it" if reader else ""
+    return ValueError(f"unknown ending of {path.name} {path.suffix!r}. Valid: {', '.join(SUFFIXES)}{hint}")
+
+
+def data_files(folder: Path) -> list[Path]:
+    """The delimited files in a folder, sorted; none where there is no such folder."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if ending(path) in (".csv", ".tsv") and path.is_file()]
 
 
 def locate(data: str | Path) -> str:
@@ -26,6 +60,9 @@ def locate(data: str | Path) -> str:
     Raises FileNotFoundError, listing what exists, for a missing path: one that is absolute, begins with a dot or ~,
     ends like a data file, has several slashes, or whose folder exists. A path with `{split}` is not checked.
     """
+    if not isinstance(data, (str, Path)):
+        about = "a table in memory becomes a task with task_from_frame(table, name)"
+        raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {about}")
     mirror, data = data_folder(), str(data)
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
@@ -35,7 +72,11 @@ def locate(data: str | Path) -> str:
         return "nyu-mll/glue"
     path = Path(data)
     inside = path.parent != Path() and path.parent.is_dir()
-    only = path.is_absolute() or data.startswith((".", "~")) or path.suffix in SUFFIXES or data.count("/") > 1 or inside
+    only = (
+        path.is_absolute() or data.startswith((".", "~")) or ending(path) in SUFFIXES or data.count("/") > 1 or inside
+    )
+    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
+        raise ValueError(f"{data} is neither a file nor a folder")
     if only and "{split}" not in data and not path.exists():
         raise missing(path)
     return data
@@ -43,15 +84,13 @@ def locate(data: str | Path) -> str:
 
 def contents(folder: Path) -> str:
     """The names in a folder, for messages."""
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(names[:20]) + more if names else "nothing"
+    return listed(sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))) or "nothing"
 
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:
     """The error for a missing file or folder; it lists what the nearest existing folder above has."""
     folder = next(above for above in path.absolute().parents if above.is_dir())
-    what = "file" if path.suffix in SUFFIXES else "folder or file"
+    what = "file" if ending(path) in SUFFIXES else "folder or file"
     mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
     beside = f"; {mirror} (PALSLIB_DATA) has: {contents(mirror)}" if mirror and mirror.is_dir() else ""
     return FileNotFoundError(f"no data {what} {str(path)!r}{about}; {folder} has: {contents(folder)}{beside}")
@@ -68,67 +107,111 @@ def no_source(name: str) -> ValueError:
 def find_file(data: str | Path, pattern: str) -> Path | None:
     """The file of a folder that matches a pattern, or None; the one with the shortest name if several match."""
     folder = Path(locate(data))
-    return min(sorted(folder.glob(pattern)), key=lambda path: len(path.name), default=None)
+    files = (path for path in sorted(folder.glob(pattern)) if path.is_file())
+    return min(files, key=lambda path: len(path.name), default=None)
 
 
-def read_repository(data: str, name: str, split: str) -> tuple[pd.DataFrame, dict]:
-    """One split of one configuration as a table, and the features that the repository declares."""
-    import datasets
-    import yaml  # with which datasets reads README.md
-
-    datasets.disable_progress_bars()  # only of conversions, which take a second; downloads keep theirs
+def read_repository(data: str, name: str, split: str, label: str = "label") -> tuple[pd.DataFrame, list[str] | None]:
+    """One split of one configuration as a table, and the names of the label's classes if the repository has them."""
     source = locate(data)
     folder = Path(source)  # may not exist: a name on the Hub
-    described = (folder / "README.md").is_file()
-    if folder.is_dir():
-        if not described and not (folder / name).is_dir():
-            about = f"neither a folder {name!r} nor a README.md that says where it lies"
-            raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(folder)}")
-    elif "/" not in source:  # the Hub's names have an owner
+    if not folder.is_dir():
+        return _from_hub(source, name, split, label)
+    where = f"{source} {name}/{split}"
+    about = _described(folder, name, where)
+    if not about and not (folder / name).is_dir():
+        about = f"neither a folder {name!r} nor a README.md that says where it lies"
+        raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(folder)}")
+    patterns = about.get("files", {}).get(split, []) if about else [f"{name}/{glob.escape(split)}-*.parquet"]
+    for pattern in patterns:
+        if not isinstance(pattern, str) or Path(pattern).is_absolute() or ".." in Path(pattern).parts or ":" in pattern:
+            raise ValueError(f"{where}: README.md names a file outside the folder, which is not read: {shown(pattern)}")
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    if not paths:
+        splits = listed(about.get("files", {})) if about else contents(folder / name)
+        raise ValueError(f"{where}: there is no file of this split; there are: {splits}")
+    frames, names = [], about.get("names", {}).get(label)
+    for path in paths:
+        at = path.relative_to(folder)
+        try:
+            if ending(path) == ".parquet":
+                frames.append(_read_parquet(path))
+                names = names or _names_in(path, label)
+            else:
+                frames.append(read_table(path, separator_of(path)))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{where}: {at} cannot be read: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+    frame = pd.concat(frames, ignore_index=True).rename_axis("row")
+    if (said := about.get("rows", {}).get(split, len(frame))) != len(frame):
+        about = f"{split} {said:,}, {len(frame):,}"
+        raise ValueError(f"{where}: dataset_info in README.md speaks of other numbers of rows than there are: {about}")
+    return frame, names
+
+
+def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFrame, list[str] | None]:
+    """The same from the Hub."""
+    import datasets
+
+    if "/" not in source or re.search(r"[^\w./-]", source):  # the Hub's names have an owner, and no patterns
         raise no_source(source)
-    parts = sorted(map(str, (folder / name).glob(f"{split}-*.parquet")))
-    cache = Path(datasets.config.HF_DATASETS_CACHE) / _version(folder) if folder.is_dir() else None
     try:
-        if parts and not described:
-            loaded = datasets.load_dataset("parquet", data_files={split: parts}, split=split, cache_dir=cache)
-        else:
-            loaded = datasets.load_dataset(source, name, split=split, cache_dir=cache)
-        return loaded.to_pandas(), loaded.features
+        loaded = datasets.load_dataset(source, name, split=split)
+    except OSError as error:  # ConnectionError is one
+        raise ConnectionError(
+            f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
+            "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
+            "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
+        ) from error
+    except (datasets.exceptions.DatasetsError, pa.ArrowException, ValueError, TypeError) as error:
+        raise ValueError(f"{source} {name}/{split}: {error}") from error
+    return loaded.to_pandas().rename_axis("row"), getattr(loaded.features.get(label), "names", None)
+
+
+def _described(folder: Path, name: str, where: str) -> dict:
+    """What the head of a folder's README.md says of a configuration: `files` by split, `names` of the classes by
+    column, numbers of `rows` by split. Empty if it describes no configurations."""
+    import yaml
+
+    if not (folder / "README.md").is_file():
+        return {}
+    head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    try:
+        about = yaml.safe_load(head[1]) if head else {}
     except yaml.YAMLError as error:
-        raise ValueError(f"{source} {name}/{split}: the head of README.md is no YAML: {error}") from error
-    except (datasets.exceptions.DatasetsError, pa.ArrowException, OSError, ValueError, TypeError) as error:
-        if not folder.is_dir() and isinstance(error, OSError):  # ConnectionError is an OSError
-            raise ConnectionError(
-                f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
-                "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
-                "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
-            ) from error
-        raise ValueError(f"{source} {name}/{split}: {_why(error, folder, name)}") from error
+        raise ValueError(f"{where}: the head of README.md is no YAML: {error}") from error
+    try:
+        configs = {one["config_name"]: one["data_files"] for one in about.get("configs", [])}
+        if not configs:
+            return {}
+        if name not in configs:
+            raise ValueError(f"{folder}: task {name!r} is not found in README.md, which has: {listed(configs)}")
+        files: dict[str, list] = {}
+        given = configs[name]
+        given = given.items() if isinstance(given, dict) else [(one["split"], one["path"]) for one in given]
+        for split, paths in given:
+            files.setdefault(split, []).extend(paths if isinstance(paths, list) else [paths])
+        infos = about.get("dataset_info", [])
+        infos = [one for one in (infos if isinstance(infos, list) else [infos]) if one.get("config_name", name) == name]
+        kinds = {f["name"]: f["dtype"] for one in infos for f in one.get("features", [])}
+        classes = {column: kind["class_label"]["names"] for column, kind in kinds.items() if isinstance(kind, dict)}
+        names = {c: [n[k] for k in sorted(n, key=int)] if isinstance(n, dict) else n for c, n in classes.items()}
+        rows = {one["name"]: one["num_examples"] for info in infos for one in info.get("splits", [])}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where}: the head of README.md does not describe data files: {error!r}") from error
+    return {"files": files, "names": names, "rows": rows}
 
 
-def _version(folder: Path) -> str:
-    """A hash that differs for every folder and after every change of its files. The cache of datasets depends only on a
-    folder's last name and its README, and would serve outdated rows, or another folder's."""
-    stats = {path: path.stat() for path in sorted(folder.resolve().rglob("*")) if path.is_file()}
-    stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
-
-
-def _why(error: BaseException, folder: Path, name: str) -> str:
-    """The reason of an error of datasets: an unreadable Parquet file, first among those of this name, or a cause."""
+def _names_in(path: Path, label: str) -> list[str] | None:
+    """The names of the label's classes that a Parquet file itself declares, as `datasets` writes them."""
     import pyarrow.parquet
 
-    for path in sorted(folder.rglob("*.parquet"), key=lambda path: (name not in path.parts, path)):
-        try:
-            pyarrow.parquet.read_table(path)
-        except (pa.ArrowException, OSError) as damage:
-            return f"{path.relative_to(folder)} cannot be read: {damage}"
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if sizes := re.findall(r"SplitInfo\(name='(\w+)'.*?num_examples=(\d+).*?num_examples=(\d+)", str(error)):
-        differ = "; ".join(f"{split} {int(said):,}, {int(there):,}" for split, said, there in sizes)
-        return f"dataset_info in README.md speaks of other numbers of rows than there are: {differ}"
-    return f"{type(error).__name__}: {error}"
+    about = (pyarrow.parquet.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
+    try:
+        return json.loads(about)["info"]["features"][label].get("names")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
@@ -141,27 +224,72 @@ def _doubt(columns: Sequence[str], separator: str) -> str:
     return f" (is its separator {separator!r}?" + (f" the first line looks separated by {likely!r})" * looks or ")")
 
 
-def read_table(path: Path, separator: str) -> pd.DataFrame:
-    """Every cell of a delimited or Parquet file as text; a missing cell is an empty text. The index is the row's number
-    from 0 in a Parquet file, else the line on which a row begins, as an editor counts."""
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """Every cell of a Parquet file as Python has it: whole numbers stay exact. ValueError: over `MOST_BYTES`."""
+    import pyarrow.parquet
+
+    file, size = pyarrow.parquet.ParquetFile(path), 0
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    chunks = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
+    columns: list[list] = [[] for _ in file.schema_arrow.names]
+    # A row may repeat a whole page of a dictionary: the larger the pages, the fewer rows at once.
+    rows = max(1, min(1000, MOST_BYTES // max(1, *chunks, 1)))
+    for batch in file.iter_batches(rows) if sum(chunks) <= MOST_BYTES else ():
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            break
+        for column, cells in zip(columns, batch.columns, strict=True):
+            column.extend(cells.to_pylist())
+    if max(size, sum(chunks)) > MOST_BYTES:
+        raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
+    frame = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
+    return frame.set_axis(file.schema_arrow.names, axis=1).rename_axis("row")
+
+
+def read_table(path: Path, separator: str, quoted: bool = True) -> pd.DataFrame:
+    """Every cell of a delimited or Parquet file as text (`cell_text`). The index, whose name says which, is the `row`'s
+    number from 0 in a Parquet file, else the `line` on which a row begins, as an editor counts."""
     if not path.is_file():
         raise missing(path)
-    if path.suffix != ".parquet":
-        return _read_delimited(path, separator)
+    if ending(path) in _OTHERS:
+        raise _other_kind(path)
+    if ending(path) != ".parquet":
+        return _read_delimited(path, separator, quoted).rename_axis("line")
     try:
-        frame = pd.read_parquet(path)
-    except (pa.ArrowException, ValueError, OSError) as error:
+        return _read_parquet(path).map(cell_text)
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} is no Parquet file, or a damaged one: {error}") from error
-    return frame.map(cell_text)
 
 
-def cell_text(cell: object) -> str:
-    """A cell as text; a missing one is an empty text."""
-    missing = not isinstance(cell, str) and pd.api.types.is_scalar(cell) and pd.isna(cell)
-    return "" if missing else str(cell)
+def cell_text(cell: object) -> object:
+    """A cell as text: a missing one is an empty text; bytes, lists and other things that are no single value stay as
+    they are, and are refused where they are used."""
+    if isinstance(cell, str):
+        return cell
+    if not pd.api.types.is_scalar(cell) or isinstance(cell, bytes):
+        return cell
+    return "" if pd.isna(cell) else str(cell)
 
 
-def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
+def as_frame(table, what: str = "the table") -> pd.DataFrame:
+    """A DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts as a DataFrame. Raises ValueError for
+    anything else, and where two columns have one name or a name is no text."""
+    if not isinstance(table, pd.DataFrame):
+        of_dicts = isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table)
+        if not (isinstance(table, Mapping) or hasattr(table, "column_names") or of_dicts):
+            valid = "a DataFrame, a datasets.Dataset, a dict of columns or a list of dicts"
+            raise ValueError(f"{what}: a table is {valid}, not a {type(table).__name__}")
+        try:
+            table = pd.DataFrame(table.to_dict() if hasattr(table, "column_names") else table)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{what}: this {type(table).__name__} is no table: {error}") from error
+    if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
+        why = f"column {wrong[0]!r} comes twice, or its name is no text"
+        raise ValueError(f"{what}: {why}; it has: {shown(list(table), 1000)}")
+    return table
+
+
+def _read_delimited(path: Path, separator: str, quoted: bool) -> pd.DataFrame:
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
         try:
             content.decode("utf-8")
@@ -170,8 +298,9 @@ def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
         if b"\0" in content:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
             raise ValueError(f"{path.name}, line {line}: a NUL byte, which no text in UTF-8 has")
     rows, lines, last = [], [], 0
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator, strict=True)
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
+        reader = csv.reader(file, delimiter=separator, strict=True, quoting=quoting)
         try:
             for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
                 if row:
@@ -181,24 +310,38 @@ def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
         except csv.Error as error:
             with path.open(encoding="utf-8-sig") as file:
                 doubt = _doubt(file.readline().rstrip("\r\n").split(separator), separator)
-            raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt}") from error
+            raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt or _UNQUOTED}") from error
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
     (header, *rows), lines = rows, lines[1:]
     for row, line in zip(rows, lines, strict=True):
         if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
-            raise ValueError(f"{path.name}, line {line}: a quotation mark opens a cell here and closes it lines later")
+            about = "a quotation mark opens a cell here and closes it lines later"
+            raise ValueError(f"{path.name}, line {line}: {about}{_UNQUOTED}")
         if len(row) != len(header):
-            about = f"{len(row)} cells, but the header has {len(header)}: {header}{_doubt(header, separator)}"
+            about = f"{len(row)} cells, but the header has {len(header)}: {shown(header)}{_doubt(header, separator)}"
             raise ValueError(f"{path.name}, line {line}: {about}")
     return pd.DataFrame(rows, index=lines, columns=header, dtype=object)
+
+
+_UNQUOTED = ". If quotation marks are parts of its texts, as in GLUE's own files, say quoted=False"
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """A block in which cells may be longer than Python's csv allows."""
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
     """A table without the rows whose label is an empty cell, if the `tasks.Task` has `skip_unlabelled`."""
     if task.skip_unlabelled and task.label in frame and (missing := frame[task.label] == "").any():
-        at = ", ".join(map(str, frame.index[missing]))
-        warnings.warn(f"{name}: rows without a label left out (lines {at})", stacklevel=3)
+        at = f"{frame.index.name}s {listed(frame.index[missing])}"
+        warnings.warn(f"{name}: rows without a label left out ({at})", stacklevel=3)
         frame = frame[~missing]
     return frame
 
@@ -225,54 +368,86 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
     """Raises ValueError, listing the columns, if a column of a `tasks.Task` is missing or comes twice."""
     if (count := list(frame).count(column)) != 1:
         what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
-        raise ValueError(f"{where}: {what}; it has: {list(frame)}{_doubt(list(frame), task.separator)}")
+        raise ValueError(f"{where}: {what}; it has: {shown(list(frame), 1000)}{_doubt(list(frame), task.separator)}")
 
 
-def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str, count: str) -> None:
+def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:
     """Raises ValueError for the first bad cell of a column, with its place and value."""
     if (bad := np.array(bad, dtype=bool)).any():
+        count = frame.index.name or "row"
         place = f"{frame.index[bad.argmax()]}" + (" (the first is 0)" if count == "row" else "")
         value = frame[column].tolist()[bad.argmax()]
         raise ValueError(f"{where}, {count} {place}, column {column!r}: {shown(value)} {why}")
 
 
-def check_texts(frame: pd.DataFrame, task, where: str, count: str = "row") -> None:
+def is_text(cell: object) -> bool:
+    """Whether a cell is a text that a tokenizer can read: no NUL, no half of a character (a lone surrogate)."""
+    return isinstance(cell, str) and "\0" not in cell and not any("\ud800" <= c <= "\udfff" for c in cell)
+
+
+def check_texts(frame: pd.DataFrame, task, where: str) -> None:
     """Raises ValueError if a text column of a `tasks.Task` is missing or has a cell that is not a text."""
     for column in task.texts:
         check_column(frame, column, task, where)
     for column in task.texts:
-        bad = [not isinstance(x, str) or "\0" in x for x in frame[column]]
-        _refuse(bad, frame, column, "is not a text", where, count)
+        _refuse([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
 
 
-def checked(frame: pd.DataFrame, task, where: str, count: str = "row") -> pd.DataFrame:
-    """The task's texts and numeric `label`, with every cell checked; `count` says what the frame's index counts."""
-    check_texts(frame, task, where, count)
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCII)
+
+
+def number_of(text: object) -> Decimal | None:
+    """The exact number that a text is a decimal notation of; None for any other value (`1_0`, `nan`, `²`)."""
+    return Decimal(text.strip()) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
+
+
+def class_numbers(labels: Sequence[str], by_place: bool) -> Callable[[object], int | None]:
+    """A function from a cell to its class's number, None for a cell that is no label. The rule is the same for all
+    sources: a cell is the name of a class, whether text or number (`1`, `1.0` and `01` are the class "1"). It may be a
+    class's place from 0 where no name is a number other than its own place; and a whole number is always the place
+    where the source itself says so (`by_place`)."""
+    numbers = [number_of(name) for name in labels]
+    places = {Decimal(i): i for i in range(len(labels))}
+    named = {number: i for i, number in enumerate(numbers) if number is not None and numbers.count(number) == 1}
+    if all(number in (None, i) for i, number in enumerate(numbers)):
+        named |= places
+    exact = {name: i for i, name in enumerate(labels)}
+
+    def number_in(cell: object) -> int | None:
+        if isinstance(cell, (bool, int, float, np.number, np.bool_)):
+            if by_place or (isinstance(cell, (bool, np.bool_)) and str(cell) not in exact):
+                return places.get(Decimal(float(cell)) if cell == cell else None)
+            cell = str(cell)
+        return exact.get(cell, named.get(number_of(cell))) if isinstance(cell, str) else None
+
+    return number_in
+
+
+def checked(frame: pd.DataFrame, task, where: str, by_place: bool = False) -> pd.DataFrame:
+    """The task's texts and numeric `label`, with every cell checked; `frame.index.name` says what its index counts.
+
+    Args:
+        by_place: whether whole numbers are places of classes (see `class_numbers`).
+    """
+    check_texts(frame, task, where)
     check_column(frame, task.label, task, where)
+    cells = frame[task.label].tolist()
 
     def refuse(bad: Sequence[bool], why: str) -> None:
-        _refuse(bad, frame, task.label, why, where, count)
+        _refuse(bad, frame, task.label, why, where)
 
-    cells = frame[task.label].tolist()
-    valid = "is not a finite number"
-    if not task.is_regression:
-        valid = f"is not a label (valid: {', '.join(task.labels)}, or their numbers from 0)"
     # Parquet has more types: dates would become numbers, and lists cannot be keys
-    refuse([not isinstance(x, (str, int, float)) for x in cells], valid)
-    labels = pd.Series(cells, dtype=object)
-    numbers = pd.to_numeric(labels, errors="coerce").to_numpy("float64", copy=True)
     if task.is_regression:
-        refuse(~(np.abs(numbers) <= np.finfo("float32").max), valid)
+        numbers = pd.Series([x if isinstance(x, (str, int, float)) else None for x in cells], dtype=object)
+        numbers = pd.to_numeric(numbers, errors="coerce").to_numpy("float64", copy=True)
+        refuse(~(np.abs(numbers) <= np.finfo("float32").max), "is not a finite number")
         if task.head == "cosine":
             refuse(np.abs(numbers - 2.5) > 2.5, "is not a score from 0 to 5")
     else:
-        named = labels.map({name: i for i, name in enumerate(task.labels)}).to_numpy("float64")
-        # A text that is a number stands for a class unless some class has another number for its name ("1" to "5").
-        meant = pd.to_numeric(pd.Series(task.labels, dtype=object), errors="coerce")
-        if any(meant.notna() & (meant != meant.index)):
-            numbers[[isinstance(x, str) for x in cells]] = np.nan
-        numbers = np.where(np.isnan(named), numbers, named)
-        refuse(~np.isin(numbers, np.arange(len(task.labels))), valid)
+        number_in = class_numbers(task.labels, by_place)
+        numbers = [number_in(cell) for cell in cells]
+        valid = f"is not a label (valid: {listed(task.labels)}, or their numbers from 0)"
+        refuse([number is None for number in numbers], valid)
     table = frame[list(task.texts)].copy()
-    table["label"] = numbers.astype("float32" if task.is_regression else "int64")
+    table["label"] = np.array(numbers, dtype="float32" if task.is_regression else "int64")
     return table

@@ -5,37 +5,43 @@ The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark
 like that repository, or a delimited file with named text and label columns.
 """
 
-import glob
 import hashlib
 import math
 import re
-import warnings
+import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from decimal import Decimal
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import runs_folder
+from palslib.common.settings import Names, Number, settings
 from palslib.data.sources import (
     HELD_OUT,
     KEPT,
-    SUFFIXES,
+    as_frame,
     cell_text,
     check_column,
     checked,
     contents,
+    data_files,
     find_file,
     held_out,
     labelled,
     locate,
     missing,
     no_source,
+    number_of,
     part,
     read_repository,
     read_table,
+    separator_of,
 )
 from palslib.data.synthetic import synthetic_split
 
@@ -62,32 +68,39 @@ def check_task_name(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True)
+def _alike(label: str) -> str:
+    """The label without what cannot be seen: invisible characters, and the two ways of writing an accent."""
+    seen = (c for c in label if unicodedata.category(c) != "Cf" and not "\ufe00" <= c <= "\ufe0f")
+    return unicodedata.normalize("NFC", "".join(seen))
+
+
+@settings(part="task {name!r}:")
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 
     Raises ValueError naming task and field for an invalid value.
     """
 
-    name: str
-    texts: tuple[str, ...]
+    name: Annotated[str, BeforeValidator(check_task_name)]
+    texts: Names
     """The column of one text, or the two columns of a pair of texts."""
-    labels: tuple[str, ...] = ()
+    labels: Names = ()
     """Names of the classes, in order; empty for a score to be regressed."""
-    metrics: tuple[str, ...] = ("accuracy",)
+    metrics: Names = ("accuracy",)
     """Names in `metrics.METRICS`; the first one enters the dev average. The default for scores is `OF_SCORES`."""
-    evaluation: tuple[str, ...] = ("validation",)
-    """The splits on which the task is evaluated."""
-    scale: float = 5.0
+    evaluation: Names = ("validation",)
+    """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
+    scores of another one have its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
+    scale: Annotated[Number, Field(gt=0)] = 5.0
     """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
     label: str = "label"
     """The column of the label."""
-    separator: str = ","
-    """The separator of columns in a delimited file."""
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    """The separator of columns in a delimited file, a single character."""
     skip_unlabelled: bool = False
     """Whether rows of a delimited file with an empty label are left out, with a warning; else they are an error."""
 
-    head: str = "linear"
+    head: Literal["linear", "concatenation", "cosine"] = "linear"
     """`linear`: linear on the pooled [CLS], where a pair is one sequence. Other heads encode each text of a pair by
     itself, to h1 and h2: `concatenation`, linear on [h1, h2], and `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
     source: str = ""
@@ -96,30 +109,31 @@ class Task:
     """Pattern of its files in a folder of delimited files; `{split}` stands for the split (`dev` for `validation`)."""
     data: str = ""
     """Source of its rows, as `load_rows` takes it; if empty, the run's source. So a run may mix several sources."""
+    quoted: bool = True
+    """Whether quotation marks enclose cells of a delimited file. False: they are characters as all others, as in the
+    TSV files that GLUE itself hands out."""
 
     def __post_init__(self):
-        check_task_name(self.name)
-        for field in fields(self)[1:]:
-            kind = tuple if field.name == "texts" else type(field.default)
-            value = getattr(self, field.name)
-            if kind is tuple and isinstance(value, list):  # as it comes from JSON
-                object.__setattr__(self, field.name, value := tuple(value))
-            self._check(field.name, type(value) is kind or (kind is float and type(value) is int), kind.__name__)
-            self._check(field.name, kind is not tuple or all(isinstance(x, str) for x in value), "tuple of strings")
         self._check("texts", 1 <= len(self.texts) <= 2, "name of one column or of two")
+        columns = [*self.texts, self.label]
+        self._check(
+            "texts", len(set(columns)) == len(columns), f"name of other columns than the label's {self.label!r}"
+        )
         self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class is once")
         self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
-        self._check("scale", 0 < self.scale < math.inf, "finite number above 0")
-        self._check("separator", len(self.separator) == 1 and self.separator not in "\r\n\0", "single character")
+        known: dict[str, str] = {}
+        for name in self.labels:
+            if (other := known.setdefault(_alike(name), name)) != name:
+                raise ValueError(f"task {self.name!r}: the labels {other!a} and {name!a} look the same")
+        self._check("separator", self.separator not in '\r\n\0"', "single character, no line break or quotation mark")
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)
         self._check("metrics", bool(self.metrics), "list of names, at least one")
         for metric in self.metrics:
             valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
             check_name(f"metric of task {self.name!r}", metric, valid)
-        self._check("evaluation", bool(self.evaluation), "list of splits, at least one")
-        check_name(f"head of task {self.name!r}", self.head, ("linear", "concatenation", "cosine"))
+        self._check("evaluation", 0 < len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
@@ -240,33 +254,41 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
         return task
     if check_task_name(task) in _ROWS:
         return _ROWS[task]
-    if not data:
+    if isinstance(data, str) and not data:
         raise unknown("task", task, [*own, *_ROWS])
     source = Path(locate(data))
-    path = source if source.is_file() else find_file(data, f"{glob.escape(task)}.[ct]sv")
-    if path and path.stem == task:
-        return task_from_file(path)
+    files = [source] if source.is_file() else data_files(source)
+    if named := [path for path in files if path.stem == task]:
+        return task_from_file(named[0])
     if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise no_source(str(source))
-    files = [source] if path else sorted(source.glob("*.[ct]sv"))
+    if "," in task:
+        raise ValueError(f"{shown(task)} is no task but several names: part them by blanks (--tasks rte sst2)")
     error = unknown("task", task, [*own, *_ROWS, *(file.stem for file in files)])
     if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
     raise error
 
 
-def task_from_frame(frame: pd.DataFrame, name: str, *columns: str, **options) -> Task:
-    """A task from a table in memory, written once under `runs/data/`; takes the arguments of `task_from_file`."""
-    if wrong := [column for column in frame if not isinstance(column, str) or list(frame).count(column) > 1]:
-        why = f"column {wrong[0]!r} comes twice, or its name is no text"
-        raise ValueError(f"task {name!r}: {why}; it has: {list(frame)}")
-    frame = frame.reset_index(drop=True).map(cell_text)
+def task_from_frame(
+    frame, name: str, text: str | Sequence[str] = "text", label: str = "label", *columns: str, **options
+) -> Task:
+    """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts), written
+    once under `runs/data/`; takes the arguments of `task_from_file`."""
+    frame, used = as_frame(frame, f"task {name!r}"), [*((text,) if isinstance(text, str) else text), label]
+    for column in used:
+        check_column(frame, column, Task(name, ("text",), label="a label"), f"the table of task {name!r}")
+    frame = frame[used].reset_index(drop=True).map(cell_text)
+    for column in used:
+        if odd := [i for i, cell in enumerate(frame[column]) if not isinstance(cell, str)]:
+            value = shown(frame[column][odd[0]])
+            raise ValueError(f"task {name!r}, row {odd[0]} (the first is 0), column {column!r}: {value} is not a text")
     content = hashlib.sha256(pd.util.hash_pandas_object(frame).to_numpy().tobytes() + repr(list(frame)).encode())
     path = runs_folder() / "data" / f"{check_task_name(name)}-{content.hexdigest()[:12]}.parquet"
     if not path.exists():
         with atomic_write(path) as temporary:
             frame.to_parquet(temporary, index=False)
-    return task_from_file(path, *columns, name=name, **options)
+    return task_from_file(path, text, label, *columns, name=name, **options)
 
 
 def name_of(path: Path) -> str:
@@ -281,6 +303,7 @@ def task_from_file(
     separator: str | None = None,
     name: str | None = None,
     score: bool = False,
+    quoted: bool = True,
 ) -> Task:
     """A task from any CSV, TSV or Parquet file: classification, whose classes are the labels that occur, sorted; or,
     with `score`, regression.
@@ -291,6 +314,7 @@ def task_from_file(
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
         name: the task's name; by default that of the file (`name_of`).
+        quoted: whether quotation marks enclose cells (see `Task`).
 
     Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
@@ -298,25 +322,26 @@ def task_from_file(
     """
     source, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
-    separator = separator or SUFFIXES[check_name(f"ending of {path.name}", path.suffix, SUFFIXES)]
-    frame = read_table(path, separator)
-    task = Task(name, texts, label=label, separator=separator, files=source.name, data=str(source))
+    separator = separator or separator_of(path)
+    task = Task(name, texts, label=label, separator=separator, files=source.name, data=str(source), quoted=quoted)
+    frame = read_table(path, separator, quoted)
     for column in (*texts, label):
         check_column(frame, column, task, path.name)
     if score:
-        numbers = [_number(cell) for cell in frame[label]]  # other cells are refused where rows are read
-        largest = max((abs(n) for n in numbers if n is not None and math.isfinite(n)), default=0.0)
-        return replace(task, scale=largest or 1.0)
+        numbers = [number_of(cell) for cell in frame[label]]  # other cells are refused where rows are read
+        largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
+        return replace(task, scale=largest if 0 < largest < math.inf else 1.0)
     where = f"{path.name}, column {label!r}"
-    if (empty := frame[label].str.strip() == "").any():
-        raise ValueError(f"{path.name}, line {frame.index[empty][0]}, column {label!r}: the cell is empty")
-    if (unseen := frame[label].str.contains(_CONTROL)).any():
-        line, value = frame.index[unseen][0], frame[label][unseen].iloc[0]
-        raise ValueError(f"{path.name}, line {line}, column {label!r}: {shown(value)} has a control character")
+    wrong = {"is not a label": lambda x: not isinstance(x, str), "is empty": lambda x: not x.strip()}
+    wrong |= {"has a control character": _CONTROL.search}
+    for why, is_wrong in wrong.items():
+        if rows := [i for i, cell in enumerate(frame[label]) if is_wrong(cell)]:
+            cell, line = shown(frame[label].iloc[rows[0]]), frame.index[rows[0]]
+            raise ValueError(f"{path.name}, {frame.index.name} {line}, column {label!r}: {cell} {why}")
     if len(labels := sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
-    numbers = [number for name in labels if (number := _number(name)) is not None]
-    scores = len(numbers) == len(labels) and (len(labels) > 20 or not all(n.is_integer() for n in numbers))
+    numbers = [number for name in labels if (number := number_of(name)) is not None]
+    scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n % 1 for n in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         what = "numbers, as scores are" if scores else "too many for classes"
         raise ValueError(
@@ -324,22 +349,13 @@ def task_from_file(
             f"are {what}. A score is asked for by task_from_file({path.name!r}, score=True); classes that are meant "
             f"are named in Task({path.stem!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
         )
-    known: dict[object, str] = {}
+    known: dict[str | Decimal, str] = {}
     for name in labels:
-        number, plain = _number(name), " ".join(name.split()).casefold()
+        number, plain = number_of(name), " ".join(_alike(name).split()).casefold()
         if (other := known.setdefault(plain if number is None else number, name)) != name:
-            line = frame.index[frame[label] == name][0]
-            raise ValueError(f"{where}: the classes {other!r} and {name!r} (line {line}) differ only in their writing")
+            which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
+            raise ValueError(f"{where}: the classes {which} differ only in their writing")
     return replace(task, labels=tuple(labels), metrics=Task.metrics)
-
-
-def _number(text: str) -> float | None:
-    """The number that a text stands for; None if it is not a number or NaN."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number
 
 
 def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
@@ -366,35 +382,36 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     name = task.source or task.name
     if source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
-        table = checked(frame, task, f"synthetic {name}/{split}")
+        table = checked(frame, task, f"synthetic {name}/{split}", by_place=True)
     elif path := _file(task, source, split):
-        count = "row" if path.suffix == ".parquet" else "line"
-        table = checked(labelled(read_table(path, task.separator), task, path.name), task, path.name, count)
+        frame = labelled(read_table(path, task.separator, task.quoted), task, path.name)
+        table = checked(frame, task, path.name)
         if Path(source).is_file() or "{split}" not in source + task.files:
-            table = part(table, task, split)
+            whole, table = table, part(table, task, split)
+            if table.empty and len(whole):
+                texts = whole[task.texts[0]].nunique()
+                raise ValueError(
+                    f"{path.name}: the split {split!r} is empty, none of the {len(whole):,} rows is in it. A file is "
+                    f"split 80/10/10 by the distinct texts in {task.texts[0]!r}, of which it has {texts:,}: too few. "
+                    "Give more texts, or one file for each split, with {split} in the path"
+                )
     else:
-        frame, features = read_repository(source, name, split)
-        names = getattr(features.get(task.label), "names", None)
+        frame, names = read_repository(source, name, split, task.label)
         if names is not None and tuple(names) != task.labels:
             where = f"{source} {name}/{split}"
             raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
-        table = checked(frame, task, f"{source} {name}/{split}")
+        table = checked(frame, task, f"{source} {name}/{split}", by_place=names is not None)
     if table.empty:
         raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
     return table
-
-
-def load_task(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
-    """The deprecated name of `load_rows`, renamed because a model's `load_task` loads weights."""
-    # The warning names this line, not the caller's: a notebook would show a warning about its own lines.
-    warnings.warn("palslib.load_task is now called palslib.load_rows", DeprecationWarning, stacklevel=1)
-    return load_rows(task, data, split)
 
 
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The delimited file of a task's split, or None where the source is a repository."""
     if "{split}" in source or Path(source).is_file():
         path = Path(source.replace("{split}", split))
+        if split == "validation" and not path.is_file():
+            path = next((p for p in [Path(source.replace("{split}", "dev"))] if p.is_file()), path)
         if not path.is_file():
             raise missing(path, f" for task {task.name!r}")
         return path

@@ -97,20 +97,37 @@ def _content(digest) -> str:
     return digest.hexdigest()[:24]
 
 
-def _key(digest, task: Task, tokenizer, max_length: int) -> str:
+def _key(digest, task: Task, tokenizer, max_length: int, ties: str) -> str:
     digest = digest.copy()
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
     digest.update(rules.to_str().encode())
-    digest.update(repr((task, max_length, tokenizer.truncation_side)).encode())
+    digest.update(repr((task, max_length, tokenizer.truncation_side, ties)).encode())
     return digest.hexdigest()[:24]
 
 
 _AT_ONCE = 10_000  # texts between two updates of the progress bar
 
 
-def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool) -> pa.Table:
+def _cut_second(pieces, i: int, max_length: int) -> list[int]:
+    """The places of row i's word pieces that the released code keeps: it takes the last one of the longer text, at
+    equal lengths of the second, until the row is short enough (ledger D18)."""
+    of = pieces.sequence_ids(i)
+    first, second, room = of.count(0), of.count(1), max_length - of.count(None)
+    most = max(room - second, min(first, (room + 1) // 2))  # kept of the first text
+    left = {0: min(first, most), 1: min(second, max(room - first, room // 2)), None: max_length}
+    kept = []
+    for place, text in enumerate(of):
+        left[text] -= 1
+        if left[text] >= 0:
+            kept.append(place)
+    return kept
+
+
+def _tokenise(
+    frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str = "first"
+) -> pa.Table:
     texts = [frame[column].tolist() for column in task.texts]
     if task.apart:
         texts = [texts[0] + texts[1]]
@@ -119,10 +136,13 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progr
     for first in progress_bar(range(0, len(texts[0]), _AT_ONCE), f"word pieces of {task.name}", progress):
         some = [column[first : first + _AT_ONCE] for column in texts]
         pieces = tokenizer(*some, **asked)
-        if over := sum(len(row) > max_length for row in pieces["input_ids"]):
-            pieces, cut = tokenizer(*some, truncation=True, max_length=max_length, **asked), cut + over
-        ids += pieces["input_ids"]
-        types += pieces["token_type_ids"]
+        over = [i for i, row in enumerate(pieces["input_ids"]) if len(row) > max_length]
+        kept = {i: _cut_second(pieces, i, max_length) for i in over} if ties == "second" and len(some) > 1 else {}
+        if over and not kept:
+            pieces = tokenizer(*some, truncation=True, max_length=max_length, **asked)
+        cut += len(over)
+        for column, name in ((ids, "input_ids"), (types, "token_type_ids")):
+            column += [[row[k] for k in kept[i]] if i in kept else row for i, row in enumerate(pieces[name])]
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
@@ -143,22 +163,23 @@ def tokenise_task(
     split: str = "train",
     max_length: int = 128,
     progress: bool = False,
+    ties: str = "first",
 ) -> TokenisedTask:
     """Loads a split, tokenises it once and caches the result under `runs/cache/`; later calls memory-map the file.
 
     Pairs become [CLS] first [SEP] second [SEP], or one row for each text where the task encodes each by itself. A row
     over `max_length` word pieces is truncated, longest text first, and counted. The file's name depends on texts,
     labels, tokenizer and limit, so that no outdated file is ever read; a damaged one is made anew. `progress` shows a
-    progress bar.
+    progress bar. `ties`: as in `Recipe` (ledger D18).
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
     digest = _digest(frame)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
-    key = _key(digest, task, tokenizer, max_length)
+    key = _key(digest, task, tokenizer, max_length, ties)
     path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.tokens"
     if (table := _read(path, key)) is None:
-        table = _tokenise(frame, task, tokenizer, max_length, progress)
+        table = _tokenise(frame, task, tokenizer, max_length, progress, ties)
         _write(path, key, table)
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(

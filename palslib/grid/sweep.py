@@ -17,10 +17,10 @@ from pathlib import Path
 from palslib.common.lock import in_use, run_lock
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.common.settings import settings
 from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-from palslib.plan.settings import settings
 
 MOST_RUNS = 10_000
 """Maximum number of runs of a grid, which are counted before their configs are made."""
@@ -79,7 +79,7 @@ class Grid:
             try:
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")
-                config = RunConfig.from_dict({"progress": False} | self.base | own | combination)
+                config = RunConfig.from_dict({"progress": False} | self.base | own | combination).with_steps()
                 if config.folder:
                     raise ValueError("folder is chosen by the sweep")
                 config.resolved_method()  # raises ValueError where it does not fit the backbone

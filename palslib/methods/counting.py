@@ -6,6 +6,7 @@ The paper's figures leave out biases and the gains and shifts of layer norms; `e
 what a built model holds. The terms are the method's own: `Method.terms`.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from palslib.methods.backbone import BACKBONES, Backbone
@@ -99,6 +100,8 @@ def fit_budget(
         raise ValueError(f"method {method.name!r} has no size s to fit to a budget")
     if added is None:
         added = paper_budget(backbone)
+    if not 0 <= added < math.inf:
+        raise ValueError(f"added must be a number of parameters, not {added}")
     heads = getattr(method, "heads", None)
     step = heads or 1
 

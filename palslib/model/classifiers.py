@@ -49,7 +49,10 @@ def make_head(task: Task, d: int) -> nn.Module:
 
 
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy."""
+    """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy.
+    Raises ValueError for labels of another shape, which would be spread over the rows."""
+    if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):
+        raise ValueError(f"labels of task {task.name!r} must have shape ({len(logits)},), not {tuple(labels.shape)}")
     if task.is_regression:
         return functional.mse_loss(logits[:, 0], labels.reshape(-1))
     if task.num_outputs == 1:

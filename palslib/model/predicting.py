@@ -1,6 +1,6 @@
 """Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -9,14 +9,15 @@ import torch
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import max_positions
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name
+from palslib.common.names import check_name, shown
+from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
 
 if TYPE_CHECKING:
     from palslib.model.multi_task import MultiTaskModel
 
-Text = str | Sequence[str]
-"""One text, or a pair of texts."""
+Text = str | Sequence[str] | Mapping[str, str]
+"""One text, a pair of texts, or a dict with a task's texts by their names (`{"premise": ..., "hypothesis": ...}`)."""
 _FORMS = {1: "one text", 2: "a pair"}
 
 LEAST_LENGTH = 8
@@ -29,42 +30,78 @@ def _columns(task: Task) -> str:
     return f"{_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
 
 
-def _requests(
-    model: "MultiTaskModel", texts: Text | Sequence[Text], tasks: str | Sequence
-) -> tuple[list[tuple], list[list[str]]]:
+def _rows(texts) -> tuple[list, bool]:
+    """The rows that a caller gives, each a text, a pair or a dict, and whether it is one row by itself."""
+    if isinstance(texts, (str, tuple)):
+        return [texts], True
+    if isinstance(texts, pd.DataFrame) or (isinstance(texts, Mapping) and not _is_row(texts)):
+        frame = as_frame(texts)
+        return [dict(zip(frame, row, strict=True)) for row in frame.itertuples(index=False, name=None)], False
+    if isinstance(texts, Mapping):
+        return [texts], True
+    if isinstance(texts, (Set, bytes, bytearray)) or not isinstance(texts, Iterable):
+        valid = "a text, a pair, a dict with a task's texts by name, a list of these, a DataFrame or a datasets.Dataset"
+        raise ValueError(f"texts must be {valid}, not a {type(texts).__name__}: {shown(texts)}")
+    return texts.tolist() if hasattr(texts, "tolist") else list(texts), False
+
+
+def _is_row(texts: Mapping) -> bool:
+    """Whether a dict is one row, not a dict of columns: a text's value is a text."""
+    return any(isinstance(value, str) for value in texts.values())
+
+
+def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
+    """The texts of a row for a task. Raises ValueError, naming the row, where there are none."""
+    if isinstance(row, Mapping):
+        if lacking := [name for name in task.texts if name not in row]:
+            has = shown(list(row))
+            raise ValueError(f"{where}: task {task.name!r} takes {_columns(task)}; there is no {lacking[0]!r} in {has}")
+        row = tuple(row[name] for name in task.texts)
+    texts = (row,) if isinstance(row, str) else tuple(row) if isinstance(row, (list, tuple)) else ()
+    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{where}: {shown(row)} is neither a text nor a pair of texts")
+    if not all(map(is_text, texts)):
+        raise ValueError(f"{where}: {shown(row)!a} has half of a character (a lone surrogate) or a NUL")
+    return texts
+
+
+def _requests(model: "MultiTaskModel", texts, tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
-    if isinstance(texts, (str, tuple)):  # one text or pair: all tasks on it
-        texts, tasks = [texts], [tasks]
-    elif isinstance(tasks, str):
-        tasks = [tasks] * len(texts)
-    texts, tasks = list(texts), list(tasks)
-    if not texts:
+    rows, alone = _rows(texts)
+    if not isinstance(tasks, str) and (isinstance(tasks, (Set, Mapping)) or not isinstance(tasks, Iterable)):
+        raise ValueError(f"tasks must be a name or a list, not {shown(tasks)}. Valid: {', '.join(model.tasks)}")
+    tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
+    if not rows:
         raise ValueError("no texts to predict: the list is empty")
-    if len(texts) != len(tasks):
+    if len(rows) != len(tasks):
         raise ValueError(
-            f"{len(texts)} texts and tasks for {len(tasks)}: a list of texts takes one entry of tasks for each text "
+            f"{len(rows)} texts and tasks for {len(tasks)}: a list of texts takes one entry of tasks for each text "
             "(a name, or a list of names), or one name for all; a text by itself takes a list of names"
         )
-    rows = [(text,) if isinstance(text, str) or not hasattr(text, "__iter__") else tuple(text) for text in texts]
-    names = [[entry] if isinstance(entry, str) else list(entry) for entry in tasks]
+    names = [[t] if isinstance(t, str) or not isinstance(t, Iterable) else list(t) for t in tasks]
+    pairs = []
     for i, (row, wanted) in enumerate(zip(rows, names, strict=True)):
-        if len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):
-            raise ValueError(f"row {i} (the first is 0): {texts[i]!r} is neither a text nor a pair of texts")
+        where = f"row {i} (the first is 0)"
         if not wanted:
-            raise ValueError(f"row {i} (the first is 0) is for no task. Valid: {', '.join(model.tasks)}")
+            raise ValueError(f"{where} is for no task. Valid: {', '.join(model.tasks)}")
+        found = {}
         for task in (model.tasks[check_name("task of this model", name, model.tasks)] for name in wanted):
-            if len(task.texts) != len(row):
-                fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(row))
+            found[task.name] = of_task = _texts_of(row, task, where)
+            if len(task.texts) != len(of_task):
+                fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(of_task))
                 raise ValueError(
-                    f"row {i} (the first is 0): task {task.name!r} takes {_columns(task)}, not {_FORMS[len(row)]}; "
-                    f"this model's tasks for {_FORMS[len(row)]}: {fit or 'none'}"
+                    f"{where}: task {task.name!r} takes {_columns(task)}, not {_FORMS[len(of_task)]}; "
+                    f"this model's tasks for {_FORMS[len(of_task)]}: {fit or 'none'}"
                 )
-    return rows, names
+        if len(set(found.values())) > 1:
+            raise ValueError(f"{where}: {', '.join(found)} read different texts of it: give a row for each of them")
+        pairs.append(of_task)
+    return pairs, names
 
 
 def predict(
     model: "MultiTaskModel",
-    texts: Text | Sequence[Text],
+    texts: Text | Iterable[Text] | pd.DataFrame,
     tasks: str | Sequence[str | Sequence[str]],
     tokenizer=None,
     max_length: int | None = None,
@@ -73,21 +110,24 @@ def predict(
     """A table of labels and probabilities, or scores, of several tasks.
 
     Args:
-        texts: one text (a string, or a tuple of two) for all the `tasks`; or a list of texts, each with its own
-            entry in `tasks`, a name or a list of names (a single name is for all texts).
+        texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
+            list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns, where each row has its
+            own entry in `tasks`, a name or a list of names (a single name is for all rows).
         tokenizer: the backbone's own if none is given.
         max_length: the length in word pieces to which rows are truncated; None: the length used in training.
 
     Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
     label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, and lists of different lengths.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
-    if max_length < LEAST_LENGTH or batch_size < 1:
+    whole = all(type(number) is int for number in (max_length, batch_size))
+    if not whole or max_length < LEAST_LENGTH or batch_size < 1:
         raise ValueError(
-            f"max_length must be at least {LEAST_LENGTH} and batch_size at least 1, not {max_length} and {batch_size}"
+            f"max_length must be at least {LEAST_LENGTH} and batch_size at least 1, not {max_length} and {batch_size}: "
+            "whole numbers"
         )
     forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
     for i, wanted in enumerate(names):
@@ -113,6 +153,9 @@ def _predict_batch(model: "MultiTaskModel", chunk, pairs, of_row, apart, tokeniz
         columns = [columns[0] + columns[1]]
     most = min(max_length, max_positions(model.config))
     batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
+    known = model.backbone.embeddings.word_embeddings.num_embeddings
+    if (piece := max(map(max, batch["input_ids"]))) >= known:
+        raise ValueError(f"the tokenizer gives word piece {piece}, but the backbone has embeddings for {known:,} alone")
     ids, types = (
         torch.tensor([piece for row in batch[name] for piece in row]) for name in ("input_ids", "token_type_ids")
     )

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import math
 import re
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,21 +13,30 @@ from pydantic_core import ArgsKwargs
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
+from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES
-from palslib.data.sources import HELD_OUT, KEPT
-from palslib.data.tasks import SUFFIXES, TASKS, Task, get_row, get_task, name_of, task_from_file
+from palslib.data.sources import HELD_OUT, KEPT, SUFFIXES, ending
+from palslib.data.tasks import TASKS, Task, get_row, get_task, load_rows, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
-from palslib.plan.settings import Names, Number, Place, Text, settings
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
-_LATER |= {"held_out": False}
+_LATER |= {"held_out": False, "passes": None}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
 CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
 """Fields that are not in the key of a run."""
+
+_RENAMED = {"epochs": "alpha_parts"}
+"""Earlier names of fields, which records and the keys of runs have."""
+
+
+def as_now(config: dict) -> dict:
+    """The config of a record, which may be an older one, by the fields' present names."""
+    return {_RENAMED.get(name, name): value for name, value in config.items()}
+
 
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
 # terabytes (attention of size 1e9), run for years or overflow float32.
@@ -69,10 +79,13 @@ class RunConfig:
     """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
     """A constant exponent α of the sampling probabilities p ∝ N^α, only with the schedule `proportional`."""
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = PAPER_EPOCHS
-    """Number of equal parts of the steps, in each of which α is constant."""
+    alpha_parts: Annotated[int, Field(ge=1, le=10_000)] = PAPER_EPOCHS
+    """Number of equal parts of the steps, in each of which α is constant (the paper's "epochs"; for passes over the
+    data see `passes`)."""
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 60
     """Updates of the model, each on one batch of one task."""
+    passes: Annotated[Number, Field(gt=0, le=10_000)] | None = None
+    """In place of `steps`: as many steps as this number of passes over the training examples of all tasks together."""
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Examples per step."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 128
@@ -140,12 +153,17 @@ class RunConfig:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
         named = dict(given.kwargs or {})
+        if "epochs" in named:
+            about = (
+                "for passes over the data give passes=..., for the parts of the steps with constant α alpha_parts=..."
+            )
+            raise ValueError(f"there is no parameter 'epochs': {about}")
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
-            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and Path(t).suffix in SUFFIXES}
+            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
                 named["own"] = (named.get("own") or {}) | mine  # a new file replaces an earlier one of its name
@@ -186,9 +204,17 @@ class RunConfig:
             return task_from_file(given, name=name)
         if not isinstance(given, dict):
             raise ValueError(f"own: {name!r} must be a file or the fields of a Task, not {shown(given)}")
-        for said in given:
-            check_name(f"field of task {name!r}", said, [f.name for f in fields(Task)[1:]])
+        if "name" in given:
+            raise ValueError(f"own: the task {name!r} has its name already; leave out 'name'")
         return Task(name, **({"texts": ("text",)} | given))
+
+    def with_steps(self) -> "RunConfig":
+        """The same config with `steps` in place of `passes`, which takes the sizes of the data."""
+        if self.passes is None:
+            return self
+        tasks = [self.task(name) for name in self.tasks]
+        rows = sum(len(load_rows(task, self.data, self.splits(task)[0])) for task in tasks)
+        return replace(self, steps=math.ceil(self.passes * rows / self.batch_size), passes=None)
 
     def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:
         """The split of a task that the run trains on, and those that it is scored on."""
@@ -242,6 +268,7 @@ class RunConfig:
         omitted = {name for name, default in _LATER.items() if getattr(self, name) == default}
         omitted |= CHANGE_NO_RESULT
         about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
+        about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
     def has_kept(self, kept: str) -> bool:
@@ -257,7 +284,7 @@ class RunConfig:
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":
         """The config with these values of JSON types, which may include a `preset`. Raises ValueError."""
-        names = [*(f.name for f in fields(cls)), "preset"]
+        names = [*(f.name for f in fields(cls)), "preset", *_RENAMED]
         values = {check_name("parameter", name, names): value for name, value in values.items()}
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
@@ -294,7 +321,7 @@ def _method_fields(method: Method, given: dict) -> dict:
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}
 _COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": ("sst5", "quora", "sts")}
-_COURSE |= {"size": "paper", "epochs": 10, "head_dropout": 0.3}  # the size for eight tasks, with three
+_COURSE |= {"size": "paper", "alpha_parts": 10, "head_dropout": 0.3}  # the size for eight tasks, with three
 _FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}
 PRESETS: dict[str, dict] = {
     "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40, "checkpoint_every": 40},
@@ -322,7 +349,7 @@ def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
         config.steps,
         batch_size=config.batch_size,
         seed=config.seed,
-        epochs=config.epochs,
+        epochs=config.alpha_parts,
         sampling_sizes=sampling_sizes,
         alpha=config.alpha,
         round_robin_advances=recipe.round_robin_advances,

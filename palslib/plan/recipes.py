@@ -1,4 +1,4 @@
-"""Two recipes: training as described in the paper, and as in the authors' released code (ledger D1-D16).
+"""Two recipes: training as described in the paper, and as in the authors' released code (ledger D1-D16, D18).
 
 The released code is AsaCooperStickland/Bert-n-Pals. Every difference is a field, so each can be switched separately:
 `RunConfig(recipe="paper", recipe_options={"round_robin_advances": False})`.
@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palslib.common.names import check_name
+from palslib.common.settings import Number, settings
 from palslib.methods.method import MOST, Method
-from palslib.plan.settings import Number, settings
 
 
 @settings(part="recipe field")
@@ -64,6 +64,8 @@ class Recipe:
     """D15. Weight decay on LHUC's vectors."""
     houlsby_size: Annotated[int, Field(ge=1, le=MOST)] = 64
     """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
+    ties: Literal["first", "second"] = "first"
+    """D18. The text of a pair that is a word piece shorter where both are cut to an odd number together."""
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
@@ -97,6 +99,7 @@ RECIPES = {
         frozen_norms="trained",
         decay_lhuc=True,
         houlsby_size=50,
+        ties="second",
     ),
 }
 

@@ -66,7 +66,8 @@ def evaluate(
     """Every task's metrics in percent over its whole dev split.
 
     Args:
-        splits: task -> split -> its rows. A second split (MNLI mismatched) enters as `accuracy_mm`.
+        splits: task -> split -> its rows. The first one's scores, by which models are compared, have the metric's name;
+            those of others the split's too: `accuracy (test)`, and `accuracy_mm` for MNLI's mismatched rows.
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
         progress: shows a bar.
@@ -80,9 +81,11 @@ def evaluate(
         for name, by_split in splits.items():
             scores[name] = {}
             for split, data in by_split.items():
-                task, suffix = data.task, "_mm" if split.endswith("mismatched") else ""
-                if released and suffix:
-                    continue
+                task, suffix = data.task, f" ({split})" if scores[name] else ""
+                if name == "mnli" and split.endswith("mismatched"):
+                    suffix = "_mm"
+                    if released:
+                        continue
                 logits, labels = predict(model, name, data, accelerator, precision, bar), data.labels
                 if task.is_regression:
                     logits = (logits.clip(0, 1) if released else logits) * task.scale

@@ -71,9 +71,8 @@ class Run:
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
-                return tokenise_task(
-                    config.task(task), self.tokenizer, config.data, split, config.max_length, config.progress
-                )
+                about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
+                return tokenise_task(config.task(task), self.tokenizer, *about)
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
         self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
@@ -389,6 +388,7 @@ def train(
     ends after the current step, with a checkpoint if it has any, and raises `signals.Stopped`, a KeyboardInterrupt.
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
+    config = config.with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())

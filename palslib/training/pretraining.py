@@ -43,6 +43,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.
     """
     _check(config)
+    config = config.with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process")

@@ -85,7 +85,7 @@ def test_a_head_on_what_it_cannot_compare():
         Task("x", ("text",), head="cosine")
     with pytest.raises(ValueError, match="head 'cosine' gives a score from 0 to 5 and takes no classes"):
         Task("x", ("a", "b"), ("no", "yes"), head="cosine")
-    with pytest.raises(ValueError, match=r"unknown head of task 'x' 'lineer': did you mean 'linear'\?"):
+    with pytest.raises(ValueError, match=r"head 'lineer': did you mean 'linear'\?"):
         Task("x", ("a", "b"), head="lineer")
 
 

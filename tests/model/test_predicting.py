@@ -12,6 +12,7 @@ from shapes import LAYERS, SHAPES, batch, randomise, randomised, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.data.tasks import SUITES, TASKS
+from palslib.methods.counting import fit_budget
 from palslib.methods.operations import count_operations, layer_passes
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -321,7 +322,54 @@ def test_bad_input(served, texts, tasks, message):
         served.predict(texts, tasks)
 
 
-@pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": -1}])
+def test_rows_are_what_they_are(served):
+    """Dicts by the names of a task's texts, a table, a dict of columns, a Dataset, a generator: as pairs in a list."""
+    import datasets
+
+    frame = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(idx=range(3))
+    columns, expected = frame.to_dict("list"), served.predict(PAIRS, "mnli")
+    given = [frame, frame.to_dict("records"), columns, datasets.Dataset.from_dict(columns), iter(PAIRS)]
+    given += [frame[["premise", "hypothesis"]].to_numpy(), map(list, PAIRS)]
+    for texts in given:
+        check_equal(served.predict(texts, "mnli"), expected)
+    check_equal(served.predict(frame.to_dict("records")[0], ["mnli"]), expected[:1])
+    check_equal(served.predict(pd.Series(TEXTS), "cola"), served.predict(TEXTS, "cola"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([{"text": "a", "text_pair": "b"}], "row 0 .*premise"),
+        ({"text": ["a"], "text_pair": ["b"]}, "row 0 .*premise"),
+        (pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"]}), "row 0 .*premise"),
+        ({"a", "b"}, "not a set"),
+        ([{"a", "b"}], "row 0 .*neither a text nor a pair"),
+        ([("a", "b", "c")], "row 0 .*neither a text nor a pair"),
+        (None, "not a NoneType"),
+        (5, "not a int"),
+        (b"ab", "not a bytes"),
+        ([("a", "b\ud800")], "row 0 .*surrogate"),
+    ],
+)
+def test_what_is_no_row_is_refused(served, texts, said):
+    with pytest.raises(ValueError, match=said):
+        served.predict(texts, "mnli")
+
+
+def test_labels_of_another_shape_are_refused(served):
+    inputs = served.tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
+    for labels in (torch.tensor([0.5]), torch.tensor(0.5), torch.zeros(1, 3), torch.zeros(4)):
+        with pytest.raises(ValueError, match=r"labels of task 'stsb' must have shape \(3,\)"):
+            served("stsb", **inputs, labels=labels)
+
+
+@pytest.mark.parametrize("added", [math.nan, math.inf, -1])
+def test_a_budget_that_is_no_number(added):
+    with pytest.raises(ValueError, match="added must be a number of parameters"):
+        fit_budget("pals-204", added=added)
+
+
+@pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": 2.5}])
 def test_no_room_for_a_text(served, options):
     with pytest.raises(ValueError, match="max_length must be at least 8 and batch_size at least 1, not"):
         served.predict("a", ["cola"], **options)

@@ -27,7 +27,8 @@ REFUSED = {
     "data": ["", "a\0b"],
     "backbone": ["\ud800"],
     "folder": [1],
-    "epochs": [10**6],
+    "alpha_parts": [10**6],
+    "passes": [0],
     "batch_size": [10**6],
     "max_length": [10**6, 7],
     "memory": [10**7],
@@ -95,7 +96,7 @@ def test_paper_preset_is_the_papers():
     config = RunConfig.from_dict({"preset": "paper"})
     assert (config.backbone, config.learning_rate) == ("bert-base-uncased", 2e-5)
     assert (config.batch_size, config.max_length) == (32, 128)
-    assert config.steps / config.epochs == 2400 == 300 * 8 and config.steps * config.warmup == 6000
+    assert config.steps / config.alpha_parts == 2400 == 300 * 8 and config.steps * config.warmup == 6000
     assert config.resolved_method().size == 204
 
 
@@ -104,7 +105,7 @@ def test_the_reports_presets(preset, rows, epoch):
     """Ten epochs, and so ten values of α, each evaluated; s of 204 on three tasks, where the budget allows 348."""
     config = RunConfig.from_dict({"preset": preset})
     assert (config.batch_size, config.steps, config.evaluate_every) == (rows, 10 * epoch, epoch)
-    assert config.steps / config.epochs == epoch and config.resolved_method().size == 204
+    assert config.steps / config.alpha_parts == epoch and config.resolved_method().size == 204
     assert (config.learning_rate, config.weight_decay, config.head_dropout) == (1e-5, 0.01, 0.3)
     assert config.resolved_recipe().decay == "constant" and config.warmup == 0
     large = RunConfig.from_dict({"preset": preset, "size": 324})
@@ -171,13 +172,13 @@ def test_key_depends_on_everything_else():
     config = RunConfig(schedule="proportional", tasks=("rte", "cola"))
     other = {
         "method": "shared", "size": "paper", "method_options": {"heads": 6}, "backbone": "tiny",
-        "tasks": ("cola", "rte"), "data": "glue", "schedule": "annealed", "alpha": 0.3, "epochs": 5, "steps": 61,
+        "tasks": ("cola", "rte"), "data": "glue", "schedule": "annealed", "alpha": 0.3, "alpha_parts": 5, "steps": 61,
         "batch_size": 16, "max_length": 64, "learning_rate": 1e-5, "weight_decay": 0.0, "warmup": 0.2, "clip": 2.0,
         "seed": 1, "recipe": "released", "recipe_options": {"dropout": "until evaluated"}, "precision": "float32",
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
         "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
         "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random",
-        "own": {"m": {"labels": ["a", "b"]}}, "held_out": True,
+        "own": {"m": {"labels": ["a", "b"]}}, "held_out": True, "passes": 2,
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
     same = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
@@ -254,7 +255,7 @@ def test_every_method_resolves(method, recipe, size):
 
 
 def test_plan_follows_the_config():
-    config = RunConfig(tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, epochs=2)
+    config = RunConfig(tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, alpha_parts=2)
     plan = make_plan(config, {"rte": 10, "cola": 30})
     assert (plan.steps, plan.batch_size, plan.seed, plan.epochs) == (5, 3, 4, 2)
     assert plan.tasks == ["rte", "cola", "rte", "cola", "rte"]

@@ -73,7 +73,7 @@ _PAGES = {
     "01_architecture": "A3 A8 A12 B11 D6 D7 D8 D9",
     "02_parameter_counting": "A1 A2 A4 A5 A6 A7 A9 A10 A11 A13 A14 A15 A16 A25 A26 A27 A28 B1 B3 B4 B6 B10 B13 B14",
     "03_sampling_schedules": "A17 A18 A19 A20 B5 B21 D1 D4 D5",
-    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16",
+    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16 D18",
     "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18",
     "09_gradient_episodic_memory": "B7 C14",
     "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 25))) + " C10b",

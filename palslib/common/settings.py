@@ -11,6 +11,7 @@
 import functools
 import os
 import types
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -41,7 +42,8 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
     """Makes a class a frozen dataclass whose values are checked; its `__post_init__` may check more.
 
     Its constructor raises ValueError with one line: the field, the value given, the valid values, the nearest match.
-    `part` is the word for a field in that line: `recipe field 'clip' must be ...`.
+    `part` is the word for a field in that line: `recipe field 'clip' must be ...`; or, with a colon and values,
+    what the field is of: `task {name!r}:` gives `task 'rte': scale must be ...`.
     """
     if cls is None:
         return functools.partial(settings, part=part)
@@ -64,12 +66,12 @@ def _in_our_words(error: Mapping, cls: type, part: str, given: Mapping) -> Excep
     """The exception, with our own message, for an error that pydantic found."""
     if "error" in error.get("ctx", {}):  # raised by one of our own checks
         return error["ctx"]["error"]
-    names = [field.name for field in fields(cls)]
+    names, part = [field.name for field in fields(cls)], part.format_map(defaultdict(str, given))
     place = error["loc"][0]  # a name, or a number where values were given by position
     name = names[place] if place in range(len(names)) else place
     if name not in names:
-        return unknown(part or "parameter", name, names)
-    label = f"{part} {name!r}" if part else name
+        return unknown(f"field of {part[:-1]}" if part.endswith(":") else part or "parameter", name, names)
+    label = f"{part} {name}" if part.endswith(":") else f"{part} {name!r}" if part else name
     if name not in given:
         return ValueError(f"{label} is missing")
     value, (choices, others) = given[name], _valid(get_type_hints(cls, include_extras=True)[name])

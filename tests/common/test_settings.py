@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from palslib.plan.settings import Names, Number, settings
+from palslib.common.settings import Names, Number, settings
 
 
 @settings(part="knob")
