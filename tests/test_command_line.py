@@ -73,13 +73,11 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["train", "--seed", "9" * 5000], "palslib train: seed must be an integer of at least 0 and below 9,223,"),
         (["train", "--steps", "[" * 100_000], f"palslib train: {STEPS}, not '[[["),
         (["train", "--steps", "x"], f"palslib train: {STEPS}, not 'x'"),
-        (["train", "--steps", "1.0"], f"palslib train: {STEPS}, not 1.0"),
         (["train", "--learning-rate", "NaN"], "learning_rate must be a number of at least 0 and of at most 100, not n"),
         (["train", "--schedule", "anneal"], "unknown value of schedule 'anneal': did you mean 'annealed'? Valid: prop"),
         (["train", "--method", "palz-204"], "palslib train: unknown method 'palz-204': did you mean 'pals-204'?"),
         (["train", "--alpha", "0.5"], "palslib train: alpha=0.5 contradicts schedule 'annealed'"),
         (["train", "--preset", "smok"], "palslib train: unknown preset 'smok': did you mean 'smoke'?"),
-        (["train", "--preset"], "palslib train: unknown preset ''"),
         (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
         (["train", "--data", "/nowhere/glue", "--tasks", "mine"], "palslib train: "),
         (["pretrain", "/nowhere/x.json"], "palslib pretrain: [Errno 2] No such file or directory: '/nowhere/x.json'"),
@@ -91,21 +89,13 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["sweep", "pilot", "--expect", "/nowhere/x.json"], "palslib sweep: [Errno 2] No such file"),
         (["benchmark", "--adapters-python", "/nowhere"], "--adapters-python: /nowhere is no program"),
         (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),
-        (["sweep", "pilot", "--slots", "1000000"], "palslib sweep: slots must be an integer of at least 1 and "),
         (["heads", "a", "notes.txt"], "palslib heads: a record is a file that ends in .json, not notes.txt"),
         (["heads", "a", "FILE"], "x.json is there already and holds no record of this kind: give another file"),
-        (["adapters", "FILE", "--folder=x", "--tasks=rte"], "x.json is there already and holds no record"),
-        (["benchmark", "--record", "FILE"], "x.json is there already and holds no record of this kind"),
-        (["heads", "a", "RUN"], "run.json is there already and holds no record of this kind: give another file"),
-        (["adapters", "RUN", "--folder=x", "--tasks=rte"], "run.json is there already and holds no record of this"),
-        (["benchmark", "--quik"], "palslib benchmark: unknown flag '--quik': did you mean '--quick'? Valid: --record"),
     ],
 )  # fmt: skip
 def test_a_bad_call(tmp_path, capsys, words, message):
-    files = {"FILE": tmp_path / "x.json", "RUN": tmp_path / "run.json"}
-    files["FILE"].write_text('{"base": {}}')
-    files["RUN"].write_text('{"config": {}, "environment": {}}')
-    assert main([str(files.get(word, word)) for word in words]) == 2
+    (tmp_path / "x.json").write_text('{"config": {}, "environment": {}}')
+    assert main([str(tmp_path / "x.json") if word == "FILE" else word for word in words]) == 2
     out, err = capsys.readouterr()
     assert message in err and (out, err.count("\n")) == ("", 1)
 

@@ -490,19 +490,6 @@ def test_a_grid_is_refused_before_anything_starts(tmp_path, capsys, grid, messag
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "message"),
-    [
-        ("slots", "0", "an integer of at least 1 and of at most 10,000"),
-        ("retries", "-1", "an integer of at least 0 and of at most 1,000"),
-        ("limit", "0", "a number above 0 and of at most 1,000,000,000 or None"),
-    ],
-)
-def test_numbers_out_of_range(write, capsys, flag, value, message):
-    assert swept([*write([0]), f"--{flag}", value]) == 2
-    assert capsys.readouterr().err == f"palslib sweep: {flag} must be {message}, not {value}\n"
-
-
 # ---------------------------------------------------------------------------------------------------------------- Slurm
 
 
