@@ -116,7 +116,8 @@ def _term_label(term: Selection) -> str:
 def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
     """The report's claims, a row for each comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
 
-    `difference` is the mean over pairs of runs of one seed, in points, `half` half its 95 % interval, `seeds` how many.
+    `difference` is the mean over pairs of runs of one seed, in points, `low` and
+    `high` the ends of its 95 % interval, `seeds` how many.
     """
     rows = []
     for row in (row for row in load_ledger().values() if row.id.startswith("C13")):
