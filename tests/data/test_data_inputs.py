@@ -84,7 +84,7 @@ def test_a_readme_names_no_file_outside_its_folder(tmp_path, path):
 def test_a_file_that_expands_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_BYTES", 10**6)
     pq.write_table(pa.table({"text": ["x" * 1000] * 5000, "label": ["a", "b"] * 2500}), tmp_path / "mine.parquet")
-    with pytest.raises(ValueError, match="mine.parquet: .* 1,000,000 bytes"):
+    with pytest.raises(ValueError, match=r"mine.parquet: .* 1,000,000 bytes"):
         task_from_file(tmp_path / "mine.parquet")
 
 
@@ -111,7 +111,7 @@ def test_messages_say_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="task_from_frame"):
         load_rows(task.name, pd.DataFrame())
     for options in ({"text": "label"}, {"text": ("text", "text")}, {"separator": "ab"}):
-        with pytest.raises(ValueError, match="task 'mine': (texts|separator)"):
+        with pytest.raises(ValueError, match=r"task 'mine': (texts|separator)"):
             task_from_file(tmp_path / "mine.csv", **options)
 
 
