@@ -32,7 +32,7 @@ TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.tx
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
 _MOST_WEIGHTS = 20_000_000_000
-"""The largest sizes in a configuration, and the largest number of weights: more would take hours to draw, or terabytes."""
+"""The most weights, by `_MOST` and together: more would take hours to draw, or terabytes."""
 
 
 def minilm_folder() -> Path:
