@@ -71,6 +71,8 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
 
 def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """A file's metadata and tensors. Raises ValueError naming a file that is not valid safetensors."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a file written by {writer}")
     try:
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

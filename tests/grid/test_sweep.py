@@ -456,7 +456,9 @@ def test_product_and_single_runs(tmp_path):
     assert {state(config)["status"] for config in configs} == {"waiting"}
 
 
-TOO_MANY = {name: list(range(1, 60)) for name in ("seed", "steps", "learning_rate", "clip", "weight_decay", "epochs")}
+TOO_MANY = {
+    name: list(range(1, 60)) for name in ("seed", "steps", "learning_rate", "clip", "weight_decay", "alpha_parts")
+}
 
 
 @pytest.mark.parametrize(

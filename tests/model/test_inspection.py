@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from shapes import LAYERS, VOCABULARY, D, randomised, tiny_model
-from small_runs import small
+from training.small_runs import small
 
 import palslib.model.inspection as inspection
 from palslib.bert.rows import Rows

@@ -340,7 +340,7 @@ def test_a_flipped_bit_is_found_in_whatever_file(tmp_path):
         (lambda about: about.update(tasks={"rte": {}}), "tasks must be of type list"),
         (lambda about: about["tasks"][0].update(name="/tmp/x"), "'/tmp/x' is no name of a task"),
         (lambda about: about["tasks"][0].update(metrics=["acuracy"]), "unknown metric of task 'rte' 'acuracy'"),
-        (lambda about: about["tasks"][0].update(stray=1), "unexpected keyword argument 'stray'"),
+        (lambda about: about["tasks"][0].update(stray=1), "'stray'"),
         (lambda about: about["method"].update(size="12"), "size of 'pals-204' must be a positive integer"),
         (lambda about: about["backbone"].update(model_type="bart-9"), "ValueError: "),
         (lambda about: about["backbone"].update(hidden_size=10**12), "a model of .* but the weights have"),

@@ -118,7 +118,9 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     ],
 )
 def test_a_method_that_trains_what_tasks_share_is_refused(method, options, tmp_path):
-    with pytest.raises(ValueError, match=rf"'{method}.*' trains parameters that all tasks read .*freeze='backbone'"):
+    with pytest.raises(
+        ValueError, match=rf"'{method.rstrip('-0246')}.*' trains parameters that all tasks read .*freeze='backbone'"
+    ):
         train_in_turn(["rte"], tmp_path, method, **{"size": 12} | TINY | options)
 
 

@@ -41,7 +41,8 @@ def _as_published(config: dict) -> bool:
     # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
     changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
     random = config["backbone"].removeprefix("minbert:") == "tiny"
-    return config["recipe"] == "paper" and not (changed or random or config["start"] or config["alpha"] is not None)
+    other = config["start"] or config["held_out"] or config["alpha"] is not None
+    return config["recipe"] == "paper" and not (changed or random or other)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ _PAGES = {
     "04_training": "D2 D3 D10 D11 D12 D13 D14 D16 D18",
     "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18",
     "09_gradient_episodic_memory": "B7 C14",
-    "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 25))) + " C10b",
+    "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 27))) + " C10b",
     "12_minbert_report": "A22 B12 B15 B16 B17 C13 C13b C13c C13d C13e",
 }
 PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}

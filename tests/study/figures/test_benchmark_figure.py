@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from palslib.common.places import RECORDS
 from palslib.study.figures.benchmark import benchmark_figure
 from palslib.study.figures.style import use_style
@@ -22,17 +20,14 @@ def rows(*ways) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("parts", [(), ("peers",), ("before",), ("peers", "before")])
-def test_what_is_measured_beside_others_has_a_panel_of_its_own(parts):
+def test_other_packages_have_a_panel_of_their_own():
     use_style()  # titles stand on the left
     record = json.loads(RECORD.read_text())
-    record["parts"] = {part: measured for part, measured in record["parts"].items() if part not in ("peers", "before")}
     ways = [("transformers", "shared"), ("adapters", "houlsby-64")]
-    figure = benchmark_figure(record | {"parts": record["parts"] | {part: rows(*ways) for part in parts}})
+    figure = benchmark_figure(record | {"parts": record["parts"] | {"peers": rows(*ways)}})
     figure.canvas.draw()
-    assert len(figure.axes) == 6 + len(parts)
-    beside = [ax for ax in figure.axes if ax.get_title(loc="left").startswith(("f ", "g "))]
-    assert len(beside) == len(parts)
+    beside = [ax for ax in figure.axes if ax.get_title(loc="left").startswith("f ")]
+    assert len(beside) == 1
     for ax in beside:
         assert [bar.get_height() for bar in ax.patches] == [2.5] * 4
         assert {text.get_text() for text in ax.texts} == {"2.5×\n10 → 25/s"}

@@ -25,7 +25,7 @@ from palslib.study.ledger.paper import (
 )
 
 LEDGER = load_ledger()
-COUNTS = {"A": 28, "B": 21, "C": 24, "D": 17}
+COUNTS = {"A": 28, "B": 21, "C": 26, "D": 18}
 """Rows of each kind, counted nowhere else; those with a letter behind the number are in APART."""
 APART = ["C10b", "C13b", "C13c", "C13d", "C13e"]  # claims of C10 and C13 that are tested apart
 SCHEDULES = ("proportional", "square-root", "annealed")
