@@ -1,7 +1,6 @@
 """Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -12,9 +11,6 @@ from palslib.bert.rows import Rows
 from palslib.common.names import check_name, shown
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
-
-if TYPE_CHECKING:
-    from palslib.model.multi_task import MultiTaskModel
 
 Text = str | Sequence[str] | Mapping[str, str]
 """One text, a pair of texts, or a dict with a task's texts by their names (`{"premise": ..., "hypothesis": ...}`)."""
@@ -65,7 +61,7 @@ def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
     return texts
 
 
-def _requests(model: "MultiTaskModel", texts, tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
+def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
     rows, alone = _rows(texts)
     if not isinstance(tasks, str) and (isinstance(tasks, (Set, Mapping)) or not isinstance(tasks, Iterable)):
@@ -100,7 +96,7 @@ def _requests(model: "MultiTaskModel", texts, tasks: str | Sequence) -> tuple[li
 
 
 def predict(
-    model: "MultiTaskModel",
+    model: torch.nn.Module,
     texts: Text | Iterable[Text] | pd.DataFrame,
     tasks: str | Sequence[str | Sequence[str]],
     tokenizer=None,
@@ -146,7 +142,7 @@ def predict(
     return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
 
 
-def _predict_batch(model: "MultiTaskModel", chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
+def _predict_batch(model: torch.nn.Module, chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
     """The logits, by (row, task), of one batch of rows, all of one form."""
     columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
     if apart:

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
@@ -40,10 +39,6 @@ from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
-
-if TYPE_CHECKING:
-    from palslib.model.multi_task import MultiTaskModel
-
 
 _FILES = ("model.safetensors", "palslib.json", "config.json")
 
@@ -125,7 +120,7 @@ def _task_file(path: Path) -> Path:
     return path
 
 
-def _prefixes(model: "MultiTaskModel") -> dict[str, str]:
+def _prefixes(model: torch.nn.Module) -> dict[str, str]:
     """The beginnings of parameters' names here, and those in a file: of backbone and pooler, new or not, Transformers'
     own for a backbone within a larger model (`bert.`, `roberta.`)."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
@@ -163,7 +158,7 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 """
 
 
-def fingerprint(model: "MultiTaskModel") -> str:
+def fingerprint(model: torch.nn.Module) -> str:
     """See `MultiTaskModel.fingerprint`."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -173,7 +168,7 @@ def fingerprint(model: "MultiTaskModel") -> str:
     return digest.hexdigest()[:32]
 
 
-def save_whole(model: "MultiTaskModel", folder: str | Path, model_card_kwargs: dict | None) -> Path:
+def save_whole(model: torch.nn.Module, folder: str | Path, model_card_kwargs: dict | None) -> Path:
     """Writes the folder of `MultiTaskModel.save_pretrained`, and returns its place."""
     folder = place(folder).resolve()
     if Path.cwd().is_relative_to(folder):
@@ -191,7 +186,7 @@ def save_whole(model: "MultiTaskModel", folder: str | Path, model_card_kwargs: d
     return folder
 
 
-def write_model(model: "MultiTaskModel", folder: Path) -> None:
+def write_model(model: torch.nn.Module, folder: Path) -> None:
     """Writes the files of a whole model, except the model card, into a folder that exists."""
     about = {
         "backbone": {k: v for k, v in model.config.to_dict().items() if k != "_name_or_path"},
@@ -214,7 +209,7 @@ def write_model(model: "MultiTaskModel", folder: Path) -> None:
     seal(folder, [name for name in names if (folder / name).exists()])
 
 
-def model_card(model: "MultiTaskModel", **about) -> ModelCard:
+def model_card(model: torch.nn.Module, **about) -> ModelCard:
     """The card of a model: its method, its backbone and a row for each task."""
     tasks = list(model.tasks.values())
     text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
@@ -305,7 +300,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     return model
 
 
-def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: torch.dtype | None) -> Path:
+def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torch.dtype | None) -> Path:
     """See `MultiTaskModel.save_task`."""
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
@@ -325,7 +320,7 @@ def save_task(model: "MultiTaskModel", task: str, folder: str | Path, dtype: tor
     return path
 
 
-def load_task(model: "MultiTaskModel", path: str | Path) -> str:
+def load_task(model: torch.nn.Module, path: str | Path) -> str:
     """See `MultiTaskModel.load_task`."""
     path = _task_file(place(path))
     about, tensors = _read(path, "save_task")

@@ -237,6 +237,7 @@ def test_a_killed_sweep_takes_its_training_along(tmp_path):
     first.kill()
     first.wait()
     wait_for(lambda: not in_use(Path(config.folder)))
+    assert 0 < state(config)["step"] < 100_000  # it saved on its way out
 
 
 def test_a_lock_that_a_killed_sweep_left_beside_a_record_goes(write, configs):

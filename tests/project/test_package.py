@@ -41,9 +41,6 @@ def imports() -> dict[str, set[str]]:
         tree = ast.parse(
             path.read_text(encoding="utf-8") + (stub.read_text(encoding="utf-8") if stub.is_file() else "")
         )
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = []
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         said = {node.module for node in froms} | {f"{node.module}.{a.name}" for node in froms for a in node.names}
         found[name] = (said & names.keys()) - {name}
