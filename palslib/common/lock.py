@@ -106,7 +106,10 @@ def _opened(path: Path, flags: int) -> IO[str]:
 
 def _locked(path: Path, folder: Path, names: tuple[str, ...]) -> IO[str] | None:
     """The open, locked file; None where its holder started this process to work under the lock."""
-    import fcntl  # here, because Windows lacks it but can count and plan
+    try:
+        import fcntl  # here, because Windows lacks it but can count and plan
+    except ImportError as error:
+        raise OSError(f"a run locks its folder, {folder}, which Windows cannot: use Linux, or WSL") from error
 
     holder, theirs = "", None
     for _ in range(10):  # `in_use` holds the lock for a moment; a leaving holder removes lock, mark and folder
@@ -132,6 +135,10 @@ def _locked(path: Path, folder: Path, names: tuple[str, ...]) -> IO[str] | None:
                     return file
             except BlockingIOError:
                 holder = file.read()
+            except OSError as error:  # as on some network file systems
+                file.close()
+                why = f"its file system has no locks ({error.strerror}); a run locks its folder: choose another"
+                raise OSError(error.errno, why, str(folder)) from error
             file.close()
             if holder and holder == os.environ.get(PARENT):
                 return None

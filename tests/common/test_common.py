@@ -341,3 +341,16 @@ def test_json_comes_as_it_is(tmp_path):
 
 def test_a_long_value_is_shown_in_part():
     assert shown("ab") == "'ab'" and shown([1] * 500, 9) == "[1, 1, 1,... (1,500 characters)"
+
+
+@pytest.mark.parametrize("lacks", ["module", "locks"])
+def test_where_no_folder_can_be_locked_the_message_says_so(tmp_path, monkeypatch, lacks):
+    """Windows has no `fcntl`, some network file systems have no locks."""
+    if lacks == "module":
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    else:
+        monkeypatch.setattr(
+            "fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks available"))
+        )
+    with pytest.raises(OSError, match="locks its folder"), run_lock(tmp_path / "run"):
+        pytest.fail("locked")
