@@ -53,7 +53,7 @@ def train(given: RunConfig) -> None:
     ("preset" too); it overrides --preset, and flags override both. If the run is killed, the same call
     resumes from the last checkpoint.
 
-    Several processes, each with its own GPU or all on CPUs, train the same model as one process:
+    Several processes, each with its own GPU or all on CPUs, share every batch; only their dropout differs:
 
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
 
