@@ -95,6 +95,7 @@ def gpu() -> str:
     counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
     columns = [(method, when) for method in counts for when in ("before", "now")]
     rows = [[what, *(str(counts[m][w][what]) for m, w in columns)] for what in counts["shared"]["now"]]
+    rows.append(["to start them, at 5 µs each", *(f"{counts[m][w]['operations'] * 0.005:.1f} ms" for m, w in columns)])
     return table(["a step of MiniLM", *(f"{method}, {when}" for method, when in columns)], rows)
 
 
