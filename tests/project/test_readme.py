@@ -99,7 +99,9 @@ def test_the_flags_of_the_examples_exist():
     for command in {command for command, _ in calls}:
         call = [sys.executable, "-m", "palslib", command, "--help"]
         known = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-        flags = {flag for name, rest in calls if name == command for flag in re.findall(r"--[a-z-]+", rest)} - {"--help"}
+        flags = {flag for name, rest in calls if name == command for flag in re.findall(r"--[a-z-]+", rest)} - {
+            "--help"
+        }
         assert not [flag for flag in flags if not re.search(rf"{flag}\b", known)], command
 
 
