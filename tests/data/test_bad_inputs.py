@@ -347,9 +347,10 @@ def test_what_was_saved_is_read_bit_for_bit_or_refused(data, kind):
         else:
             path.write_bytes(data.draw(damaged(path.read_bytes())))
         found = tried(lambda: read(folder), folder, path.name, str(folder))
-        if kind == "backbone" and found is not REFUSED:  # it has no checksum: its numbers are the file's
-            assert all(tensor.isfinite().all() for tensor in load_file(folder / "model.safetensors").values())
-            return
+        if kind == "backbone" and found is not REFUSED:  # without checksum its numbers are the file's, strays left out
+            tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+            expected = [state({name: tensor for name, tensor in tensors.items() if name in found[0]})]
+            assert all(tensor.isfinite().all() for tensor in tensors.values())
         assert found == expected or (found is REFUSED and kind != "tokens")
 
 
