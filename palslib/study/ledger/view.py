@@ -110,7 +110,8 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
 def _seen(row: dict) -> str:
     """What a row shows without a click: the published numbers and ours; of a claim a line for each comparison, without
     the two means, such as `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
-    lines = [f"published {row['published']}; ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
+    printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
+    lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
     if row["kind"] == "C":
         parts = (part.partition("? ") for part in row["ours"].split("; "))
         lines = [f"{claim}: {found.partition(', ')[2] or found}" if found else claim for claim, _, found in parts]
