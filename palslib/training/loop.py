@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -35,6 +36,7 @@ from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, conditions, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
+from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, say, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
@@ -91,6 +93,8 @@ class Run:
         self.embeddings = RowGradients()
         self.optimizer = self.make_optimizer()
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        on_gpu = self.accelerator.device.type != "cpu"
+        self.next_batches = Ahead(self.batches, config.steps) if on_gpu else self.batches
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
@@ -132,22 +136,28 @@ class Run:
         """The mean loss of a batch of one task."""
         return self.wrapped(task=task, **batch).loss
 
-    def train_step(self) -> None:
-        """One update of the model on one task's batch."""
-        config, accelerator, step = self.config, self.accelerator, self.step
-        task, rows = self.plan.tasks[step], self.plan.examples(step)
+    def batches(self, step: int) -> tuple[np.ndarray, list[tuple[dict, float]]]:
+        """The rows of a step, and this process's micro-batches of them, each with its weight in the step's loss."""
+        config, data, rows = self.config, self.train_data[self.plan.tasks[step]], self.plan.examples(step)
         width = config.max_length if self.recipe.padding == "max_length" else None
-        rank, world = accelerator.process_index, accelerator.num_processes
-        mine = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world]
-        # Dropout too is a function of the step, so resuming needs no random state.
-        torch.manual_seed(seed_from(config.seed, step, rank))
-        self.tokens += int(self.train_data[task].lengths[rows].sum())
-        total = torch.zeros((), device=accelerator.device)
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        mine, parts = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world], []
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
             weight = len(some) * world / len(rows)  # the part's share in the mean: parts may differ in size
             some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
-            batch = self.train_data[task].batch(some, width, accelerator.device)
+            parts.append((data.batch(some, width, self.accelerator.device), weight))
+        return rows, parts
+
+    def train_step(self) -> None:
+        """One update of the model on one task's batch."""
+        config, accelerator, step, task = self.config, self.accelerator, self.step, self.plan.tasks[self.step]
+        rows, batches = self.next_batches(step)
+        # Dropout too is a function of the step, so resuming needs no random state.
+        torch.manual_seed(seed_from(config.seed, step, accelerator.process_index))
+        self.tokens += int(self.train_data[task].lengths[rows].sum())
+        total = torch.zeros((), device=accelerator.device)
+        for batch, weight in batches:
             with autocast(self.precision, accelerator.device):
                 loss = self.loss(task, batch) * weight
             accelerator.backward(loss)
