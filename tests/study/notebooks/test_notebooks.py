@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_small_and_without_widgets_or_paths_of_this_machine(path):
 def test_opens_with_a_title(path):
     first = cells_of(path)[0]
     assert first.cell_type == "markdown" and first.source.startswith("# ")
+
+
+@every_notebook
+def test_starts_by_installing_what_is_missing(path):
+    """By one text, right after the parameters; it gives the repository's address where pyproject.toml does."""
+    first = [cell.source for cell in code_cells(PATHS[0])][1]
+    assert code_cells(path)[1].source == first and "pip" in first
+    urls = tomllib.loads((reproduce.PROJECT / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls.get("Repository", "ADDRESS") in first
 
 
 @every_notebook
