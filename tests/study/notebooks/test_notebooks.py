@@ -124,6 +124,12 @@ def test_parameters_reach_the_notebook_and_the_last_tagged_cell_is_the_headline(
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["{braces}.ipynb"]
 
 
+def test_a_long_headline_is_cut_between_words_but_never_within_an_interval(tmp_path):
+    said = f"{'w ' * 55}+0.73 [+0.27, +1.19], 8 seeds"
+    result = run_notebook(write(tmp_path, "01_a.ipynb", "n = 2", f"print('{said}')"), tmp_path / "out.ipynb")
+    assert result.headline == f"{'w ' * 55}+0.73 …"
+
+
 def test_an_unknown_parameter_is_refused_before_anything_runs(tmp_path):
     path = write(tmp_path, "01_a.ipynb", "steps = 2\nseed = 0", "pass")
     with pytest.raises(ValueError, match=r"unknown parameter of notebook 01_a 'stpes': did you mean 'steps'.*seed"):
