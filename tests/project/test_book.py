@@ -92,7 +92,7 @@ def test_an_explorer_has_every_state_of_its_controls():
     ("name", "choice", "before", "after"),
     [
         ("01_architecture", "low rank", "14,492,160 parameters", "added for 8 tasks"),
-        ("02_parameter_counting", "a pair for each layer", "1.132 times BERT-base, within", "over the paper's budget"),
+        ("02_parameter_counting", "a pair for each layer", "1.132 times BERT-base", "over the paper's budget"),
         ("03_sampling_schedules", "round-robin", "here α = 1.00", "in every epoch"),
     ],
 )
