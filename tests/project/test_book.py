@@ -75,7 +75,7 @@ def test_no_link_is_dead_and_nothing_comes_from_another_host(pages):
 
 
 def test_an_explorer_has_every_state_of_its_controls():
-    """PALs of s = 204 for eight tasks add 14,492,160 parameters (1.132 times BERT-base), and 276 are over the budget."""
+    """PALs of s = 204 add 14,492,160 parameters for eight tasks (1.132 times BERT-base); 276 is over the budget."""
     content = json.loads(re.search(r"<script.*?>(.*)</script>", explorers.parameters())[1])
     sharing, sizes, tasks = (control["values"] for control in content["controls"])
     assert len(content["states"]) == len(sharing) * len(sizes) * len(tasks)
