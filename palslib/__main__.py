@@ -205,7 +205,9 @@ def clean(given: Clean) -> None:
     """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
     stay, so that tables and sweeps still know the runs; only folders that palslib has marked as its own are touched."""
     with wrong_call():
-        from palslib.grid.clean import finished_runs, megabytes, remove_weights
+        from palslib.common.files import remove
+        from palslib.common.lock import run_lock
+        from palslib.grid.clean import finished_runs, megabytes
 
         folder = given.folder or runs_folder()
         runs = finished_runs(folder)
@@ -221,7 +223,9 @@ def clean(given: Clean) -> None:
     except EOFError:
         raise ValueError("nothing was removed: nobody can be asked here; --yes removes without asking") from None
     for run, parts in runs.items() if wanted else ():
-        remove_weights(run, parts)
+        with run_lock(run):
+            for part in parts:
+                remove(part)
     print("removed" if wanted else "nothing was removed")
 
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from palslib.common.files import remove
-from palslib.common.lock import MARK, RUN_FILES, run_lock
+from palslib.common.lock import MARK, RUN_FILES
 from palslib.common.reading import read_object
 
 WEIGHTS = RUN_FILES[:3]
@@ -18,25 +17,13 @@ def finished_runs(folder: Path) -> dict[Path, list[Path]]:
     if not marks:
         raise ValueError(f"{folder} holds no run of palslib ({MARK} is missing): nothing there is touched")
     records = {mark.parent: mark.with_name("record.json") for mark in marks}
-    return {
-        run: [part for part in sorted(run.iterdir()) if _is_weights(part)]
-        for run, record in records.items()
-        if record.is_file() and read_object(record).get("status") == "finished"
-    }
-
-
-def _is_weights(path: Path) -> bool:
-    return path.name.partition(".")[0] in WEIGHTS and ".aside-" not in path.name and not path.is_symlink()
+    runs = [run for run, file in records.items() if file.is_file() and read_object(file).get("status") == "finished"]
+    parts = {run: [path for path in sorted(run.iterdir()) if not path.is_symlink()] for run in runs}
+    ours = {run: [path for path in paths if path.name.partition(".")[0] in WEIGHTS] for run, paths in parts.items()}
+    return {run: [path for path in paths if ".aside-" not in path.name] for run, paths in ours.items()}
 
 
 def megabytes(path: Path) -> float:
     """The size of a file, or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.lstat().st_size for file in files if not file.is_dir()) / 1e6
-
-
-def remove_weights(run: Path, parts: list[Path]) -> None:
-    """Removes these parts of a run. Raises InUse where a process works in its folder."""
-    with run_lock(run):
-        for part in parts:
-            remove(part)

@@ -1,7 +1,7 @@
 """Interactive explorers for JupyterLab: what a method adds, its parameters, and what a schedule draws.
 
 Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
-The explorers that train a model or inspect a trained one are in `training.py` and `attention.py`.
+The explorers that train a model or inspect a trained one are in `runs.py` and `heads.py`.
 """
 
 import re

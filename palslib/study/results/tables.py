@@ -126,10 +126,10 @@ def line_of(record: dict) -> str | None:
     return next((text for text in texts if _selection(text, config["schedule"]).matches(record)), None)
 
 
-def lines(records: Sequence[dict]) -> dict[str, str]:
-    """The lines that runs make, each with its name for people; those that the paper compares come first."""
+def lines(records: Sequence[dict]) -> list[str]:
+    """The lines that runs make; those that the paper compares come first."""
     found = dict.fromkeys(filter(None, map(line_of, records)))
-    return {line: label(line) for line in (*COMPARED, *found) if line in found}
+    return sorted(found, key=lambda line: [*COMPARED, *found].index(line))
 
 
 def first_two(methods: Iterable[str]) -> tuple[str, str]:
@@ -248,11 +248,11 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
     (without these options), each paired by seed, with its 95 % interval and number of pairs.
     """
     rows, schedule = [], usual_schedule(records)
-    for line, name in lines([r for r in records if r["config"]["schedule"] == schedule]).items():
+    for line in lines([r for r in records if r["config"]["schedule"] == schedule]):
         if line in COMPARED or "recipe=" in line:  # quirks have a table of their own
             continue
         runs, plain = runs_of(line, records), line.split()[0]
-        row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
+        row = {"run": label(line), "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
         outcome = compared(line, "shared", records)
         row |= {"minus shared": _paired(outcome), "other processor": on_other_processors(outcome)}
         if line != plain and not any(map(_selection(plain, schedule).matches, runs)):  # else compared with themselves
