@@ -192,6 +192,44 @@ def sweep(given: Sweep) -> int:
 
 
 @settings
+class Clean:
+    """The settings of `clean`."""
+
+    folder: Path | None = None
+    """The folder whose runs are shown, with its subfolders; None: runs/."""
+    yes: bool = False
+    """Remove without asking."""
+
+
+def clean(given: Clean) -> None:
+    """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
+    stay, so that tables and sweeps still know the runs; only folders that palslib has marked as its own are touched."""
+    with wrong_call():
+        from palslib.common.files import remove
+        from palslib.common.lock import run_lock
+        from palslib.grid.clean import finished_runs, megabytes
+
+        folder = given.folder or runs_folder()
+        runs = finished_runs(folder)
+    sizes = {run: sum(map(megabytes, parts)) for run, parts in runs.items()}
+    for run, parts in runs.items():
+        what = ", ".join(part.name for part in parts) or "only its record"
+        print(f"{sizes[run]:10,.1f} MB  {run.relative_to(folder)}: {what}")
+    print(f"{sum(sizes.values()):10,.1f} MB of weights in {len(runs)} finished runs in {folder}")
+    if not any(runs.values()):
+        return
+    try:
+        wanted = given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise ValueError("nothing was removed: nobody can be asked here; --yes removes without asking") from None
+    for run, parts in runs.items() if wanted else ():
+        with run_lock(run):
+            for part in parts:
+                remove(part)
+    print("removed" if wanted else "nothing was removed")
+
+
+@settings
 class Benchmark:
     """The settings of `benchmark`."""
 
@@ -279,7 +317,9 @@ def heads(given: Heads) -> None:
     _say({"record": str(out)})
 
 
-COMMANDS = {command.__name__: command for command in (train, pretrain, adapters, sweep, benchmark, reproduce, heads)}
+COMMANDS = {
+    command.__name__: command for command in (train, pretrain, adapters, sweep, clean, benchmark, reproduce, heads)
+}
 """Name -> a function of a command's settings that returns the exit status, where None is 0; its docstring is the help.
 It imports what is heavy itself, so that a wrong call ends before that."""
 
