@@ -65,7 +65,7 @@ def train(given: RunConfig) -> None:
     _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
     if FIRST and given.progress:  # beside the result, which a program may read
         before = [f"{row['dev_average']:.1f} before the first step; " for row in record["history"] if row["step"] == 0]
-        load = f"palslib.MultiTaskModel.from_pretrained({str(record.folder / 'last')!r}).predict(texts, task)"
+        load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
         then = "train with --keep last, to predict" if given.keep == "none" else load
         print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)
 

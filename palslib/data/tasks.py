@@ -278,8 +278,8 @@ def get_row(name: str) -> Task | None:
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
-    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` or `.tsv` in the folder `data`
-    (or of the file `data`), with columns `text` and `label` and the classes that occur.
+    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or of another ending in
+    `SUFFIXES`) in the folder `data`, or of the file `data`, with columns `text` and `label` and the classes that occur.
 
     Raises ValueError for an unknown name, listing the names in `data` and `own` as well as the built-in ones, and
     FileNotFoundError if `data` is a path that does not exist.
@@ -422,13 +422,13 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 
     Args:
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
-            nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
-            its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
+            nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
+            splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
             `{split}` in it stands for one file per split.
         split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT`, a tenth
             of the training rows, and `KEPT`, the others.
 
-    The table's index is, in a delimited file, the line on which a row begins, as an editor counts; elsewhere the row's
+    The table's index is the line of a file on which a row begins, as an editor counts; in Parquet, elsewhere the row's
     number from 0. A text may be empty. Raises ValueError naming source, row and column for a missing column or cell, an
     unknown label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError
     or ConnectionError for a source that is missing or out of reach.
