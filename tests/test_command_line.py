@@ -66,7 +66,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, pretrain, "),
+        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, predict, "),
         (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
         (["train", "--steps", "3", "x.json"], "palslib train: unexpected 'x.json'"),
         (["train", "--steps"], "palslib train: --steps: expected one argument"),
