@@ -125,10 +125,7 @@ class Predict:
 
     def write(self, csv: str, screen: str) -> None:
         """Writes the CSV to the output file, if there is one, else the other text to the screen."""
-        if self.output:
-            write_text(place(self.output), csv)
-        else:
-            print(screen, end="", flush=True)
+        write_text(place(self.output), csv) if self.output else print(screen, end="", flush=True)
 
 
 def predict(given: Predict) -> None:
@@ -139,7 +136,7 @@ def predict(given: Predict) -> None:
 
     tables = {file: model.predict_file(file, **options) for file in given.files}
     table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
-    csv = (table if len(tables) > 1 else tables[given.files[0]]).to_csv(index=False)
+    csv = table.iloc[:, 0 if len(tables) > 1 else 1 :].to_csv(index=False)  # the name of a single file is left out
     given.write(csv, csv)
 
 

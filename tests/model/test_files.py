@@ -8,7 +8,7 @@ import pytest
 from shapes import randomise
 from sklearn.metrics import f1_score, precision_score, recall_score
 
-from palslib import MultiTaskModel, RunConfig, Task, train
+from palslib import MultiTaskModel, RunConfig, Task, load_rows, train
 from palslib.__main__ import main
 
 MOOD = Task("mood", ("tweet",), ("bad", "good", "so-so"), label="feeling", files="mood.csv")
@@ -57,7 +57,10 @@ def test_a_task_s_file_and_a_run_s_folder_are_models(model, saved, tmp_path, cap
     alone = called(capsys, "predict", path, tmp_path / "mood.csv", "--backbone", saved / "model")
     assert alone["predicted"].tolist() == model.predict_file(tmp_path / "mood.csv", "mood")["predicted"].tolist()
     about = {"backbone": "tiny", "steps": 2, "progress": False, "folder": str(tmp_path / "run"), "keep": "last"}
-    record = train(RunConfig(tasks=(replace(MOOD, data=str(tmp_path / "mood.csv")),), **about))
+    task = replace(MOOD, data=str(tmp_path / "mood.csv"), class_weights="balanced")
+    record = train(RunConfig(tasks=(task,), **about))
+    weights = MultiTaskModel.from_pretrained(tmp_path / "run" / "last").tasks["mood"].loss_weights  # of its 80 %
+    assert weights == pytest.approx(task.balanced(load_rows(task)["label"].to_numpy()).loss_weights)
     for folder in (tmp_path / "run", tmp_path / "run" / "last"):
         found = called(capsys, "predict", folder, tmp_path / "mood.csv")
         assert found["p(bad)"].tolist() == pytest.approx(
