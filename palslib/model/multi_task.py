@@ -36,7 +36,7 @@ from palslib.methods.counting import count_parameters
 from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
-from palslib.model import predicting, saving
+from palslib.model import files, predicting, saving
 from palslib.model.classifiers import make_head, task_loss
 from palslib.model.one_task import OneTask
 
@@ -398,6 +398,14 @@ class MultiTaskModel(
     ) -> pd.DataFrame:
         """A table of labels and probabilities, or scores, of several tasks (see `predicting.predict`)."""
         return predicting.predict(self, texts, tasks, tokenizer, max_length, batch_size)
+
+    def predict_file(self, file: str | Path, task: str | None = None, **options) -> pd.DataFrame:
+        """The rows of a file, with a task's predictions and probabilities (see `files.predict_file`)."""
+        return files.predict_file(self, file, task, **options)
+
+    def evaluate_file(self, *paths: str | Path, task: str | None = None, **options) -> pd.DataFrame:
+        """The scores of a task on files or their splits, side by side (see `files.evaluate_file`)."""
+        return files.evaluate_file(self, *paths, task=task, **options)
 
     def fingerprint(self) -> str:
         """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""

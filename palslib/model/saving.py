@@ -300,6 +300,21 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     return model
 
 
+def from_task(cls, path: str | Path, backbone: str):
+    """A model with the one task of a file that `save_task` wrote, on a backbone by name or that of a saved model."""
+    if (place(backbone) / "palslib.json").is_file():
+        model = cls.from_pretrained(backbone)
+    else:
+        about, _ = _read(place(path), "save_task")
+        with _described(place(path)):
+            method = Method.from_dict(json.loads(about["method"]))
+        model = cls.from_backbone(backbone, method, ())
+    loaded = load_task(model, path)
+    for other in set(model.tasks) - {loaded}:
+        model.remove_task(other)
+    return model.eval()
+
+
 def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torch.dtype | None) -> Path:
     """See `MultiTaskModel.save_task`."""
     kinds = (torch.float32, torch.float16, torch.bfloat16)
@@ -337,11 +352,12 @@ def load_task(model: torch.nn.Module, path: str | Path) -> str:
             f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
             f"{model.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
         )
-    task = replace(task, data=model.tasks.get(task.name, task).data)  # where its rows lie is not in the file
-    if model.tasks.get(task.name, task) != task:
+    here = model.tasks.get(task.name, task)
+    task = replace(task, data=here.data, class_weights=here.class_weights)  # what only its training needs
+    if here != task:
         raise ValueError(
             f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
-            f"{task} in the file, {model.tasks[task.name]} in the model"
+            f"{task} in the file, {here} in the model"
         )
     parts = model.parts(task.name) if task.name in model.tasks else model.new_parts(task)
     _check(path, tensors, _states(parts))

@@ -67,9 +67,9 @@ class RunConfig:
     """Names of tasks in `TASKS` or another of `SUITES`, names of delimited files in `data`, or files of your own
     (`mood.csv`, with the columns text and label); their order is that of round robin."""
     own: dict = field(default_factory=dict)
-    """Tasks of your own, by names that can be used in `tasks`: a CSV, TSV or Parquet file with the columns text and
-    label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"], "labels": ["bad", "good"],
-    "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
+    """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet, Excel) with the
+    columns text and label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"],
+    "labels": ["bad", "good"], "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
     data: Place = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file (see `load_rows`)."""
     held_out: bool = False

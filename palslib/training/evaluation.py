@@ -96,6 +96,6 @@ def evaluate(
                         logits[:, 0] if task.is_regression else class_of(logits).astype(least)
                     )
                 values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
-                kept = task.metrics[:1] if released else task.metrics
+                kept = task.metrics[:1] if released else values
                 scores[name] |= {metric + suffix: values[metric] for metric in kept}
     return scores

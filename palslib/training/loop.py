@@ -88,6 +88,7 @@ class Run:
         kept = folder / "best", folder / "last"
         self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
+        self.loss_weights: dict[str, np.ndarray] = {}  # the weight of each class, of tasks that have such weights
         on_phase("loading the model")
         self.model = self.make_model().train()
         self.embeddings = RowGradients()
@@ -109,7 +110,9 @@ class Run:
     def make_model(self) -> torch.nn.Module:
         """The model before the first step, with this run's options."""
         config, self.method = self.config, self.config.resolved_method()
-        model = model_before(config, [data.task for data in self.train_data.values()])
+        tasks = [data.task.balanced(data.labels) for data in self.train_data.values()]
+        self.loss_weights = {task.name: np.array(task.loss_weights) for task in tasks if task.class_weights}
+        model = model_before(config, tasks)
         model.head_dropout, model.max_length = config.head_dropout, config.max_length
         model.recomputes = config.gradient_checkpointing
         # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
@@ -136,17 +139,22 @@ class Run:
         """The mean loss of a batch of one task."""
         return self.wrapped(task=task, **batch).loss
 
+    def weight(self, task: str, rows: np.ndarray) -> float:
+        """How much rows count in a mean loss: their number, or the sum of their classes' weights."""
+        weights = self.loss_weights.get(task)
+        return len(rows) if weights is None else float(weights[self.train_data[task].labels[rows]].sum())
+
     def batches(self, step: int) -> tuple[np.ndarray, list[tuple[dict, float]]]:
         """The rows of a step, and this process's micro-batches of them, each with its weight in the step's loss."""
-        config, data, rows = self.config, self.train_data[self.plan.tasks[step]], self.plan.examples(step)
+        config, task, rows = self.config, self.plan.tasks[step], self.plan.examples(step)
         width = config.max_length if self.recipe.padding == "max_length" else None
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         mine, parts = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world], []
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
-            weight = len(some) * world / len(rows)  # the part's share in the mean: parts may differ in size
+            weight = self.weight(task, some) * world / self.weight(task, rows)  # the part's share in the mean
             some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
-            parts.append((data.batch(some, width, self.accelerator.device), weight))
+            parts.append((self.train_data[task].batch(some, width, self.accelerator.device), weight))
         return rows, parts
 
     def train_step(self) -> None:
