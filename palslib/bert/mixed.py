@@ -20,8 +20,10 @@ def _by_task(place: str):
     def each(self, layer: int, *given):
         slices = [self.parts if isinstance(x, Rows) else x.split(self.sizes) for x in given]
         new = [getattr(task, place)(layer, *own) for task, *own in zip(self.tasks, *slices, strict=True)]
-        if all(y is None or y is x for y, x in zip(new, slices[0], strict=True)):
-            return None if new[0] is None else given[0]  # no task has changed it
+        if all(y is None for y in new):
+            return None
+        if all(y is x for y, x in zip(new, slices[0], strict=True)):
+            return given[0]  # no task has changed it
         return torch.cat([torch.zeros_like(x) if y is None else y for y, x in zip(new, slices[0], strict=True)])
 
     return each

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.common.names import check_name, shown
+from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES
@@ -164,12 +165,12 @@ class RunConfig:
                 "for passes over the data give passes=..., for the parts of the steps with constant α alpha_parts=..."
             )
             raise ValueError(f"there is no parameter 'epochs': {about}")
-        saved = Path(named.get("start") or "", "palslib.json").expanduser()
-        if named.get("start") and not named.get("own_method") and saved.is_file():
-            saved = read_object(saved)
+        start = named.get("start")
+        if isinstance(start, (str, Path)) and start and (about := place(start) / "palslib.json").is_file():
+            saved = read_object(about)
             named.setdefault("backbone", saved.get("backbone_name"))
-            if "method" not in named and "kind" in (method := saved.get("method", {})):
-                named["method"] = Method.from_dict(method)
+            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
+                named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
