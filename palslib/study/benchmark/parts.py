@@ -364,7 +364,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, parts: Seque
         name = machine(found) + ("-quick" if found["status"] == "quick" else "")
         write_record(record or runs_folder() / "benchmark" / f"{name}.json", found)
     print(*lines(found), sep="\n")
-    if parts:
+    if not found["parts"].keys() >= set(PARTS) - {"mixed_tasks"}:  # which the figure does not show
         return
     use_style()
     save_figure(benchmark_figure(found), "benchmark-quick" if found["status"] == "quick" else "benchmark")
