@@ -7,7 +7,7 @@ The backbone module itself is not modified: an encoder that is passed in still w
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which no
 task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T (L - k) layers
-(`operations.layer_passes`).
+(`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

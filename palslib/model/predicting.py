@@ -103,7 +103,7 @@ def predict(
     max_length: int | None = None,
     batch_size: int = 64,
 ) -> pd.DataFrame:
-    """A table of labels and probabilities, or scores, of several tasks.
+    """A table of labels and probabilities, or scores, of several tasks, whose rows share one pass through BERT.
 
     Args:
         texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
