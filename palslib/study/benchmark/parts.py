@@ -310,26 +310,28 @@ class Benchmark:
     def mixed_tasks(self) -> list[dict]:
         """(i) `predict` for one text of each task, and for eight, all in one call, compared with a call a task."""
         rows = []
-        for backbone, precision, each in product(self.backbones, self.precisions, (1, 8)):
-            self.progress(f"{each} texts a task, {backbone}, {precision}")
-            run, texts, lengths = self.run(backbone, "pals-204", precision), {}, []
-            for name, data in run.train_data.items():
-                frame = load_rows(data.task, self.data).sample(each, random_state=0)
-                texts[name] = list(frame[list(data.task.texts)].itertuples(index=False, name=None))
-                lengths.append(data.lengths[frame.index])
-            tasks = [name for name, of in texts.items() for _ in of]
-            floor = self.floor(run.model.config, run.method, precision, [np.concatenate(lengths)], passes=1)
-            predict = run.model.predict
-            ways = {
-                "a call a task": lambda predict=predict, texts=texts: [predict(of, name) for name, of in texts.items()],
-                "one call": partial(predict, [text for of in texts.values() for text in of], tasks),
-            }
-            with autocast(precision, self.device):
-                times = in_turn(ways, self.rounds(backbone, precision), self.device, warm=2)
-            for what, spent in times.items():
-                row = {"backbone": backbone, "precision": precision, "what": what, "texts a task": each}
-                row |= {"tasks": len(texts), "seconds": spread(spent), "floor": floor}
-                rows.append(row | {"speed-up": spread(np.divide(times["a call a task"], spent))})
+        for backbone in self.backbones:
+            run = self.run(backbone, "pals-204", "float32")
+            predict, floor = run.model.predict, partial(self.floor, run.model.config, run.method, passes=1)
+            for precision, each in product(self.precisions, (1, 8)):
+                self.progress(f"{each} texts a task, {backbone}, {precision}")
+                texts, lengths = {}, []
+                for name, data in run.train_data.items():
+                    frame = load_rows(data.task, self.data).sample(each, random_state=0)
+                    texts[name] = list(frame[list(data.task.texts)].itertuples(index=False, name=None))
+                    lengths.append(data.lengths[frame.index])
+                tasks = [name for name, of in texts.items() for _ in of]
+                ways = {
+                    "a call a task": lambda ask=predict, texts=texts: [ask(of, name) for name, of in texts.items()],
+                    "one call": partial(predict, [text for of in texts.values() for text in of], tasks),
+                }
+                with autocast(precision, self.device):
+                    times = in_turn(ways, self.rounds(backbone, precision), self.device, warm=2)
+                for what, spent in times.items():
+                    row = {"backbone": backbone, "precision": precision, "what": what, "texts a task": each}
+                    row |= {"tasks": len(texts), "seconds": spread(spent)}
+                    row |= {"floor": floor(precision=precision, batches=[np.concatenate(lengths)])}
+                    rows.append(row | {"speed-up": spread(np.divide(times["a call a task"], spent))})
         return rows
 
     def start_up(self) -> list[dict]:
