@@ -325,6 +325,8 @@ class Benchmark:
     """Measures nothing; prints and draws this record instead."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
+    parts: Names = ()
+    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: mixed_tasks."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
@@ -340,8 +342,11 @@ def benchmark(given: Benchmark) -> None:
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
         if given.record:
             check_place(given.record, "parts")
-    from palslib.study.benchmark.parts import benchmark
+    from palslib.study.benchmark.parts import PARTS, benchmark
 
+    with wrong_call():
+        for part in given.parts:
+            check_name("part of the benchmark", part, PARTS)
     benchmark(**vars(given))
 
 

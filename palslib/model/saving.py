@@ -41,6 +41,8 @@ from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
 
 _FILES = ("model.safetensors", "palslib.json", "config.json")
+_DECIDE_HEAD = ("labels", "scale", "head")
+"""Fields of a task that decide what its trained head means."""
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -287,16 +289,27 @@ def _built(cls, about: dict, saved: int):
 def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None):
     """See `MultiTaskModel.continued`."""
     model = cls.from_pretrained(folder)
-    if (model.method.to_dict(), portable(model.backbone_name)) != (method.to_dict(), portable(backbone_name)):
+    theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))
+    if (theirs, portable(model.backbone_name)) != (ours, portable(backbone_name)):
         raise ValueError(
             f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
             f"{backbone_name!r}: a run that starts from it has to be of the same"
         )
+    model.method, model.seed = method, model.seed if seed is None else seed
+    model.requires_grad_where_trained()  # this run may freeze what the one before has trained, and the reverse
     for parts in (model.adaptations, model.heads):
         parts.requires_grad_(False)
-    model.seed = model.seed if seed is None else seed
     for task in tasks:
-        model.add_task(task)
+        if (before := model.tasks.get(task.name)) is None:
+            model.add_task(task)
+            continue
+        for name in _DECIDE_HEAD:
+            if (was := getattr(before, name)) != (now := getattr(task, name)):
+                raise ValueError(f"{folder} has another task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
+        parts = model.parts(task.name)
+        for part in parts.values():
+            part.requires_grad_(True)
+        model.put(task, parts)  # perhaps with another source of rows
     return model
 
 

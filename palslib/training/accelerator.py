@@ -64,8 +64,9 @@ def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterat
     """A block in which the values given to `accelerator.log` go to the config's tracker, if it names one."""
     if config.log_with:
         plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
-        about = {"trackio": {"name": folder.name, "resume": "allow"}}
-        accelerator.init_trackers("palslib" if config.log_with == "trackio" else config.log_with, plain, about)
+        about = {"trackio": {"name": folder.name, "resume": "allow"}, "wandb": {"name": folder.name}}
+        name = "tensorboard" if config.log_with == "tensorboard" else "palslib"  # a folder there, elsewhere a project
+        accelerator.init_trackers(name, plain, about)
     try:
         yield
     finally:

@@ -28,7 +28,7 @@ from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
 from palslib.data.tasks import Task
-from palslib.data.tokens import tokenise_task
+from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
@@ -61,6 +61,10 @@ class Run:
         self.folder, self.environment = folder, environment()
         self.config, self.recipe = config, config.resolved_recipe()
         self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config.precision)
+        if self.precision == "fp16" and config.memory:
+            raise ValueError("memory compares gradients, which precision='fp16' scales: give precision='float32'")
+        # fp16 has no numbers below 6e-8: the loss is multiplied by a scale, and gradients are divided by it.
+        self.scaler = torch.amp.GradScaler(self.accelerator.device.type, enabled=self.precision == "fp16")
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
@@ -80,6 +84,9 @@ class Run:
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
         self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
         self.dev_data = {task: {s: tokenised(task, s) for s in scored} for task, (_, scored) in parts.items()}
+        for line in shortfalls(self.train_data.values(), self.tokenizer, config.max_length):
+            if self.accelerator.is_main_process:
+                print(f"palslib: {line}", file=bar_place()["file"])
         splits = {t: {parts[t][0]: self.train_data[t]} | self.dev_data[t] for t in config.tasks}
         known = {
             (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
@@ -168,10 +175,11 @@ class Run:
         for batch, weight in batches:
             with autocast(self.precision, accelerator.device):
                 loss = self.loss(task, batch) * weight
-            accelerator.backward(loss)
+            accelerator.backward(self.scaler.scale(loss))
             total += loss.detach()
         if self.memory:
             self.memory.constrain(self, task)
+        self.scaler.unscale_(self.optimizer)
         if self.recipe.clip == "global":
             clip_gradients(self.parameters, config.clip)
         self.embeddings.densify(self.parameters)
@@ -179,7 +187,8 @@ class Run:
             factor = rate_factor(step, config.steps, config.warmup, self.recipe.decay)
             for group in self.optimizer.param_groups:
                 group["lr"] = config.learning_rate * group["multiple"] * factor
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)  # with fp16, nothing where a gradient is not finite; the scale is then halved
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
         if self.memory:
             self.memory.store(task, rows)
@@ -228,6 +237,7 @@ class Run:
         state |= {"history": self.history, "notes": self.notes, "kept": self.kept, "keep": self.config.keep}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
         # Not accelerate's save_state: its names depend on whether there is one process or several.
+        state |= {"scaler": self.scaler.state_dict()}
         return state | {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def resume(self, state: dict) -> None:
@@ -235,6 +245,8 @@ class Run:
         self.notes = [*state["notes"], *self.notes, *self._changed(state)]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if it went on elsewhere without fp16
+            self.scaler.load_state_dict(scales)
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
         if self.memory:
@@ -259,7 +271,8 @@ class Run:
     def check_state(self, state: dict) -> None:
         """Raises Damaged where the best weights that a state relies on are not there, or are others, and ValueError
         where weights of the best point are kept now and were not before, or the other way round."""
-        kinds = {name: type(value) for name, value in self.state().items() if name not in ("model", "optimizer")}
+        free = ("model", "optimizer", "scaler")
+        kinds = {name: type(value) for name, value in self.state().items() if name not in free}
         if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
             raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
         if not 0 <= state["step"] <= self.config.steps:
