@@ -464,7 +464,7 @@ def main(words: list[str] | None = None) -> int:
         return COMMANDS[name](given) or 0
     except WrongCall as error:
         return _complain(name, error.args[0], 2)
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         return _complain(name, error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
         return _complain(name, str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))

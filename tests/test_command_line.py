@@ -129,13 +129,6 @@ def test_a_bad_file(tmp_path, capsys, content, message):
     assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
 
 
-@pytest.mark.parametrize("words", [["train", "PIPE"], ["sweep", "PIPE"], ["sweep", "pilot", "--expect", "PIPE"]])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys, words):
-    os.mkfifo(pipe := tmp_path / "pipe.json")
-    assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
-    assert f"{pipe}: not " in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -446,6 +446,12 @@ class MultiTaskModel(
             return None
         return self.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
 
+    def push_to_hub(self, repo_id: str, **options) -> str:
+        """Uploads the model to `user/model` on the Hub, with huggingface_hub's options (`private`, `token`, ...), and
+        returns the commit's address. Raises ConnectionError where the Hub is out of reach."""
+        saving.check_hub()
+        return super().push_to_hub(repo_id, **options)
+
     @classmethod
     def from_pretrained(cls, folder: str | Path, **options) -> "MultiTaskModel":
         """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.

@@ -1,14 +1,16 @@
 """Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import pandas as pd
 import torch
 
 from palslib.bert.dropout import without_dropout
-from palslib.bert.encoders import max_positions
+from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name, shown
+from palslib.common.memory import enough_memory
+from palslib.common.names import check_name, listed, shown
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
 
@@ -92,6 +94,9 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
         if len(set(found.values())) > 1:
             raise ValueError(f"{where}: {', '.join(found)} read different texts of it: give a row for each of them")
         pairs.append(of_task)
+    if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
+        about = "which is predicted as it would be in an evaluation, but what is said of it means little"
+        warnings.warn(f"rows with an empty text, {about} (the first row is 0): {listed(empty)}", stacklevel=4)
     return pairs, names
 
 
@@ -115,7 +120,8 @@ def predict(
     Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
     label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text;
+    MemoryError with what needs less. An empty text, as data sets have it too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
@@ -130,7 +136,8 @@ def predict(
         for name in wanted:
             forms.setdefault((i, model.tasks[name].apart), []).append(name)
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of like length together
-    with without_dropout(model), torch.inference_mode():
+    less = enough_memory("a smaller batch_size or max_length needs less")
+    with without_dropout(model), torch.inference_mode(), less:
         for start in range(0, len(order), batch_size):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
             outputs |= _predict_batch(model, chunk, pairs, tokenizer, max_length)
@@ -155,11 +162,9 @@ def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer, max_le
         batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
         ids |= zip(some, batch["input_ids"], strict=True)
         types |= zip(some, batch["token_type_ids"], strict=True)
-    known = model.backbone.embeddings.word_embeddings.num_embeddings
-    if (piece := max(map(max, ids.values()))) >= known:
-        raise ValueError(f"the tokenizer gives word piece {piece}, but the backbone has embeddings for {known:,} alone")
     places = range(len(texts))
-    flat = (torch.tensor([piece for place in places for piece in of[place]]) for of in (ids, types))
+    flat = [torch.tensor([piece for place in places for piece in of[place]]) for of in (ids, types)]
+    check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
     packed = Rows.pack(*flat, [len(ids[place]) for place in places], model.device)
     rows = {name: [p for column in zip(*of.values(), strict=True) for p in column] for name, of in where.items()}
     logits = model.forward_many({n: None if r == list(places) else r for n, r in rows.items()}, rows=packed)

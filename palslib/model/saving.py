@@ -22,13 +22,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+from huggingface_hub import ModelCard, ModelHubMixin, constants, get_session, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
-from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
+from palslib.bert.backbones import TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
+from palslib.bert.encoders import check_kind
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
@@ -112,7 +113,7 @@ def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
 
 def _task_file(path: Path) -> Path:
     if path.is_dir():
-        files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors")
+        files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors" and p.is_file())
         if len(files) != 1:
             names = ", ".join(p.name for p in files) or "none"
             raise ValueError(f"{path} should hold one task file, or give the file itself; it holds: {names}")
@@ -219,6 +220,15 @@ def model_card(model: torch.nn.Module, **about) -> ModelCard:
     return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
 
 
+def check_hub() -> None:
+    """Raises ConnectionError if the Hub gives no answer in ten seconds: its own functions try for half a minute."""
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of whatever library it speaks by, or its own where HF_HUB_OFFLINE is set
+        about = "save_pretrained(FOLDER) needs no network, and the folder can be pushed later (hf upload)"
+        raise ConnectionError(f"the Hub at {constants.ENDPOINT} is out of reach: {error}. {about}") from error
+
+
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
 
@@ -269,16 +279,17 @@ def _built(cls, about: dict, saved: int):
             raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
     if not (about["head_dropout"] is None or 0 <= about["head_dropout"] < 1):
         raise ValueError(f"head_dropout must be null, or from 0 to below 1, not {shown(about['head_dropout'])}")
-    config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
-    tasks = [Task(**row) for row in about["tasks"]]
-    needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
-    if tasks and needed > saved:  # before so much memory is allocated
+    config = checked_config(about["backbone"], lambda: AutoConfig.for_model(**about["backbone"]))
+    check_kind(about["backbone_name"], config)
+    method, tasks = Method.from_dict(about["method"]), [Task(**row) for row in about["tasks"]]
+    needed = Backbone.of(config).parameters + (count_parameters(method, config, len(tasks)).added if tasks else 0)
+    if needed > saved:  # before so much memory is allocated
         raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
         if about.get("minbert"):
             encoder = MinBert(config, pooler=not about["pooler_is_new"])
         else:
-            encoder = AutoModel.from_config(config)
+            encoder = AutoModel.from_config(config, trust_remote_code=False)
             if about["pooler_is_new"]:
                 encoder.pooler = None
     model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])

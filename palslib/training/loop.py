@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import MINBERT, load_config, load_tokenizer
-from palslib.bert.encoders import max_positions
+from palslib.bert.backbones import load_config, load_tokenizer, plain
+from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
+from palslib.common.memory import enough_memory
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
-from palslib.common.processes import bar_place, in_notebook
+from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
 from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
@@ -34,10 +35,18 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import PREDICTIONS, conditions, environment, make_record, write_predictions, write_record
+from palslib.records import (
+    PREDICTIONS,
+    check_finished,
+    conditions,
+    environment,
+    make_record,
+    write_predictions,
+    write_record,
+)
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
-from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, say, tidy
+from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -51,6 +60,9 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     if config.start:
         return MultiTaskModel.continued(config.start, method, config.backbone, tasks, config.seed)
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
+
+
+LESS = "a smaller max_length or batch_size, more micro_batches, or gradient_checkpointing needs less"
 
 
 class Run:
@@ -70,7 +82,8 @@ class Run:
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
                 f"x {config.micro_batches} micro-batches"
             )
-        positions = max_positions(load_config(config.backbone))
+        backbone = load_config(config.backbone)
+        positions = max_positions(backbone)
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         self.tokenizer = load_tokenizer(config.backbone)
@@ -79,7 +92,9 @@ class Run:
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
-                return tokenise_task(config.task(task), self.tokenizer, *about)
+                found = tokenise_task(config.task(task), self.tokenizer, *about)
+            check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
+            return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
         self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
@@ -247,6 +262,9 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if it went on elsewhere without fp16
             self.scaler.load_state_dict(scales)
+        for p, moments in self.optimizer.state.items():  # others would end the process in torch's fused update
+            if any(x.ndim and x.shape != p.shape for x in moments.values()):
+                raise ValueError("the optimiser's moments have other shapes than the weights")
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
         if self.memory:
@@ -277,6 +295,8 @@ class Run:
             raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
         if not 0 <= state["step"] <= self.config.steps:
             raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
+        if [type(loss) for loss in state["losses"]] != [float] * state["step"]:
+            raise Damaged("run.json is damaged: losses are not a number for each step")
         scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
         asked, kept = self.config.keep, state["keep"]
         if scored and (asked == "best") != (kept == "best"):
@@ -439,7 +459,7 @@ def run_in_folder(
 ) -> Trained:
     """`train` for a run of any kind, in a folder of which it is the only writer; `files` are what it writes there."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
-    for place in filter(None, (config.start, config.backbone.removeprefix(MINBERT))):
+    for place in filter(None, (config.start, plain(config.backbone))):
         if place not in ("tiny", "minilm") and Path(place).resolve() in written:
             raise ValueError(f"folder {folder}: the run would write over {place}, from which it starts; choose another")
     record, changed = _record(config, folder)
@@ -454,7 +474,7 @@ def run_in_folder(
         run = kind(config, folder, on_phase)
         run.lock, run.notes = lock, notes
         run.load()
-        with StopSignals(again) as signals, tracked(run.accelerator, config, folder):
+        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), enough_memory(LESS):
             return _train(run, on_step, signals)
 
 
@@ -466,10 +486,9 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
-    asked = record.get("config", {})
-    if not isinstance(asked, dict):
-        raise ValueError(f"{path}: not the record of a run: its config is no object")
-    if not config.has_kept(kept := asked.get("keep")):
+    if "kind" not in record:  # of a run that trains tasks
+        check_finished(path, record)
+    if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)
 

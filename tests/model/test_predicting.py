@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shapes import LAYERS, SHAPES, batch, randomise, randomised, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
+from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import SUITES, TASKS
 from palslib.methods.counting import fit_budget
 from palslib.methods.operations import count_operations, layer_passes
@@ -316,8 +317,6 @@ def test_dropout_is_off_and_the_mode_is_restored(served):
             r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text; .*: cola, sst2$",
         ),
         (["a", "b", "c"], ["cola", "sst2"], r"3 texts and tasks for 2: a list of texts takes one entry of tasks"),
-        (("a", "b", "c"), ["mnli"], r"row 0 .*\('a', 'b', 'c'\) is neither a text nor a pair"),
-        (["a", None], "cola", r"row 1 .*None is neither a text nor a pair"),
         (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
     ],
@@ -372,6 +371,38 @@ def test_labels_of_another_shape_are_refused(served):
 def test_a_budget_that_is_no_number(added):
     with pytest.raises(ValueError, match="added must be a number of parameters"):
         fit_budget("pals-204", added=added)
+
+
+@pytest.mark.parametrize(("texts", "said"), [("", "0"), (["a", " \n", ""], "1, 2")])
+def test_an_empty_text_is_said(served, texts, said):
+    """Data sets have some, and a file of many rows should not be lost for one; nobody should trust its 0.9 either."""
+    with pytest.warns(UserWarning, match=rf"empty text.*: {said}$"):
+        assert len(served.predict(texts, "cola")) == (1 if texts == "" else 3)
+
+
+def test_word_pieces_and_token_types_without_embeddings(served):
+    """By a tokenizer that has learned words, and by the numbers themselves."""
+    tokenizer = load_tokenizer("tiny")
+    tokenizer.add_tokens(["zyzzyva"])
+    with pytest.raises(ValueError, match=r"word piece 30522, .* 30,522 embeddings"):
+        served.predict("a zyzzyva", "cola", tokenizer=tokenizer)
+    for wrong in ([[101, -1]], [[101, 30522]]):
+        with pytest.raises(ValueError, match=rf"word piece {wrong[0][1]}, "):
+            served("cola", input_ids=torch.tensor(wrong))
+    with pytest.raises(ValueError, match="token type 2, "):
+        served("cola", input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, 2]]))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: 9 bytes")]
+)
+def test_a_lack_of_memory_says_what_needs_less(served, monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(type(served), "forward_many", fails)
+    with pytest.raises(MemoryError, match="out of memory: a smaller batch_size"):
+        served.predict("a", "cola")
 
 
 @pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": 2.5}])

@@ -343,9 +343,16 @@ def test_a_flipped_bit_is_found_in_whatever_file(tmp_path):
         (lambda about: about["tasks"][0].update(stray=1), "'stray'"),
         (lambda about: about["method"].update(size="12"), "size of 'pals-204' must be a positive integer"),
         (lambda about: about["backbone"].update(model_type="bart-9"), "ValueError: "),
-        (lambda about: about["backbone"].update(hidden_size=10**12), "a model of .* but the weights have"),
-        (lambda about: about["backbone"].update(num_hidden_layers=10**9), "a model of .* but the weights have"),
+        (lambda about: about["backbone"].update(hidden_size=10**12), "hidden_size"),
+        (lambda about: about["backbone"].update(num_hidden_layers=900), "a model of .* but the weights have"),
         (lambda about: about["backbone"].update(hidden_act=5), "Error: "),
+        (
+            lambda about: about.update(tasks=[]) or about["backbone"].update(vocab_size=9_000_000),
+            "but the weights have",
+        ),
+        (lambda about: about["backbone"].update(num_labels=10**9), "num_labels"),
+        (lambda about: about["backbone"].update(quantization_config={"quant_method": "x"}), "quantization_config"),
+        (lambda about: about["backbone"].update(attn_implementation="a/b"), "attn_implementation"),
     ],
 )
 def test_a_description_of_no_model(change, message, tmp_path):
