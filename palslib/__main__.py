@@ -23,13 +23,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palslib import __version__
+from palslib.common.files import write_text
 from palslib.common.names import check_name
-from palslib.common.places import runs_folder
+from palslib.common.places import place, runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, settings
 from palslib.plan.config import MOST_STEPS, PRESETS, RunConfig
-from palslib.plan.flags import FlagParser, Positional
+from palslib.plan.flags import FlagParser, Positional, Positionals
 
 
 class WrongCall(Exception):
@@ -64,7 +65,7 @@ def train(given: RunConfig) -> None:
     _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
     if FIRST and given.progress:  # beside the result, which a program may read
         before = [f"{row['dev_average']:.1f} before the first step; " for row in record["history"] if row["step"] == 0]
-        load = f"palslib.MultiTaskModel.from_pretrained({str(record.folder / 'last')!r}).predict(texts, task)"
+        load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
         then = "train with --keep last, to predict" if given.keep == "none" else load
         print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)
 
@@ -76,6 +77,91 @@ def pretrain(given: RunConfig) -> None:
 
     record = pretrain(given)
     _say({k: record[k] for k in ("key", "before", "after")})
+
+
+@settings
+class Predict:
+    """The settings of `predict`."""
+
+    model: Positional
+    """The folder of a saved model or of a run (its last weights; RUN/best for the best), or a task's file."""
+    files: Positionals
+    """CSV, TSV, JSON Lines (each also .gz), Parquet or Excel files with the task's texts."""
+    task: str | None = None
+    """The task; may be left out where the model has only one."""
+    text: Names = ()
+    """The column of the text, or the two of a pair; none: as in training."""
+    separator: str | None = None
+    """Between the cells of a CSV or TSV; None: as in training, or that of the ending."""
+    quoted: bool | None = None
+    """Whether quotation marks enclose cells; None: as in training."""
+    encoding: str | None = None
+    """The files' encoding, such as latin-1; None: as in training."""
+    backbone: str = "minilm"
+    """For a task's file: the backbone that it was trained on, or the folder of the saved model."""
+    output: Path | None = None
+    """The CSV file to write; None: standard output."""
+    force: bool = False
+    """Replace the output file if there is one."""
+    progress: bool = True
+    """Show a progress bar."""
+
+    def opened(self) -> tuple:
+        """The model, and the settings that are options of its methods. A wrong call ends before a model is loaded."""
+        with wrong_call():
+            from palslib.data.sources import locate
+
+            for file in self.files:
+                locate(place(file))
+            if self.output and (self.output.suffix.lower() != ".csv" or (self.output.exists() and not self.force)):
+                raise ValueError(f"--output {self.output}: give a new file that ends in .csv; --force replaces one")
+        import torch
+
+        from palslib.training.trained import open_model
+
+        model = open_model(self.model, self.backbone).to("cuda" if torch.cuda.is_available() else "cpu")
+        ours = ("model", "files", "backbone", "output", "force")
+        return model, {name: value for name, value in vars(self).items() if name not in ours}
+
+    def write(self, csv: str, screen: str) -> None:
+        """Writes the CSV to the output file, if there is one, else the other text to the screen."""
+        write_text(place(self.output), csv) if self.output else print(screen, end="", flush=True)
+
+
+def predict(given: Predict) -> None:
+    """Predicts the rows of files, labelled or not, and writes CSV: the file's own columns, then the label that is
+    `predicted` (or the score), and the probability of each label, `p(label)`."""
+    model, options = given.opened()
+    import pandas as pd
+
+    tables = {file: model.predict_file(file, **options) for file in given.files}
+    table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
+    csv = table.iloc[:, 0 if len(tables) > 1 else 1 :].to_csv(index=False)  # the name of a single file is left out
+    given.write(csv, csv)
+
+
+@settings
+class Evaluate(Predict):
+    """The settings of `evaluate`."""
+
+    label: str | None = None
+    """The column of the label; None: as in training."""
+    splits: Names = ()
+    """Splits of each file, which are scored apart (train validation test); none: all rows of a file. FILES may also be
+    names with {split}, or other data as `train` takes it (glue)."""
+    skip_unlabelled: bool | None = None
+    """Leave out rows without a label, which are an error otherwise."""
+    confusion: bool = False
+    """Also count how often each label is predicted for each true one."""
+
+
+def evaluate(given: Evaluate) -> None:
+    """Scores a model on files or splits, side by side: the task's metrics and, for classes, macro F1, precision and
+    recall of each class, in percent."""
+    model, options = given.opened()
+    table = model.evaluate_file(*given.files, **options)
+    shown = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else f"{value:,}")
+    given.write(table.to_csv(), f"{shown.to_string()}\n")
 
 
 _Count = Annotated[int, Field(ge=1, le=MOST_STEPS)]
@@ -192,6 +278,44 @@ def sweep(given: Sweep) -> int:
 
 
 @settings
+class Clean:
+    """The settings of `clean`."""
+
+    folder: Path | None = None
+    """The folder whose runs are shown, with its subfolders; None: runs/."""
+    yes: bool = False
+    """Remove without asking."""
+
+
+def clean(given: Clean) -> None:
+    """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
+    stay, so that tables and sweeps still know the runs; only folders that palslib has marked as its own are touched."""
+    with wrong_call():
+        from palslib.common.files import remove
+        from palslib.common.lock import run_lock
+        from palslib.grid.clean import finished_runs, megabytes
+
+        folder = given.folder or runs_folder()
+        runs = finished_runs(folder)
+    sizes = {run: sum(map(megabytes, parts)) for run, parts in runs.items()}
+    for run, parts in runs.items():
+        what = ", ".join(part.name for part in parts) or "only its record"
+        print(f"{sizes[run]:10,.1f} MB  {run.relative_to(folder)}: {what}")
+    print(f"{sum(sizes.values()):10,.1f} MB of weights in {len(runs)} finished runs in {folder}")
+    if not any(runs.values()):
+        return
+    try:
+        wanted = given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise ValueError("nothing was removed: nobody can be asked here; --yes removes without asking") from None
+    for run, parts in runs.items() if wanted else ():
+        with run_lock(run):
+            for part in parts:
+                remove(part)
+    print("removed" if wanted else "nothing was removed")
+
+
+@settings
 class Benchmark:
     """The settings of `benchmark`."""
 
@@ -201,6 +325,8 @@ class Benchmark:
     """Measures nothing; prints and draws this record instead."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
+    parts: Names = ()
+    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: mixed_tasks."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
@@ -216,8 +342,11 @@ def benchmark(given: Benchmark) -> None:
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
         if given.record:
             check_place(given.record, "parts")
-    from palslib.study.benchmark.parts import benchmark
+    from palslib.study.benchmark.parts import PARTS, benchmark
 
+    with wrong_call():
+        for part in given.parts:
+            check_name("part of the benchmark", part, PARTS)
     benchmark(**vars(given))
 
 
@@ -279,7 +408,8 @@ def heads(given: Heads) -> None:
     _say({"record": str(out)})
 
 
-COMMANDS = {command.__name__: command for command in (train, pretrain, adapters, sweep, benchmark, reproduce, heads)}
+_ALL = (train, predict, evaluate, pretrain, adapters, sweep, clean, benchmark, reproduce, heads)
+COMMANDS = {command.__name__: command for command in _ALL}
 """Name -> a function of a command's settings that returns the exit status, where None is 0; its docstring is the help.
 It imports what is heavy itself, so that a wrong call ends before that."""
 
@@ -334,7 +464,7 @@ def main(words: list[str] | None = None) -> int:
         return COMMANDS[name](given) or 0
     except WrongCall as error:
         return _complain(name, error.args[0], 2)
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         return _complain(name, error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
         return _complain(name, str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))

@@ -66,7 +66,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, pretrain, "),
+        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, predict, "),
         (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
         (["train", "--steps", "3", "x.json"], "palslib train: unexpected 'x.json'"),
         (["train", "--steps"], "palslib train: --steps: expected one argument"),
@@ -81,6 +81,9 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
         (["train", "--data", "/nowhere/glue", "--tasks", "mine"], "palslib train: "),
         (["pretrain", "/nowhere/x.json"], "palslib pretrain: [Errno 2] No such file or directory: '/nowhere/x.json'"),
+        (["predict", "a"], "palslib predict: the following arguments are required: FILES"),
+        (["predict", "a", "/nowhere.csv"], "palslib predict: no data file '/nowhere.csv'"),
+        (["evaluate", "a", "FILE", "--output", "FILE"], "x.json: give a new file that ends in .csv; --force replaces"),
         (["heads", "a"], "palslib heads: the following arguments are required: OUT"),
         (["adapters", "r.json", "--folder", "x"], "palslib adapters: tasks is missing"),
         (["adapters", "r.json", "--folder=x", "--tasks=rte", "--rows=0"], "palslib adapters: rows must be an integer"),
@@ -88,6 +91,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["sweep", "pilot", "--command", ""], "palslib sweep: --command is empty"),
         (["sweep", "pilot", "--expect", "/nowhere/x.json"], "palslib sweep: [Errno 2] No such file"),
         (["benchmark", "--adapters-python", "/nowhere"], "--adapters-python: /nowhere is no program"),
+        (["benchmark", "--parts", "mixed"], "unknown part of the benchmark 'mixed': did you mean 'mixed_tasks'?"),
         (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),
         (["heads", "a", "notes.txt"], "palslib heads: a record is a file that ends in .json, not notes.txt"),
         (["heads", "a", "FILE"], "x.json is there already and holds no record of this kind: give another file"),
@@ -123,13 +127,6 @@ def test_a_bad_file(tmp_path, capsys, content, message):
     assert main(["train", str(tmp_path / "run.json")]) == 2
     out, err = capsys.readouterr()
     assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
-
-
-@pytest.mark.parametrize("words", [["train", "PIPE"], ["sweep", "PIPE"], ["sweep", "pilot", "--expect", "PIPE"]])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys, words):
-    os.mkfifo(pipe := tmp_path / "pipe.json")
-    assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
-    assert f"{pipe}: not " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from palslib.common.names import check_name
-from palslib.data.tasks import Task
+from palslib.data.tasks import BY_CLASS, Task
 
 
 def _metric(module: str, name: str, constant: float | None = None, **options) -> Callable:
@@ -32,6 +32,7 @@ def _metric(module: str, name: str, constant: float | None = None, **options) ->
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _metric("sklearn.metrics", "accuracy_score"),
     "f1": _metric("sklearn.metrics", "f1_score", zero_division=0.0),
+    "macro_f1": _metric("sklearn.metrics", "f1_score", average="macro", zero_division=0.0),
     "matthews": _metric("sklearn.metrics", "matthews_corrcoef", constant=0.0),  # by convention, as in scikit-learn
     "pearson": _metric("scipy.stats", "pearsonr", constant=float("nan")),
     "spearman": _metric("scipy.stats", "spearmanr", constant=float("nan")),
@@ -54,7 +55,7 @@ def class_of(outputs: np.ndarray) -> np.ndarray:
 
 
 def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
-    """Every metric of a task in percent.
+    """Every metric of a task in percent; those in `BY_CLASS` for each class, as `precision (bad)`.
 
     Args:
         labels: (N,) class numbers or scores.
@@ -77,13 +78,19 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         raise ValueError(f"task {task.name!r}: the output of row {row} is {outputs[row].tolist()}, not finite")
     predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
 
-    def value(metric: str) -> float:
-        if by_batches and metric in ("matthews", "pearson"):
-            return batchwise(metric, labels, predictions)
-        # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
-        return float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))
+    def values(metric: str) -> dict[str, float]:
+        if metric in BY_CLASS:
+            from sklearn import metrics
 
-    return {metric: 100 * value(metric) for metric in task.metrics}
+            options = {"labels": range(len(task.labels)), "average": None, "zero_division": 0.0}
+            each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
+            return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
+        if by_batches and metric in ("matthews", "pearson"):
+            return {metric: batchwise(metric, labels, predictions)}
+        # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
+        return {metric: float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))}
+
+    return {name: 100 * value for metric in task.metrics for name, value in values(metric).items()}
 
 
 Scores = Mapping[str, Mapping[str, float]]

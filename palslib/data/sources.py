@@ -1,15 +1,21 @@
-"""The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a delimited
-file; and checks of the table, whose errors name file, row and column."""
+"""The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a file of any
+kind in `SUFFIXES`; and checks of the table, whose errors name file, row and column."""
 
 import csv
 import glob
+import gzip
 import hashlib
+import io
 import json
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,38 +25,38 @@ import pyarrow as pa
 from palslib.common.names import check_name, listed, shown, unknown
 from palslib.common.places import data_folder
 
-SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": ","}
-"""Endings of data files, also in capitals, with their default separators."""
-_OTHERS = {".jsonl": "read_json(..., lines=True)", ".json": "read_json(...)", ".xlsx": "read_excel(...)"}
-_OTHERS |= {".xls": "read_excel(...)", ".gz": "read_csv(...)", ".zip": "read_csv(...)", ".feather": "read_feather(...)"}
+SUFFIXES = {".csv": ",", ".tsv": "\t", ".jsonl": ",", ".csv.gz": ",", ".tsv.gz": "\t", ".jsonl.gz": ","}
+SUFFIXES |= {".parquet": ",", ".xlsx": ","}
+"""Endings of data files, also in capitals, with their default separators, which delimited files alone have."""
 MOST_BYTES = 2 << 30
-"""The largest size of a Parquet file's cells when expanded: a file of a megabyte can hold more than any memory."""
+"""The largest size of a compressed file when expanded: a file of a megabyte can hold more than any memory."""
 _LONGEST = 1 << 30
 """The most letters of a cell; without it Python's csv stops at 131,072."""
 
 
 def ending(path: str | Path) -> str:
-    """The ending of a file's name in small letters."""
-    return Path(path).suffix.lower()
+    """The ending of a file's name in small letters: `.csv`, `.csv.gz`."""
+    path = Path(str(path).lower())
+    return Path(path.stem).suffix + path.suffix if path.suffix == ".gz" else path.suffix
+
+
+def stem(path: Path) -> str:
+    """A file's name without its ending."""
+    return path.name[: len(path.name) - len(ending(path))]
 
 
 def separator_of(path: Path) -> str:
     """The separator that the ending of a data file stands for. Raises ValueError for another ending."""
     if ending(path) not in SUFFIXES:
-        raise _other_kind(path)
+        about = "what else pandas reads becomes a task by task_from_frame(pd.read_...(...), name)"
+        raise ValueError(f"unknown ending of {path.name} {path.suffix!r}. Valid: {', '.join(SUFFIXES)}; {about}")
     return SUFFIXES[ending(path)]
 
 
-def _other_kind(path: Path) -> ValueError:
-    reader = _OTHERS.get(ending(path))
-    hint = f"; pandas reads this one: task_from_frame(pd.{reader}, name) makes a task of it" if reader else ""
-    return ValueError(f"unknown ending of {path.name} {path.suffix!r}. Valid: {', '.join(SUFFIXES)}{hint}")
-
-
 def data_files(folder: Path) -> list[Path]:
-    """The delimited files in a folder, sorted; none where there is no such folder."""
+    """The data files in a folder, sorted; none where there is no such folder."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if ending(path) in (".csv", ".tsv") and path.is_file()]
+    return [path for path in paths if ending(path) in SUFFIXES and path.is_file()]
 
 
 def locate(data: str | Path) -> str:
@@ -63,7 +69,7 @@ def locate(data: str | Path) -> str:
     if not isinstance(data, (str, Path)):
         about = "a table in memory becomes a task with task_from_frame(table, name)"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {about}")
-    mirror, data = data_folder(), str(data)
+    mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
     if mirror and "/" not in data and (mirror / data).exists():
@@ -89,6 +95,8 @@ def contents(folder: Path) -> str:
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:
     """The error for a missing file or folder; it lists what the nearest existing folder above has."""
+    if path.exists():
+        return FileNotFoundError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file{about}")
     folder = next(above for above in path.absolute().parents if above.is_dir())
     what = "file" if ending(path) in SUFFIXES else "folder or file"
     mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
@@ -179,7 +187,7 @@ def _described(folder: Path, name: str, where: str) -> dict:
     head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text(encoding="utf-8", errors="replace"), re.DOTALL)
     try:
         about = yaml.safe_load(head[1]) if head else {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{where}: the head of README.md is no YAML: {error}") from error
     try:
         configs = {one["config_name"]: one["data_files"] for one in about.get("configs", [])}
@@ -240,25 +248,83 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             break
         for column, cells in zip(columns, batch.columns, strict=True):
             column.extend(cells.to_pylist())
-    if max(size, sum(chunks)) > MOST_BYTES:
-        raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
+    _check_size(path, max(size, sum(chunks)))
     frame = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
     return frame.set_axis(file.schema_arrow.names, axis=1).rename_axis("row")
 
 
-def read_table(path: Path, separator: str, quoted: bool = True) -> pd.DataFrame:
-    """Every cell of a delimited or Parquet file as text (`cell_text`). The index, whose name says which, is the `row`'s
-    number from 0 in a Parquet file, else the `line` on which a row begins, as an editor counts."""
+def _check_size(path: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
+
+
+def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: str = "utf-8") -> pd.DataFrame:
+    """Every cell of a file as text (`cell_text`). The index, whose name says which, is the `row`'s number from 0 in a
+    Parquet file, else the `line` on which a row begins, as an editor counts. ImportError: Excel without openpyxl."""
     if not path.is_file():
         raise missing(path)
-    if ending(path) in _OTHERS:
-        raise _other_kind(path)
-    if ending(path) != ".parquet":
-        return _read_delimited(path, separator, quoted).rename_axis("line")
+    kind = ending(path)
     try:
-        return _read_parquet(path).map(cell_text)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path.name} is no Parquet file, or a damaged one: {error}") from error
+        if kind == ".parquet":
+            return _read_parquet(path).map(cell_text)
+        if kind == ".xlsx":
+            return _read_excel(path)
+        with gzip.open(path) if kind.endswith(".gz") else path.open("rb") as file:
+            content = b"".join(islice(iter(partial(file.read, 1 << 20), b""), (MOST_BYTES >> 20) + 1))
+    except _UNREADABLE as error:
+        raise ValueError(f"{path.name} cannot be read as a {kind} file: {error}") from error
+    _check_size(path, len(content))
+    text = _decoded(path, content, encoding)
+    frame = _read_lines(path, text) if ".jsonl" in kind else _read_delimited(path, text, separator, quoted)
+    return frame.rename_axis("line")
+
+
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, NotImplementedError)
+
+
+def _read_excel(path: Path) -> pd.DataFrame:
+    """The first sheet of an Excel file, without empty rows; the first one is the header."""
+    with zipfile.ZipFile(path) as file:
+        _check_size(path, sum(part.file_size for part in file.infolist()))
+    try:
+        sheet = pd.read_excel(path, header=None, dtype=object, na_filter=False, engine="openpyxl").map(cell_text)
+    except ImportError as error:
+        raise ImportError(f"{path.name}: Excel files are read by openpyxl: pip install openpyxl") from error
+    if (sheet := sheet[sheet.ne("").any(axis=1)]).empty:
+        raise ValueError(f"{path.name}: the first sheet is empty")
+    rows = sheet[1:].set_axis(sheet.iloc[0].tolist(), axis=1)
+    return rows.set_axis(rows.index + 1).rename_axis("line")
+
+
+def _decoded(path: Path, content: bytes, encoding: str) -> str:
+    """The text of a file, without a byte order mark."""
+    try:
+        text = content.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
+        about = f"not {encoding.upper()} at byte {at} of the line (another encoding is given as encoding='latin-1')"
+        raise ValueError(f"{path.name}, line {line}: {about}") from error
+    if "\0" in text:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path.name}, line {line}: a NUL byte, which no text in {encoding.upper()} has")
+    return text
+
+
+def _read_lines(path: Path, text: str) -> pd.DataFrame:
+    """JSON Lines: an object of columns in each line. Numbers stay as they are written; a column that a line lacks is
+    None there, and so no text."""
+    rows = {}
+    for line, content in enumerate(text.split("\n"), start=1):
+        if content.strip():
+            try:
+                rows[line] = {**json.loads(content, parse_int=str, parse_float=str, parse_constant=str)}
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ValueError(f"{path.name}, line {line}: no JSON object of columns: {error}") from error
+    columns = dict.fromkeys(name for row in rows.values() for name in row)
+    if not columns:
+        raise ValueError(f"{path.name}: the file is empty")
+    cells = {name: [cell_text(row[name]) if name in row else None for row in rows.values()] for name in columns}
+    return pd.DataFrame(cells, index=list(rows), dtype=object)
 
 
 def cell_text(cell: object) -> object:
@@ -280,7 +346,7 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
             valid = "a DataFrame, a datasets.Dataset, a dict of columns or a list of dicts"
             raise ValueError(f"{what}: a table is {valid}, not a {type(table).__name__}")
         try:
-            table = pd.DataFrame(table.to_dict() if hasattr(table, "column_names") else table)
+            table = _of_dataset(table) if hasattr(table, "column_names") else pd.DataFrame(table)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{what}: this {type(table).__name__} is no table: {error}") from error
     if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
@@ -289,28 +355,31 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
     return table
 
 
-def _read_delimited(path: Path, separator: str, quoted: bool) -> pd.DataFrame:
-    for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path.name}, line {line}: not UTF-8 at byte {error.start + 1} of the line") from error
-        if b"\0" in content:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
-            raise ValueError(f"{path.name}, line {line}: a NUL byte, which no text in UTF-8 has")
+def _of_dataset(table) -> pd.DataFrame:
+    """A `datasets.Dataset` as a DataFrame, with classes by name; -1, which stands for no label there, is None."""
+    frame = pd.DataFrame(table.to_dict())
+    for column, kind in (getattr(table, "features", None) or {}).items():
+        if names := getattr(kind, "names", None):
+            frame[column] = [names[i] if i is not None and i >= 0 else None for i in table[column]]
+    return frame
+
+
+def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.DataFrame:
     rows, lines, last = [], [], 0
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
-        reader = csv.reader(file, delimiter=separator, strict=True, quoting=quoting)
-        try:
-            for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
-                if row:
-                    rows.append(row)
-                    lines.append(last + 1)
-                last = reader.line_num
-        except csv.Error as error:
-            with path.open(encoding="utf-8-sig") as file:
-                doubt = _doubt(file.readline().rstrip("\r\n").split(separator), separator)
-            raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt or _UNQUOTED}") from error
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, quoting=quoting)
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
+            if row:
+                rows.append(row)
+                lines.append(last + 1)
+            last = reader.line_num
+    except csv.Error as error:
+        doubt = _doubt(text.partition("\n")[0].rstrip("\r").split(separator), separator)
+        raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt or _UNQUOTED}") from error
+    finally:
+        csv.field_size_limit(before)
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
     (header, *rows), lines = rows, lines[1:]
@@ -327,19 +396,9 @@ def _read_delimited(path: Path, separator: str, quoted: bool) -> pd.DataFrame:
 _UNQUOTED = ". If quotation marks are parts of its texts, as in GLUE's own files, say quoted=False"
 
 
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """A block in which cells may be longer than Python's csv allows."""
-    before = csv.field_size_limit(_LONGEST)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
 def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
-    """A table without the rows whose label is an empty cell, if the `tasks.Task` has `skip_unlabelled`."""
-    if task.skip_unlabelled and task.label in frame and (missing := frame[task.label] == "").any():
+    """A table without the rows whose label is an empty cell or none, if the `tasks.Task` has `skip_unlabelled`."""
+    if task.skip_unlabelled and task.label in frame and (missing := frame[task.label].isin(["", None])).any():
         at = f"{frame.index.name}s {listed(frame.index[missing])}"
         warnings.warn(f"{name}: rows without a label left out ({at})", stacklevel=3)
         frame = frame[~missing]
@@ -347,7 +406,10 @@ def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
 
 
 def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
-    """A split of a table, 80/10/10 by distinct first text: no first text is in two splits. Row order is irrelevant."""
+    """A split of a table, 80/10/10 by distinct first text: no first text is in two splits. Row order is irrelevant.
+    `all` is every row."""
+    if split == "all":
+        return frame
     first = frame[task.texts[0]].str.strip()
     tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
     parts = {"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}
@@ -371,7 +433,7 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
         raise ValueError(f"{where}: {what}; it has: {shown(list(frame), 1000)}{_doubt(list(frame), task.separator)}")
 
 
-def _refuse(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:
+def refuse_cells(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:
     """Raises ValueError for the first bad cell of a column, with its place and value."""
     if (bad := np.array(bad, dtype=bool)).any():
         count = frame.index.name or "row"
@@ -390,7 +452,7 @@ def check_texts(frame: pd.DataFrame, task, where: str) -> None:
     for column in task.texts:
         check_column(frame, column, task, where)
     for column in task.texts:
-        _refuse([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
+        refuse_cells([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
 
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCII)
@@ -434,7 +496,7 @@ def checked(frame: pd.DataFrame, task, where: str, by_place: bool = False) -> pd
     cells = frame[task.label].tolist()
 
     def refuse(bad: Sequence[bool], why: str) -> None:
-        _refuse(bad, frame, task.label, why, where)
+        refuse_cells(bad, frame, task.label, why, where)
 
     # Parquet has more types: dates would become numbers, and lists cannot be keys
     if task.is_regression:

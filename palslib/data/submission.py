@@ -179,11 +179,11 @@ def write_course_csvs(
                 pattern = task.files.replace("{split}", split)
                 if (path := find_file(data, pattern)) is None:
                     raise FileNotFoundError(f"{locate(data)} has no file {pattern!r} for {short}-{split}-output.csv")
-                where, frame = path.name, read_table(path, task.separator)
+                where, frame = path.name, read_table(path, task.separator, task.quoted, task.encoding)
             values = _predictions(model, task, frame, "id", where)
             values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
             lines = (f"{identity} , {value} \n" for identity, value in values.items())
-            texts[Path(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
+            texts[place(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
     for path, text in texts.items():
         write_text(path, text)
     return list(texts)

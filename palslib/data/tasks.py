@@ -2,25 +2,26 @@
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
-like that repository, or a delimited file with named text and label columns.
+like that repository, or a file (CSV, TSV, JSON Lines, Parquet, Excel) with named text and label columns.
 """
 
 import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
-from palslib.common.places import runs_folder
+from palslib.common.places import place, runs_folder
 from palslib.common.settings import Names, Number, settings
 from palslib.data.sources import (
     HELD_OUT,
@@ -41,14 +42,18 @@ from palslib.data.sources import (
     part,
     read_repository,
     read_table,
+    refuse_cells,
     separator_of,
+    stem,
 )
 from palslib.data.synthetic import synthetic_split
 
 MOST_LETTERS = 100
 """Largest length of a task's name, in UTF-8 bytes: it is part of file names, which may have 255."""
-OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews"), ("pearson", "spearman")
+OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews", "macro_f1"), ("pearson", "spearman")
 """Names in `metrics.METRICS` for classes and for scores; `f1` is for two classes only."""
+BY_CLASS = ("precision", "recall")
+"""Metrics with a value for each class: `precision (bad)`. They may follow another metric, and are never the first."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -87,7 +92,8 @@ class Task:
     labels: Names = ()
     """Names of the classes, in order; empty for a score to be regressed."""
     metrics: Names = ("accuracy",)
-    """Names in `metrics.METRICS`; the first one enters the dev average. The default for scores is `OF_SCORES`."""
+    """Names in `OF_CLASSES`, then perhaps in `BY_CLASS`; the first one enters the dev average. The default for scores
+    is `OF_SCORES`."""
     evaluation: Names = ("validation",)
     """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
     scores of another one have its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
@@ -98,7 +104,7 @@ class Task:
     separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
     """The separator of columns in a delimited file, a single character."""
     skip_unlabelled: bool = False
-    """Whether rows of a delimited file with an empty label are left out, with a warning; else they are an error."""
+    """Whether rows of a file with an empty label are left out, with a warning; else they are an error."""
 
     head: Literal["linear", "concatenation", "cosine"] = "linear"
     """`linear`: linear on the pooled [CLS], where a pair is one sequence. Other heads encode each text of a pair by
@@ -112,6 +118,11 @@ class Task:
     quoted: bool = True
     """Whether quotation marks enclose cells of a delimited file. False: they are characters as all others, as in the
     TSV files that GLUE itself hands out."""
+    encoding: str = "utf-8"
+    """The encoding of a delimited file or of JSON Lines, by Python's name: `latin-1`, `utf-16`."""
+    class_weights: dict[str, Annotated[Number, Field(gt=0)]] | Literal["balanced"] | None = None
+    """The weight of every class, by name, in the training loss, as in `torch.nn.CrossEntropyLoss`; or `balanced`: N
+    rows, n of them of the class, and C classes give N / (C n), as in scikit-learn."""
 
     def __post_init__(self):
         self._check("texts", 1 <= len(self.texts) <= 2, "name of one column or of two")
@@ -132,12 +143,35 @@ class Task:
         self._check("metrics", bool(self.metrics), "list of names, at least one")
         for metric in self.metrics:
             valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
-            check_name(f"metric of task {self.name!r}", metric, valid)
+            more = () if self.is_regression or metric == self.metrics[0] else BY_CLASS
+            check_name(f"metric of task {self.name!r}", metric, [*valid, *more])
+        weights = self.class_weights
+        valid = weights is None or (self.labels and (weights == "balanced" or set(weights) == set(self.labels)))
+        self._check("class_weights", bool(valid), f"weight by name for each class ({self.labels}), or 'balanced'")
+        try:
+            "a".encode(self.encoding)
+        except (LookupError, ValueError):
+            self._check("encoding", False, "name of an encoding that Python knows")
         self._check("evaluation", 0 < len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+
+    def balanced(self, labels: np.ndarray) -> "Task":
+        """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
+        if self.class_weights != "balanced":
+            return self
+        counts = np.bincount(labels, minlength=len(self.labels)).clip(1)  # a class without rows is never weighted
+        weights = len(labels) / (len(self.labels) * counts)
+        return replace(self, class_weights=dict(zip(self.labels, weights.tolist(), strict=True)))
+
+    @property
+    def loss_weights(self) -> list[float] | None:
+        """The weights of the classes in their order; None: all alike. ValueError: `balanced`, without rows."""
+        if self.class_weights == "balanced":
+            raise ValueError(f"task {self.name!r}: class_weights='balanced' needs rows: Task.balanced(labels)")
+        return self.class_weights and [self.class_weights[name] for name in self.labels]
 
     def said(self) -> dict:
         """The fields, except the name, that differ from their defaults, in the form of JSON."""
@@ -244,8 +278,8 @@ def get_row(name: str) -> Task | None:
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
-    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` or `.tsv` in the folder `data`
-    (or of the file `data`), with columns `text` and `label` and the classes that occur.
+    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or of another ending in
+    `SUFFIXES`) in the folder `data`, or of the file `data`, with columns `text` and `label` and the classes that occur.
 
     Raises ValueError for an unknown name, listing the names in `data` and `own` as well as the built-in ones, and
     FileNotFoundError if `data` is a path that does not exist.
@@ -258,42 +292,64 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
         raise unknown("task", task, [*own, *_ROWS])
     source = Path(locate(data))
     files = [source] if source.is_file() else data_files(source)
-    if named := [path for path in files if path.stem == task]:
+    if named := [path for path in files if stem(path) == task]:
         return task_from_file(named[0])
     if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise no_source(str(source))
     if "," in task:
         raise ValueError(f"{shown(task)} is no task but several names: part them by blanks (--tasks rte sst2)")
-    error = unknown("task", task, [*own, *_ROWS, *(file.stem for file in files)])
+    error = unknown("task", task, [*own, *_ROWS, *map(stem, files)])
     if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
     raise error
 
 
-def task_from_frame(
-    frame, name: str, text: str | Sequence[str] = "text", label: str = "label", *columns: str, **options
-) -> Task:
-    """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts), written
-    once under `runs/data/`; takes the arguments of `task_from_file`."""
-    frame, used = as_frame(frame, f"task {name!r}"), [*((text,) if isinstance(text, str) else text), label]
-    for column in used:
-        check_column(frame, column, Task(name, ("text",), label="a label"), f"the table of task {name!r}")
-    frame = frame[used].reset_index(drop=True).map(cell_text)
-    for column in used:
-        if odd := [i for i, cell in enumerate(frame[column]) if not isinstance(cell, str)]:
-            value = shown(frame[column][odd[0]])
-            raise ValueError(f"task {name!r}, row {odd[0]} (the first is 0), column {column!r}: {value} is not a text")
-    content = hashlib.sha256(pd.util.hash_pandas_object(frame).to_numpy().tobytes() + repr(list(frame)).encode())
-    path = runs_folder() / "data" / f"{check_task_name(name)}-{content.hexdigest()[:12]}.parquet"
-    if not path.exists():
-        with atomic_write(path) as temporary:
-            frame.to_parquet(temporary, index=False)
-    return task_from_file(path, text, label, *columns, name=name, **options)
+def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label: str = "label", **options) -> Task:
+    """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns, a list of dicts), or from a
+    dict of tables by split (a `datasets.DatasetDict`), written once under `runs/data/`; takes the arguments of
+    `task_from_file`."""
+    used = [*((text,) if isinstance(text, str) else text), label]
+    several = frame.values() if isinstance(frame, Mapping) else ()
+    by_split = bool(several) and all(isinstance(t, pd.DataFrame) or hasattr(t, "column_names") for t in several)
+    tables = dict(frame) if by_split else {"": frame}
+    content = hashlib.sha256()
+    for split, table in tables.items():
+        what = f"task {name!r}" + f", split {split!r}" * by_split
+        table = as_frame(table, what)
+        for column in used:
+            check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
+        tables[split] = table = table[used].reset_index(drop=True).map(cell_text)
+        for column in used:
+            refuse_cells([not isinstance(x, str) for x in table[column]], table, column, "is not a text", what)
+        content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
+    place = f"{check_task_name(name)}-{content.hexdigest()[:12]}{'-{split}' * by_split}.parquet"
+    for split, table in tables.items():
+        path = runs_folder() / "data" / place.replace("{split}", split)
+        if not path.exists():
+            with atomic_write(path) as temporary:
+                table.to_parquet(temporary, index=False)
+    return task_from_file(path.with_name(place), text, label, name=name, **options)
 
 
 def name_of(path: Path) -> str:
     """The name of a task in a file: the file's, without `{split}`, or its folder's if nothing else is left."""
-    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", path.stem))) or path.parent.name
+    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", stem(path)))) or path.parent.name
+
+
+def tasks_from_file(
+    path: str | Path, text: str | Sequence[str] = "text", labels: Sequence[str] = ("label",), **options
+) -> list[Task]:
+    """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike, by text.
+
+    Args:
+        options: those of `task_from_file`, for all of them; `score` may also be a list of the columns that are scores,
+            and `skip_unlabelled` leaves each task the rows that have its label.
+    """
+    name, score = options.pop("name", None) or name_of(Path(path)), options.pop("score", False)
+    scores = labels if score is True else score or ()
+    return [
+        task_from_file(path, text, label, name=f"{name}-{label}", score=label in scores, **options) for label in labels
+    ]
 
 
 def task_from_file(
@@ -304,9 +360,12 @@ def task_from_file(
     name: str | None = None,
     score: bool = False,
     quoted: bool = True,
+    encoding: str = "utf-8",
+    skip_unlabelled: bool = False,
+    **options,
 ) -> Task:
-    """A task from any CSV, TSV or Parquet file: classification, whose classes are the labels that occur, sorted; or,
-    with `score`, regression.
+    """A task from any CSV, TSV, JSON Lines (each also .gz), Parquet or Excel file: classification, whose classes are
+    the labels that occur, sorted; or, with `score`, regression.
 
     Args:
         path: a file, which is split 80/10/10; or, with `{split}` in its name, one file for each split (`train`,
@@ -314,30 +373,31 @@ def task_from_file(
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
         name: the task's name; by default that of the file (`name_of`).
-        quoted: whether quotation marks enclose cells (see `Task`).
+        quoted, encoding, skip_unlabelled: see `Task`, as for other `options` (`metrics`, `class_weights`, `head`).
 
     Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
-    source, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
+    source, texts = place(path), (text,) if isinstance(text, str) else tuple(text)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or separator_of(path)
-    task = Task(name, texts, label=label, separator=separator, files=source.name, data=str(source), quoted=quoted)
-    frame = read_table(path, separator, quoted)
+    reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}
+    task = Task(name, texts, label=label, files=source.name, data=str(source), **reading)
+    frame = labelled(read_table(path, separator, quoted, encoding), task, path.name)
     for column in (*texts, label):
         check_column(frame, column, task, path.name)
     if score:
-        numbers = [number_of(cell) for cell in frame[label]]  # other cells are refused where rows are read
+        checked(frame, task, path.name)
+        numbers = [number_of(cell) for cell in frame[label]]
         largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
-        return replace(task, scale=largest if 0 < largest < math.inf else 1.0)
+        return replace(task, **{"scale": largest if 0 < largest < math.inf else 1.0} | options)
     where = f"{path.name}, column {label!r}"
-    wrong = {"is not a label": lambda x: not isinstance(x, str), "is empty": lambda x: not x.strip()}
+    empty = "is empty (skip_unlabelled=True leaves out rows without a label)"
+    wrong = {"is not a label": lambda x: not isinstance(x, str), empty: lambda x: not x.strip()}
     wrong |= {"has a control character": _CONTROL.search}
     for why, is_wrong in wrong.items():
-        if rows := [i for i, cell in enumerate(frame[label]) if is_wrong(cell)]:
-            cell, line = shown(frame[label].iloc[rows[0]]), frame.index[rows[0]]
-            raise ValueError(f"{path.name}, {frame.index.name} {line}, column {label!r}: {cell} {why}")
+        refuse_cells([is_wrong(cell) for cell in frame[label]], frame, label, why, path.name)
     if len(labels := sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = [number for name in labels if (number := number_of(name)) is not None]
@@ -347,7 +407,7 @@ def task_from_file(
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
             f"are {what}. A score is asked for by task_from_file({path.name!r}, score=True); classes that are meant "
-            f"are named in Task({path.stem!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
+            f"are named in Task({stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
         )
     known: dict[str | Decimal, str] = {}
     for name in labels:
@@ -355,7 +415,7 @@ def task_from_file(
         if (other := known.setdefault(plain if number is None else number, name)) != name:
             which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
             raise ValueError(f"{where}: the classes {which} differ only in their writing")
-    return replace(task, labels=tuple(labels), metrics=Task.metrics)
+    return replace(task, labels=tuple(labels), **{"metrics": Task.metrics} | options)
 
 
 def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
@@ -363,13 +423,13 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 
     Args:
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
-            nyu-mll/glue or with the task's delimited files, or one delimited file. A file is one whole data set, so
-            its splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
+            nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
+            splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
             `{split}` in it stands for one file per split.
-        split: `train`, `validation`, `test`, or as the source names it; `HELD_OUT`, a tenth of the training rows, and
-            `KEPT`, the others.
+        split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT`, a tenth
+            of the training rows, and `KEPT`, the others.
 
-    The table's index is, in a delimited file, the line on which a row begins, as an editor counts; elsewhere the row's
+    The table's index is the line of a file on which a row begins, as an editor counts; in Parquet, elsewhere the row's
     number from 0. A text may be empty. Raises ValueError naming source, row and column for a missing column or cell, an
     unknown label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError
     or ConnectionError for a source that is missing or out of reach.
@@ -384,7 +444,7 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
         table = checked(frame, task, f"synthetic {name}/{split}", by_place=True)
     elif path := _file(task, source, split):
-        frame = labelled(read_table(path, task.separator, task.quoted), task, path.name)
+        frame = labelled(read_table(path, task.separator, task.quoted, task.encoding), task, path.name)
         table = checked(frame, task, path.name)
         if Path(source).is_file() or "{split}" not in source + task.files:
             whole, table = table, part(table, task, split)

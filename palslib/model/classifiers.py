@@ -49,12 +49,17 @@ def make_head(task: Task, d: int) -> nn.Module:
 
 
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy.
+    """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy,
+    where each row counts as much as its class in `Task.class_weights`.
     Raises ValueError for labels of another shape, which would be spread over the rows."""
     if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):
         raise ValueError(f"labels of task {task.name!r} must have shape ({len(logits)},), not {tuple(labels.shape)}")
+    labels = labels.reshape(-1)
     if task.is_regression:
-        return functional.mse_loss(logits[:, 0], labels.reshape(-1))
-    if task.num_outputs == 1:
-        return functional.binary_cross_entropy_with_logits(logits[:, 0], labels.reshape(-1).float())
-    return functional.cross_entropy(logits, labels.reshape(-1))
+        return functional.mse_loss(logits[:, 0], labels)
+    if task.class_weights is None and task.num_outputs == 1:
+        return functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
+    if task.class_weights is not None:
+        logits = functional.pad(logits, (2 - logits.shape[1], 0)) if task.num_outputs == 1 else logits  # of (0, x)
+        return functional.cross_entropy(logits, labels, logits.new_tensor(task.loss_weights))
+    return functional.cross_entropy(logits, labels)

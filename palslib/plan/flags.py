@@ -15,9 +15,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from palslib.common.names import unknown
+from palslib.common.settings import Names
 
 Positional = Annotated[Path, "positional"]
 """The type of a path that is given without a flag."""
+Positionals = Annotated[Names, "positional"]
+"""The type of one path or several that are given without a flag."""
 _METAVARS = {float: "NUMBER", int: "INTEGER", str: "TEXT", Path: "PATH", NoneType: "None"}
 
 
@@ -42,7 +45,8 @@ class FlagParser(ArgumentParser):
             said = "" if default is MISSING else f" (default: {_shown(default)})"
             about = _form(self.types[one.name]) | {"help": f"{docs[one.name]}{said}".replace("%", "%%")}
             if "positional" in getattr(self.types[one.name], "__metadata__", ()):
-                group.add_argument(one.name, **about | {"metavar": one.name.upper()})
+                several = {"nargs": "+"} if "nargs" in about else {}
+                group.add_argument(one.name, **about | {"metavar": one.name.upper()} | several)
             else:
                 group.add_argument(_flag(one.name), **about)
 
@@ -65,8 +69,9 @@ def _flag(name: str) -> str:
 
 
 def _docs(kind: type) -> dict[str, str]:
-    """The text under each field of a class."""
-    pairs = itertools.pairwise(ast.parse(getsource(kind)).body[0].body)
+    """The text under each field of a class and of those that it extends."""
+    bodies = (ast.parse(getsource(one)).body[0].body for one in kind.__mro__[:-1])
+    pairs = itertools.chain.from_iterable(map(itertools.pairwise, bodies))
     return {a.target.id: b.value.value for a, b in pairs if isinstance(a, ast.AnnAssign) and isinstance(b, ast.Expr)}
 
 

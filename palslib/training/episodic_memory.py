@@ -173,6 +173,6 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
         batch = data.batch(some, device=accelerator.device)
         with autocast(run.precision, accelerator.device):
             # The unwrapped model and `autograd.grad` change neither `.grad` nor the state shared by processes.
-            loss = run.model(task=task, **batch).loss * (len(some) * world / len(rows))
+            loss = run.model(task=task, **batch).loss * (run.weight(task, some) * world / run.weight(task, rows))
         total += _flat(torch.autograd.grad(loss, parameters, allow_unused=True), parameters)
     return accelerator.reduce(total, "mean")

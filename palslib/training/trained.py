@@ -1,10 +1,13 @@
-"""The result of a run: its record and the trained model."""
+"""The result of a run: its record and the trained model; and a trained model from any place where one is saved."""
 
 from pathlib import Path
 
 from palslib.common.names import check_name
+from palslib.common.places import place
+from palslib.common.reading import read_object
 from palslib.common.sealed import prove
 from palslib.model.multi_task import MultiTaskModel
+from palslib.model.saving import from_task
 
 
 class Trained(dict):
@@ -31,9 +34,21 @@ class Trained(dict):
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
+            model = MultiTaskModel.from_pretrained(kept)  # which names a damaged file
             if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
                 raise ValueError(f"{kept} holds other weights than those that this run has kept")
-            return MultiTaskModel.from_pretrained(kept)
+            return model
         if which == "last" and self._last is not None:
             return self._last.eval()
         raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r}, or anew (resume=False)")
+
+
+def open_model(where: str | Path, backbone: str = "minilm") -> MultiTaskModel:
+    """A trained model, in eval mode: from the folder of a saved model or of a run (its last weights), a task's file, or
+    the Hub. `backbone` is what a task's file was trained on: its name, or the folder of the saved model."""
+    here = place(where)
+    if here.is_file():
+        return from_task(MultiTaskModel, here, backbone)
+    if (here / "record.json").is_file():
+        return Trained(read_object(here / "record.json", "fields of a record"), here).model()
+    return MultiTaskModel.from_pretrained(where)

@@ -1,5 +1,7 @@
 """What a label, a text and a file may be, in every kind of source; each case was once wrong in silence."""
 
+import sys
+import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import pytest
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data import sources
-from palslib.data.tasks import Task, get_task, load_rows, task_from_file, task_from_frame
+from palslib.data.tasks import Task, get_task, load_rows, task_from_file, task_from_frame, tasks_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.plan.config import RunConfig
 from palslib.training import evaluation
@@ -81,6 +83,21 @@ def test_a_readme_names_no_file_outside_its_folder(tmp_path, path):
         load_rows(Task("mine", ("text",), ("no", "yes")), str(tmp_path))
 
 
+def test_scores_are_checked_when_the_task_is_made(tmp_path):
+    (tmp_path / "mine.csv").write_text("text,label\na,1\nb,two\n")
+    with pytest.raises(ValueError, match=r"mine.csv, line 3, column 'label': 'two' is not a finite number"):
+        task_from_file(tmp_path / "mine.csv", score=True)
+
+
+def test_the_home_folder_in_paths_of_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.csv").write_text("text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(30)))
+    fields = {"labels": ["0", "1"], "data": "~/mine.csv"}
+    tasks = [task_from_file("~/mine.csv"), RunConfig(tasks=("~/mine.csv",)).task("mine")]
+    tasks += [RunConfig(tasks=("mine",), own={"mine": own}).task("mine") for own in ("~/mine.csv", fields)]
+    assert len({len(load_rows(task)) for task in tasks} | {len(load_rows("mine", "~/mine.csv"))}) == 1
+
+
 def test_a_file_that_expands_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_BYTES", 10**6)
     pq.write_table(pa.table({"text": ["x" * 1000] * 5000, "label": ["a", "b"] * 2500}), tmp_path / "mine.parquet")
@@ -104,8 +121,8 @@ def test_messages_say_what_to_do(tmp_path):
     task = task_from_file(tmp_path / "mine.csv")
     with pytest.raises(ValueError, match="the distinct texts in 'text', of which it has 1"):
         [load_rows(task, split=split) for split in ("train", "validation", "test")]
-    with pytest.raises(ValueError, match="parquet; pandas reads this one"):
-        task_from_file(tmp_path / "mine.jsonl")
+    with pytest.raises(ValueError, match="xlsx; what else pandas reads"):
+        task_from_file(tmp_path / "mine.feather")
     with pytest.raises(ValueError, match="--tasks rte sst2"):
         RunConfig(tasks=("rte,sst2",))
     with pytest.raises(ValueError, match="task_from_frame"):
@@ -113,6 +130,99 @@ def test_messages_say_what_to_do(tmp_path):
     for options in ({"text": "label"}, {"text": ("text", "text")}, {"separator": "ab"}):
         with pytest.raises(ValueError, match=r"task 'mine': (texts|separator)"):
             task_from_file(tmp_path / "mine.csv", **options)
+
+
+FRAME = pd.DataFrame({"text": [f"t{i}, é" for i in range(40)], "label": ["b", "a"] * 20, "stars": range(40)})
+WAYS = {
+    "m.csv.gz": ("to_csv", {}),
+    "m.TSV": ("to_csv", {"sep": "\t"}),
+    "m.tsv.gz": ("to_csv", {"sep": "\t"}),
+    "m.jsonl": ("to_json", {"orient": "records", "lines": True}),
+    "m.jsonl.gz": ("to_json", {"orient": "records", "lines": True}),
+    "m.parquet": ("to_parquet", {}),
+    "m.xlsx": ("to_excel", {}),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_files_of_every_kind_hold_the_same_rows(tmp_path, name):
+    if name == "m.xlsx":
+        pytest.importorskip("openpyxl")
+    (way, options), index = WAYS[name], {} if "json" in name else {"index": False}
+    getattr(FRAME, way)(tmp_path / name, **options, **index)
+    task = task_from_file(tmp_path / name)
+    rows = load_rows(task, split="all")
+    assert (task.name, task.labels) == ("m", ("a", "b")) == (get_task("m", tmp_path).name, task.labels)
+    assert rows["text"].tolist() == FRAME["text"].tolist() and rows["label"].tolist() == [1, 0] * 20
+    first = {"row": 0, "line": 1 if "json" in name else 2}
+    assert rows.index.tolist() == list(range(first[rows.index.name], first[rows.index.name] + 40))
+
+
+@pytest.mark.parametrize("kind", ["utf-16", "latin-1"])
+def test_other_encodings(tmp_path, kind):
+    FRAME.to_csv(tmp_path / "m.csv", index=False, encoding=kind)
+    task = task_from_file(tmp_path / "m.csv", encoding=kind)
+    assert load_rows(task, split="all")["text"].tolist() == FRAME["text"].tolist() and task.said()["encoding"] == kind
+    with pytest.raises(ValueError, match=r"m.csv, line [12]: not UTF-8 at byte .*encoding="):
+        task_from_file(tmp_path / "m.csv")
+    with pytest.raises(ValueError, match=r"task 'm': encoding must be .* not 'klingon'"):
+        task_from_file(tmp_path / "m.csv", encoding="klingon")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"text": "a", "label": "x"}\n[["text", "a"]]', "line 2: no JSON object of columns"),
+        ('{"text": "a", "label": "x"}\n{"text"', "line 2: no JSON object of columns"),
+        ('{"text": "a", "label": "x"}\n\n{"txt": "b", "label": "y"}', "line 3, column 'text': None is not a text"),
+        ('{"text": "a", "label": "x"}\n{"text": "b", "label": null}', "line 2, column 'label': '' is empty"),
+        ('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}', r"line 2, column 'text': \['b'\] is not a text"),
+        ("\n", "the file is empty"),
+    ],
+)
+def test_bad_json_lines(tmp_path, lines, message):
+    (tmp_path / "m.jsonl").write_text(lines)
+    with pytest.raises(ValueError, match=f"m.jsonl.*{message}"):
+        load_rows(task_from_file(tmp_path / "m.jsonl"), split="all")
+
+
+def test_numbers_in_json_lines_are_as_written(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"text": 1.10, "label": 9007199254740993}\n{"text": 2e0, "label": 7}\n')
+    task = task_from_file(tmp_path / "m.jsonl")
+    assert task.labels == ("7", "9007199254740993") and load_rows(task, split="all")["text"].tolist() == ["1.10", "2e0"]
+
+
+def test_compressed_files_that_are_damaged_or_too_large(tmp_path, monkeypatch):
+    FRAME.to_csv(tmp_path / "m.csv.gz")
+    (tmp_path / "n.csv.gz").write_bytes((tmp_path / "m.csv.gz").read_bytes()[:-9])
+    (tmp_path / "o.xlsx").write_bytes(b"PK")
+    for name in ("n.csv.gz", "o.xlsx"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read as"):
+            task_from_file(tmp_path / name)
+    monkeypatch.setattr(sources, "MOST_BYTES", 300)
+    with pytest.raises(ValueError, match=r"m.csv.gz: .* 300 bytes"):
+        task_from_file(tmp_path / "m.csv.gz")
+
+
+def test_excel_without_openpyxl(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "m.xlsx", "w") as file:
+        file.writestr("[Content_Types].xml", "")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ImportError, match=r"m.xlsx.*pip install openpyxl"):
+        task_from_file(tmp_path / "m.xlsx")
+
+
+def test_a_task_for_each_label_column(tmp_path):
+    """Split alike; each leaves out the rows without its own label, where that is asked for."""
+    FRAME.assign(mood=["", "sad", "gay"] * 13 + ["sad"]).to_csv(tmp_path / "m.csv", index=False)
+    with pytest.raises(ValueError, match=r"m.csv, line 2, column 'mood': '' is empty \(skip_unlabelled=True"):
+        tasks_from_file(tmp_path / "m.csv", labels=("label", "mood"))
+    with pytest.warns(UserWarning, match="rows without a label left out"):
+        about = {"score": ["stars"], "skip_unlabelled": True}
+        made = tasks_from_file(tmp_path / "m.csv", labels=("label", "mood", "stars"), **about)
+        sizes = [len(load_rows(task, split="all")) for task in made]
+    assert [task.name for task in made] == ["m-label", "m-mood", "m-stars"] and sizes == [40, 27, 40]
+    assert [task.labels for task in made] == [("a", "b"), ("gay", "sad"), ()] and made[2].scale == 39
 
 
 def test_a_warning_of_bounded_length(tmp_path):
@@ -137,6 +247,27 @@ def test_tables_in_memory(tmp_path, monkeypatch):
     assert len({task_from_frame(table, "mine").data for table in tables}) == 1
     with pytest.raises(ValueError, match=r"mine.*not a set"):
         task_from_frame({"a", "b"}, "mine")
+
+
+def test_a_data_set_of_several_splits(tmp_path, monkeypatch):
+    """Its classes by name, not by number; -1 is a row without a label."""
+    import datasets
+
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    columns = {"train": [0, 1, 1], "validation": [1, 0], "test": [-1, -1]}
+    parts = {
+        split: datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(len(x))], "label": x}, features)
+        for split, x in columns.items()
+    }
+    task = task_from_frame(datasets.DatasetDict(parts), "mine")
+    assert task.labels == ("no", "yes")
+    assert {split: load_rows(task, split=split)["label"].tolist() for split in ("train", "validation")} == {
+        "train": [0, 1, 1],
+        "validation": [1, 0],
+    }
+    with pytest.raises(ValueError, match=r"row 0 .*column 'label': '' is not a label"):
+        load_rows(task, split="test")
 
 
 def test_each_split_keeps_its_own_scores(monkeypatch):

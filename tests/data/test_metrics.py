@@ -26,6 +26,20 @@ def test_hand_numbers():
     assert score(TASKS["mnli"], [0, 1, 2, 2], logits([0, 1, 1, 2], 3)) == {"accuracy": 75}
 
 
+def test_precision_and_recall_by_class_by_hand():
+    """labels a a a b c, predictions a a b b b. a: precision 2/2, recall 2/3, F1 4/5; b: 1/3, 1/1, 1/2; c is never
+    predicted: 0, 0, 0. Macro F1 is the mean (4/5 + 1/2 + 0) / 3."""
+    task = Task("mine", ("text",), ("a", "b", "c"), ("macro_f1", "precision", "recall"))
+    assert score(task, [0, 0, 0, 1, 2], logits([0, 0, 1, 1, 1], 3)) == pytest.approx({
+        "macro_f1": 130 / 3,
+        "precision (a)": 100, "precision (b)": 100 / 3, "precision (c)": 0,
+        "recall (a)": 200 / 3, "recall (b)": 100, "recall (c)": 0,
+    })  # fmt: skip
+    for metrics in (("precision",), ("recall", "accuracy")):
+        with pytest.raises(ValueError, match="unknown metric of task 'mine'"):
+            Task("mine", ("text",), ("a", "b"), metrics)
+
+
 def test_hand_numbers_of_correlations():
     """x 0 1 2 5, y 1 2 4 3: deviations (-2 -1 0 3), (-1.5 -0.5 1.5 0.5), products 3 + 0.5 + 0 + 1.5 = 5,
     Pearson 5 / √(14·5); ranks 1 2 3 4 and 1 2 4 3: Spearman 1 - 6·2 / (4·15) = 0.8."""

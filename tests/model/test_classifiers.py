@@ -1,6 +1,7 @@
 """Kinds of head, their losses, and pairs whose texts are encoded apart: by hand, and through the whole model."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import tiny_encoder, tiny_method
+from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 
 from palslib.bert.backbones import load_tokenizer
@@ -69,6 +71,31 @@ def test_losses_by_hand():
     found = float(task_loss(MINBERT["quora"], logits, torch.tensor([1, 0])))
     assert found == pytest.approx((math.log(4) + math.log(2)) / 2)
     assert float(task_loss(MINBERT["sts"], torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, 2.0]))) == 5.0
+
+
+@pytest.mark.parametrize("name", ["sst2", "quora"])
+def test_class_weights_are_torch_s(name):
+    """Also where one logit decides: its softmax is that of (0, x)."""
+    weights, labels = {"negative": 3.0, "positive": 0.5}, torch.tensor([0, 1, 1, 0, 1])
+    task = replace(get_task(name), class_weights=dict(zip(get_task(name).labels, weights.values(), strict=True)))
+    given = torch.randn(5, task.num_outputs, generator=torch.Generator().manual_seed(0))
+    logits = given if name == "sst2" else torch.cat([torch.zeros(5, 1), given], 1)
+    expected = nn.CrossEntropyLoss(torch.tensor([3.0, 0.5]))(logits, labels)
+    torch.testing.assert_close(task_loss(task, given, labels), expected)
+
+
+def test_balanced_class_weights_are_scikit_learn_s():
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    task = Task("three", ("text",), ("a", "b", "c"), class_weights="balanced")
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert task.balanced(labels).loss_weights == pytest.approx(expected.tolist())
+    with pytest.raises(ValueError, match="needs rows"):
+        task_loss(task, torch.zeros(6, 3), torch.tensor(labels))
+    for wrong in ({"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 0}, "balance"):
+        with pytest.raises(ValueError, match="class_weights"):
+            Task("three", ("text",), ("a", "b", "c"), class_weights=wrong)
+    with pytest.raises(ValueError, match="class_weights must be a weight by name for each class"):
+        Task("score", ("text",), class_weights="balanced")
 
 
 def test_class_of_one_logit():

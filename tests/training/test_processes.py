@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from small_runs import assert_same_bits, names_in, small, stop_at
 
 from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
@@ -196,6 +197,22 @@ def test_gradients_of_parts(tmp_path, monkeypatch, without_dropout, method):
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
+def test_gradients_of_parts_with_class_weights(tmp_path, monkeypatch, without_dropout):
+    """A part's share in the weighted mean is that of its rows' weights; the weights are in the run's key."""
+    moods = "".join(f"text {i} of {'x' * (i % 7)},{'bad' if i % 4 else 'good'}\n" for i in range(80))
+    (tmp_path / "mood.csv").write_text(f"text,label\n{moods}")
+    plain = task_from_file(tmp_path / "mood.csv")
+    task = replace(plain, class_weights="balanced")
+    options = {"method": "shared", "backbone": without_dropout, "size": None}
+    expected = first_gradients(tmp_path, monkeypatch, **options, tasks=(task,))
+    found = first_gradients(tmp_path, monkeypatch, **options, tasks=(task,), micro_batches=4)
+    unweighted = first_gradients(tmp_path, monkeypatch, **options, tasks=(plain,))
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+    assert (expected["heads.mood.bias"] - unweighted["heads.mood.bias"]).abs().max() > 1e-2
+    assert len({RunConfig(tasks=(one,)).key for one in (task, plain)}) == 2
+
+
 @pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
 def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, backbone):
     """With dropout the second computation has to drop what the first one did: the gradients' very bits."""
@@ -203,3 +220,20 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     expected = first_gradients(tmp_path, monkeypatch, **options)
     found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
     assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [({1: 1.0, 2: 3.0}, 1), ({1: 1.0, 2: 0.6}, 2)])
+def test_a_busy_machine_is_left_to_others(monkeypatch, capsys, seconds, left):
+    """Where one thread is faster than two, one computes, and a line says so; a number that the user gave stays."""
+    threads = [2]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
+    monkeypatch.setattr(accelerator, "_seconds_of_products", lambda n: threads.append(n) or seconds[n])
+    accelerator.leave_busy_cores.__wrapped__()
+    assert threads[-1] == left and ("3.0 times as fast as 2" in capsys.readouterr().err) == (left == 1)
+    threads.append(2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    accelerator.leave_busy_cores.__wrapped__()
+    assert threads[-1] == 2

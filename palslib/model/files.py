@@ -1,0 +1,116 @@
+"""Predictions for the rows of files, and scores on files and splits: `palslib predict` and `palslib evaluate`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from palslib.common.names import check_name
+from palslib.common.places import place
+from palslib.common.processes import progress_bar
+from palslib.data.metrics import score
+from palslib.data.sources import SUFFIXES, check_texts, ending, locate, read_table
+from palslib.data.tasks import BY_CLASS, OF_CLASSES, Task, load_rows
+
+_AT_ONCE = 4096  # rows between two updates of the progress bar, which are sorted by length
+_READING = ("label", "separator", "quoted", "encoding", "skip_unlabelled")
+
+
+def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str | Sequence[str], reading: dict) -> Task:
+    """A task of the model, as its rows are in this file."""
+    if name is None and len(model.tasks) != 1:
+        raise ValueError(f"the model has {len(model.tasks)} tasks: say for which. Valid: {', '.join(model.tasks)}")
+    task = model.tasks[check_name("task of this model", name or next(iter(model.tasks)), model.tasks)]
+    given = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
+    if ending(file) != ending(task.files):  # else the file is taken to be like those of the training
+        given |= {"separator": SUFFIXES.get(ending(file), task.separator), "quoted": True, "encoding": "utf-8"}
+    given |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
+    return replace(task, **given, data=str(place(file)))
+
+
+def _outputs(model: torch.nn.Module, task: Task, frame: pd.DataFrame, progress: bool) -> np.ndarray:
+    """(N, classes) probabilities, or (N, 1) scores, of the rows of a table."""
+    columns = [frame[name].tolist() for name in task.texts]
+    texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    found = []
+    with progress_bar(None, f"predictions of {task.name}", progress, total=len(texts), unit=" rows") as bar:
+        for first in range(0, len(texts), _AT_ONCE):
+            some = model.predict(texts[first : first + _AT_ONCE], task.name)
+            found += [(one,) for one in some["score"]] if task.is_regression else some["probabilities"].tolist()
+            bar.update(len(some))
+    return np.array(found)
+
+
+def predict_file(
+    model: torch.nn.Module,
+    file: str | Path,
+    task: str | None = None,
+    text: str | Sequence[str] = (),
+    progress: bool = False,
+    **reading,
+) -> pd.DataFrame:
+    """The rows of a file, all columns as texts, and what is predicted for them: `predicted`, the label by name (or the
+    score), and `p(label)`, the probability of each label. The file needs no labels.
+
+    Args:
+        task: a task of the model; may be left out where it has only one.
+        text: the column of the text, or the two of a pair; by default those of the task.
+        reading: `separator`, `quoted` and `encoding`, as in `Task`; by default as in the task's own files if these
+            have the same ending.
+
+    Raises ValueError naming file, row and column where a text is none, FileNotFoundError where there is no file.
+    """
+    task = _task(model, task, file, text, reading)
+    path = Path(locate(task.data))
+    frame = read_table(path, task.separator, task.quoted, task.encoding)
+    check_texts(frame, task, path.name)
+    if frame.empty:
+        raise ValueError(f"{path.name}: there are no rows")
+    new = ["predicted", *(f"p({label})" for label in task.labels)]
+    if taken := [name for name in new if name in frame]:
+        raise ValueError(f"{path.name} has a column {taken[0]!r} already, where a prediction would go: rename it")
+    found = _outputs(model, task, frame, progress)
+    answers = pd.DataFrame(found if task.labels else None, frame.index, new[1:])
+    answers.insert(0, "predicted", np.array(task.labels)[found.argmax(1)] if task.labels else found[:, 0])
+    return pd.concat([frame, answers], axis=1)
+
+
+def evaluate_file(
+    model: torch.nn.Module,
+    *files: str | Path,
+    task: str | None = None,
+    splits: Sequence[str] = (),
+    text: str | Sequence[str] = (),
+    confusion: bool = False,
+    progress: bool = False,
+    **reading,
+) -> pd.DataFrame:
+    """A table with a column for each file, or each split of it: the number of rows, and in percent the task's metrics;
+    for classes also accuracy, Matthews, macro F1, and precision and recall of each class.
+
+    Args:
+        files: files, each scored as a whole; or with `{split}` in the name, or other sources as in `load_rows`.
+        splits: splits of each, scored apart; by default all rows of a file, elsewhere the task's `evaluation`.
+        confusion: also counts how often each label is predicted for each true one.
+        reading: also `label` and `skip_unlabelled`, as in `Task`; the others as in `predict_file`.
+
+    Raises ValueError naming file, row and column for a text or a label that is none.
+    """
+    table = {}
+    for file in files:
+        one = _task(model, task, file, text, reading)
+        if labels := one.labels:
+            every = [metric for metric in OF_CLASSES if metric != "f1" or len(labels) == 2]
+            one = replace(one, metrics=tuple(dict.fromkeys([*one.metrics, *every, *BY_CLASS])))
+        for split in splits or (("all",) if Path(one.data).is_file() else one.evaluation):
+            rows = load_rows(one, one.data, split)
+            found, true = _outputs(model, one, rows, progress), rows["label"].to_numpy()
+            column = {"rows": len(rows)} | score(one, true, found)
+            pairs = [(i, j) for i in range(len(labels)) for j in range(len(labels))] if confusion else ()
+            for i, j in pairs:
+                column[f"{labels[i]} as {labels[j]}"] = int(((true == i) & (found.argmax(1) == j)).sum())
+            table[f"{file}" if split == "all" else f"{file} ({split})"] = pd.Series(column, dtype=object)
+    return pd.DataFrame(table)

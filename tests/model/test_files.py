@@ -1,0 +1,148 @@
+"""Predictions and scores for files, from Python and as `palslib predict` and `palslib evaluate`."""
+
+import io
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from shapes import randomise
+from sklearn.metrics import f1_score, precision_score, recall_score
+
+from palslib import MultiTaskModel, RunConfig, Task, load_rows, train
+from palslib.__main__ import main
+
+MOOD = Task("mood", ("tweet",), ("bad", "good", "so-so"), label="feeling", files="mood.csv")
+ROWS = pd.DataFrame({"id": [f"0{i}" for i in range(30)], "tweet": [f"It rains, {'x' * i}." for i in range(30)]})
+LABELLED = ROWS.assign(feeling=[MOOD.labels[i % 3] for i in range(30)])
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = MultiTaskModel.from_backbone("tiny", "pals-204", [MOOD, "stsb"], size=12, heads=3)
+    randomise(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(folder / "model")
+    return folder
+
+
+def called(capsys, *words) -> pd.DataFrame:
+    """What a command prints as CSV."""
+    assert main([*map(str, words)]) == 0
+    return pd.read_csv(io.StringIO(capsys.readouterr().out), dtype={"id": str}, keep_default_na=False)
+
+
+def test_a_file_is_predicted(model, saved, tmp_path, capsys):
+    """All its columns, the label by name and the probability of each class; labels are not needed. A score has none."""
+    ROWS.to_csv(tmp_path / "new.csv", index=False)
+    found = called(capsys, "predict", saved / "model", tmp_path / "new.csv", "--task", "mood")
+    answers = model.predict(ROWS["tweet"].tolist(), "mood")
+    assert found[["id", "tweet"]].equals(ROWS) and found["predicted"].tolist() == answers["label"].tolist()
+    assert list(found)[2:] == ["predicted", "p(bad)", "p(good)", "p(so-so)"]
+    assert found.iloc[:, 3:].to_numpy() == pytest.approx(pd.DataFrame(answers["probabilities"].tolist()).to_numpy())
+    pairs = ROWS.assign(other="It is wet.")
+    pairs.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+    found = model.predict_file(tmp_path / "new.jsonl", "stsb", text=("tweet", "other"))
+    expected = model.predict(list(zip(pairs["tweet"], pairs["other"], strict=True)), "stsb")["score"]
+    assert list(found) == [*pairs, "predicted"] and found["predicted"].tolist() == pytest.approx(expected.tolist())
+
+
+def test_a_task_s_file_and_a_run_s_folder_are_models(model, saved, tmp_path, capsys):
+    LABELLED.to_csv(tmp_path / "mood.csv", index=False)
+    path = model.save_task("mood", tmp_path)
+    alone = called(capsys, "predict", path, tmp_path / "mood.csv", "--backbone", saved / "model")
+    assert alone["predicted"].tolist() == model.predict_file(tmp_path / "mood.csv", "mood")["predicted"].tolist()
+    about = {"backbone": "tiny", "steps": 2, "progress": False, "folder": str(tmp_path / "run"), "keep": "last"}
+    task = replace(MOOD, data=str(tmp_path / "mood.csv"), class_weights="balanced")
+    record = train(RunConfig(tasks=(task,), **about))
+    weights = MultiTaskModel.from_pretrained(tmp_path / "run" / "last").tasks["mood"].loss_weights  # of its 80 %
+    assert weights == pytest.approx(task.balanced(load_rows(task)["label"].to_numpy()).loss_weights)
+    for folder in (tmp_path / "run", tmp_path / "run" / "last"):
+        found = called(capsys, "predict", folder, tmp_path / "mood.csv")
+        assert found["p(bad)"].tolist() == pytest.approx(
+            record.model().predict_file(tmp_path / "mood.csv")["p(bad)"].tolist()
+        )
+
+
+def test_an_output_file_is_new_or_replaced_when_asked(saved, tmp_path, capsys):
+    for name in ("a.csv", "b.csv"):
+        ROWS.to_csv(tmp_path / name, index=False)
+    (out := tmp_path / "out.csv").write_text("mine")
+    call = ["predict", saved / "model", tmp_path / "a.csv", tmp_path / "b.csv", "--task", "mood", "--output", out]
+    call = [*map(str, call)]
+    assert main(call) == 2 and out.read_text() == "mine" and "--force" in capsys.readouterr().err
+    assert main([*call, "--force"]) == 0 and capsys.readouterr().out == ""
+    assert pd.read_csv(out)["file"].tolist() == [str(tmp_path / name) for name in ("a.csv", "b.csv") for _ in range(30)]
+
+
+def test_files_are_scored_side_by_side(model, tmp_path):
+    """Macro F1, precision and recall as scikit-learn has them; the counts of every true and predicted label."""
+    files = tmp_path / "mood-validation.csv", tmp_path / "mood-test.csv"
+    LABELLED.to_csv(files[0], index=False)
+    LABELLED[:20].to_csv(files[1], index=False)
+    found = model.evaluate_file(*files, task="mood", confusion=True)
+    predicted = model.predict_file(files[0], "mood")["predicted"]
+    column, true = found.iloc[:, 0], LABELLED["feeling"]
+    assert column["rows"] == 30 and found.iloc[0, 1] == 20
+    assert column["accuracy"] == pytest.approx(100 * (predicted.to_numpy() == true.to_numpy()).mean())
+    assert column["macro_f1"] == pytest.approx(100 * f1_score(true, predicted, average="macro"))
+    for name, metric in (("precision", precision_score), ("recall", recall_score)):
+        each = metric(true, predicted, labels=MOOD.labels, average=None, zero_division=0)
+        assert [column[f"{name} ({label})"] for label in MOOD.labels] == pytest.approx((100 * each).tolist())
+    table = pd.crosstab(true.to_numpy(), predicted.to_numpy())
+    for i in MOOD.labels:
+        for j in MOOD.labels:
+            assert column[f"{i} as {j}"] == (table.loc[i, j] if j in table else 0)
+    splits = model.evaluate_file(tmp_path / "mood-{split}.csv", task="mood", splits=("validation", "test"))
+    assert splits.to_numpy().tolist() == found[: len(splits)].to_numpy().tolist()
+
+
+def test_splits_on_screen(saved, tmp_path, capsys):
+    """One file, divided as in training; rows without a label are an error, or left out."""
+    LABELLED.to_csv(tmp_path / "mood.csv", index=False)
+    call = ["evaluate", str(saved / "model"), str(tmp_path / "mood.csv"), "--task", "mood"]
+    assert main([*call, "--splits", "train", "test"]) == 0
+    head, rows, *_ = capsys.readouterr().out.splitlines()
+    assert "(train)" in head and "(test)" in head and sum(map(int, rows.split()[1:])) < 30
+    LABELLED.assign(feeling=["", *LABELLED["feeling"][1:]]).to_csv(tmp_path / "mood.csv", index=False)
+    assert main(call) == 1 and "mood.csv, line 2, column 'feeling': ''" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="line"):
+        assert main([*call, "--skip-unlabelled"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["rows", "29"]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "message"),
+    [
+        ("tweet\na\nb\0\n", ["--task", "mood"], "x.csv, line 3: a NUL"),
+        ("text\na\n", ["--task", "mood"], "x.csv: no column 'tweet'"),
+        ("text\na\n", ["--task", "mood", "--text", "txt"], "x.csv: no column 'txt'"),
+        ("tweet\na\n", [], "the model has 2 tasks: say for which. Valid: mood, stsb"),
+        ("tweet\na\n", ["--task", "moood"], "did you mean 'mood'?"),
+        ("tweet,predicted\na,b\n", ["--task", "mood"], "x.csv has a column 'predicted' already"),
+        ("tweet\n", ["--task", "mood"], "x.csv: there are no rows"),
+        ("tweet\nf\xfcr\n", ["--task", "mood"], "x.csv, line 2: not UTF-8"),
+    ],
+)
+def test_what_is_refused(saved, tmp_path, capsys, content, more, message):
+    (tmp_path / "x.csv").write_bytes(content.encode("latin-1"))
+    assert main(["predict", str(saved / "model"), str(tmp_path / "x.csv"), *more]) == 1
+    out, err = capsys.readouterr()
+    assert message in err and (out, err.count("\n")) == ("", 1)
+
+
+def test_a_file_is_read_as_in_training_where_its_ending_is_the_same(model, tmp_path):
+    """With the separator, quotation marks and encoding of the task's files; another kind of file with its own."""
+    task = replace(MOOD, separator=";", encoding="cp1252")
+    other = MultiTaskModel(model.backbone, model.method, [task], tokenizer=model.tokenizer)
+    (tmp_path / "a.csv").write_bytes("id;tweet\n1;für\n".encode("cp1252"))
+    (tmp_path / "b.tsv").write_text("id\ttweet\n1\tfür\n")
+    (tmp_path / "c.csv").write_text("tweet|id\n“für|1\n")
+    for name, reading in (("a.csv", {}), ("b.tsv", {}), ("c.csv", {"separator": "|", "encoding": "utf-8"})):
+        assert other.predict_file(tmp_path / name, **reading)["tweet"][2].endswith("für")
+    with pytest.raises(ValueError, match="unknown option 'seperator': did you mean 'separator'"):
+        other.predict_file(tmp_path / "a.csv", seperator=",")
