@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce results test lab sweep no-grid benchmark lint notebooks numbers book cpu extras clean preflight
+.PHONY: help reproduce results test lab sweep no-grid benchmark lint notebooks numbers book student cpu extras clean preflight
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"
 	@echo "make book        build the course as a web page, in runs/book, from the notebooks as they are committed"
+	@echo "make student     write the notebooks without outputs and solutions, and the solutions by themselves, in runs/student"
 	@echo "make cpu         before all else, where no GPU is to be used: a torch without CUDA's gigabytes"
 	@echo "make extras      set up all that the others need, and nothing more"
 	@echo "make clean       remove .venv and caches; runs/ stays"
@@ -92,6 +93,10 @@ numbers: $(CORE)
 book: $(EXTRAS)
 	$(check_imports)
 	@$(PY) .book/book.py && echo "runs/book/index.html"
+
+student: $(CORE)
+	$(check_imports)
+	@$(PY) .book/student.py
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__

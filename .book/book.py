@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 import nbformat
+from explorers import EXPLORERS
 from sphinx.cmd.build import main as sphinx
 
 from palslib.common.places import PROJECT, runs_folder
@@ -76,6 +77,9 @@ def stage(folder: Path) -> None:
                     elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in the book too
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                     for output in cell.get("outputs", ()):
+                        said = output.get("data", {}).get("text/plain", "").split()  # Explorer of parameters: run ...
+                        if said[:2] == ["Explorer", "of"] and said[2].rstrip(":") in EXPLORERS:
+                            output["data"] = {"text/html": EXPLORERS[said[2].rstrip(":")]()}
                         if html := output.get("data", {}).get("text/html"):
                             output["data"]["text/html"] = relinked(html, path, linked, HTML)
                 nbformat.write(notebook, target)

@@ -15,7 +15,7 @@ from palslib.study.ledger.verdicts import evidence, verdict_frame
 from palslib.study.results import answer as answers
 from palslib.study.results import second, tables
 from palslib.study.results.pilot import pilot_frame
-from palslib.study.results.tables import LABELS, cell
+from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
 BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
@@ -34,7 +34,7 @@ def answer() -> str:
 
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
-    found = answers.differences_table(tables.against(tables.one_setting(evidence())), LABELS)
+    found = answers.differences_table(tables.against(tables.one_setting(evidence())))
     return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
 
 
@@ -90,6 +90,16 @@ def profile() -> str:
     return table(["a step with PALs", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], cells)
 
 
+def mixed() -> str:
+    """How many times as fast one call for the texts of several tasks is as a call a task."""
+    parts = json.loads((RECORDS / "benchmark" / "mixed-tasks.json").read_text())["parts"]
+    ours = [row for row in parts["mixed_tasks"] if row["what"] == "one call"]
+    found = {(r["texts a task"], r["backbone"], r["precision"]): f"{r['speed-up']['median']:.2f}×" for r in ours}
+    names = {1: "8 tasks, 1 text each", 8: "8 tasks, 8 texts each"}
+    rows = [[name, *(found[each, *column] for column in COLUMNS)] for each, name in names.items()]
+    return table(["one call, over a call a task", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], rows)
+
+
 def gpu() -> str:
     """What a step asks of a GPU, counted, before and now."""
     counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
@@ -125,7 +135,7 @@ def task_names() -> str:
     return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, progress, pilot, verdicts, speed, profile, gpu, precision)}
+BLOCKS = {f.__name__: f for f in (answer, methods, progress, pilot, verdicts, speed, profile, mixed, gpu, precision)}
 BLOCKS |= {f.__name__: f for f in (attacked_runs, method_names, task_names)}
 
 

@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = "BERT and PALs"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+html_js_files = [("explore.js", {"defer": "defer"})]
 html_copy_source = html_show_sphinx = False
 
 

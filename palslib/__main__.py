@@ -278,6 +278,44 @@ def sweep(given: Sweep) -> int:
 
 
 @settings
+class Clean:
+    """The settings of `clean`."""
+
+    folder: Path | None = None
+    """The folder whose runs are shown, with its subfolders; None: runs/."""
+    yes: bool = False
+    """Remove without asking."""
+
+
+def clean(given: Clean) -> None:
+    """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
+    stay, so that tables and sweeps still know the runs; only folders that palslib has marked as its own are touched."""
+    with wrong_call():
+        from palslib.common.files import remove
+        from palslib.common.lock import run_lock
+        from palslib.grid.clean import finished_runs, megabytes
+
+        folder = given.folder or runs_folder()
+        runs = finished_runs(folder)
+    sizes = {run: sum(map(megabytes, parts)) for run, parts in runs.items()}
+    for run, parts in runs.items():
+        what = ", ".join(part.name for part in parts) or "only its record"
+        print(f"{sizes[run]:10,.1f} MB  {run.relative_to(folder)}: {what}")
+    print(f"{sum(sizes.values()):10,.1f} MB of weights in {len(runs)} finished runs in {folder}")
+    if not any(runs.values()):
+        return
+    try:
+        wanted = given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise ValueError("nothing was removed: nobody can be asked here; --yes removes without asking") from None
+    for run, parts in runs.items() if wanted else ():
+        with run_lock(run):
+            for part in parts:
+                remove(part)
+    print("removed" if wanted else "nothing was removed")
+
+
+@settings
 class Benchmark:
     """The settings of `benchmark`."""
 
@@ -287,6 +325,8 @@ class Benchmark:
     """Measures nothing; prints and draws this record instead."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
+    parts: Names = ()
+    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: mixed_tasks."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
@@ -302,8 +342,11 @@ def benchmark(given: Benchmark) -> None:
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
         if given.record:
             check_place(given.record, "parts")
-    from palslib.study.benchmark.parts import benchmark
+    from palslib.study.benchmark.parts import PARTS, benchmark
 
+    with wrong_call():
+        for part in given.parts:
+            check_name("part of the benchmark", part, PARTS)
     benchmark(**vars(given))
 
 
@@ -365,7 +408,7 @@ def heads(given: Heads) -> None:
     _say({"record": str(out)})
 
 
-_ALL = (train, predict, evaluate, pretrain, adapters, sweep, benchmark, reproduce, heads)
+_ALL = (train, predict, evaluate, pretrain, adapters, sweep, clean, benchmark, reproduce, heads)
 COMMANDS = {command.__name__: command for command in _ALL}
 """Name -> a function of a command's settings that returns the exit status, where None is 0; its docstring is the help.
 It imports what is heavy itself, so that a wrong call ends before that."""
@@ -421,7 +464,7 @@ def main(words: list[str] | None = None) -> int:
         return COMMANDS[name](given) or 0
     except WrongCall as error:
         return _complain(name, error.args[0], 2)
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         return _complain(name, error, 1)
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
         return _complain(name, str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT))

@@ -200,7 +200,7 @@ _IN_TABLES = {
 """Further fields, by type, that `load_records` needs."""
 
 
-def _field(path: Path, record: dict, words: str, *names: str):
+def read_field(path: Path, record: dict, words: str, *names: str):
     """A nested field's value in a record. Raises ValueError naming file and field if it is missing or of wrong type."""
     value, field = record, ".".join(names)
     for number, name in enumerate(names, start=1):
@@ -212,16 +212,21 @@ def _field(path: Path, record: dict, words: str, *names: str):
     return value
 
 
+def check_finished(path: Path, record: dict) -> None:
+    """Raises ValueError naming file and field unless this is the record of a finished run, as its readers need it."""
+    _check(path, record, _FINISHED, ("last",))
+
+
 def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tuple[str, ...]) -> None:
     """Raises ValueError for a field that is missing or of the wrong type, and for scores that are not numbers."""
     for words, names in fields.items():
         for name in names:
-            _field(path, record, words, *name.split("."))
+            read_field(path, record, words, *name.split("."))
     for which in results:
-        _field(path, record, "a number or null", "results", which, "dev_average")
-        for task in _field(path, record, "an object", "results", which, "scores"):
-            for metric in _field(path, record, "an object", "results", which, "scores", task):
-                _field(path, record, "a number or null", "results", which, "scores", task, metric)
+        read_field(path, record, "a number or null", "results", which, "dev_average")
+        for task in read_field(path, record, "an object", "results", which, "scores"):
+            for metric in read_field(path, record, "an object", "results", which, "scores", task):
+                read_field(path, record, "a number or null", "results", which, "scores", task, metric)
 
 
 def files_within(folder: Path) -> list[Path]:
@@ -244,15 +249,15 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         record = read_json(path, "a JSON record")
         runs = [record]
         if isinstance(record, dict) and "runs" in record:
-            runs = [record | run for run in _field(path, record, "a list", "runs") if isinstance(run, dict)]
+            runs = [record | run for run in read_field(path, record, "a list", "runs") if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
         other = isinstance(record, dict) and "kind" in record  # of pre-training, of a comparison of spans
         if not runs and (alone or (path.name == "record.json" and not other)):  # the name of a run's own record
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
-            _field(path, run, "an object", "config")
-            if _field(path, run, "a string", "status") == "finished":
-                _check(path, run, _FINISHED, ("last",))
+            read_field(path, run, "an object", "config")
+            if read_field(path, run, "a string", "status") == "finished":
+                check_finished(path, run)
             yield path, run | {"config": as_now(run["config"])}
 
 
@@ -286,14 +291,14 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
         row = {
             k: config[k] for k in ("method", "schedule", "seed", "backbone", "data", "steps", "recipe", "batch_size")
         }
-        size = _field(path, {"size": None} | record["method"], "a whole number or null", "size")
+        size = read_field(path, {"size": None} | record["method"], "a whole number or null", "size")
         row |= {"size": size, "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
         settings = {k: v for k, v in (defaults | config).items() if k not in {"seed", *CHANGE_NO_RESULT}}
         row["settings"] = json.dumps(settings, sort_keys=True)
         for which in ("last", "best"):
             result = record["results"][which]
-            average = _field(path, record, "a number or null", "results", which, "glue_average")
+            average = read_field(path, record, "a number or null", "results", which, "glue_average")
             row |= {f"{which} dev average": result["dev_average"], f"{which} GLUE average": average}
             row[f"{which} step"] = result["step"]
             for task, scores in result["scores"].items():

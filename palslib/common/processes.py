@@ -20,6 +20,12 @@ def end_with_launcher() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def say(sentences: Iterable[str], where: object) -> None:
+    """Prints sentences about a run, named by its folder or name, to standard error, in the first process alone."""
+    for sentence in sentences if FIRST else ():
+        print(f"palslib: {where}: {sentence}", file=sys.stderr)
+
+
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     return type(sys.stderr).__module__.startswith("ipykernel")

@@ -72,6 +72,12 @@ def seal(folder: Path, names: Iterable[str] | None = None, **about) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
+def sealed_files(folder: Path) -> dict[str, str]:
+    """The checksums by name in a folder's manifest; none where it is missing or somebody else's."""
+    about = read_object(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    return about["files"] if "checksum" in about and isinstance(about.get("files"), dict) else {}
+
+
 def prove(folder: Path) -> dict:
     """The manifest of a folder after every file is verified: `files`, the facts given to `seal`, and `checksum`, which
     no other content has. Raises Damaged, naming the first file that is missing or differs; OSError where one cannot be

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import warnings
 import zipfile
@@ -68,7 +69,7 @@ def locate(data: str | Path) -> str:
     if not isinstance(data, (str, Path)):
         about = "a table in memory becomes a task with task_from_frame(table, name)"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {about}")
-    mirror, data = data_folder(), str(data)
+    mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
     if mirror and "/" not in data and (mirror / data).exists():
@@ -94,6 +95,8 @@ def contents(folder: Path) -> str:
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:
     """The error for a missing file or folder; it lists what the nearest existing folder above has."""
+    if path.exists():
+        return FileNotFoundError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file{about}")
     folder = next(above for above in path.absolute().parents if above.is_dir())
     what = "file" if ending(path) in SUFFIXES else "folder or file"
     mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
@@ -184,7 +187,7 @@ def _described(folder: Path, name: str, where: str) -> dict:
     head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text(encoding="utf-8", errors="replace"), re.DOTALL)
     try:
         about = yaml.safe_load(head[1]) if head else {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{where}: the head of README.md is no YAML: {error}") from error
     try:
         configs = {one["config_name"]: one["data_files"] for one in about.get("configs", [])}

@@ -183,7 +183,7 @@ def write_course_csvs(
             values = _predictions(model, task, frame, "id", where)
             values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
             lines = (f"{identity} , {value} \n" for identity, value in values.items())
-            texts[Path(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
+            texts[place(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
     for path, text in texts.items():
         write_text(path, text)
     return list(texts)

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
-from palslib.common.places import runs_folder
+from palslib.common.places import place, runs_folder
 from palslib.common.settings import Names, Number, settings
 from palslib.data.sources import (
     HELD_OUT,
@@ -378,7 +378,7 @@ def task_from_file(
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
-    source, texts = Path(path), (text,) if isinstance(text, str) else tuple(text)
+    source, texts = place(path), (text,) if isinstance(text, str) else tuple(text)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or separator_of(path)
     reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}
@@ -387,7 +387,8 @@ def task_from_file(
     for column in (*texts, label):
         check_column(frame, column, task, path.name)
     if score:
-        numbers = [number_of(cell) for cell in frame[label]]  # other cells are refused where rows are read
+        checked(frame, task, path.name)
+        numbers = [number_of(cell) for cell in frame[label]]
         largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
         return replace(task, **{"scale": largest if 0 < largest < math.inf else 1.0} | options)
     where = f"{path.name}, column {label!r}"

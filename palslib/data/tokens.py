@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,6 +83,28 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
     ids, types = data.input_ids[places], data.token_type_ids[places]
     offsets = np.concatenate([[0], np.cumsum(np.diff(data.offsets)[texts])])
     return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
+
+
+MOST_CUT, MOST_UNKNOWN = 0.25, 0.1
+"""Shares above which `shortfalls` warns: of a task's rows that are cut, of its word pieces that are [UNK]."""
+
+
+def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> list[str]:
+    """Sentences on what of the texts a model will not see, with the setting to change; none where it is little."""
+    cut, unknown = {}, {}
+    others = [i for i in tokenizer.all_special_ids if i != tokenizer.unk_token_id]
+    for data in tasks:
+        texts = data.input_ids[~np.isin(data.input_ids, others)]
+        cut[data.task.name] = data.cut / (len(data.offsets) - 1)
+        unknown[data.task.name] = np.count_nonzero(texts == tokenizer.unk_token_id) / max(len(texts), 1)
+    said = []
+    for shares, most, what, advice in (
+        (cut, MOST_CUT, f"training rows over max_length={max_length} word pieces are cut", "raise max_length"),
+        (unknown, MOST_UNKNOWN, "word pieces of the training texts are [UNK]", "choose a backbone for their language"),
+    ):
+        if over := [f"{task} {share:.0%}" for task, share in shares.items() if share > most]:
+            said.append(f"{what}: {', '.join(over)}; {advice}")
+    return said
 
 
 def _digest(frame: pd.DataFrame):

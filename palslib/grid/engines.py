@@ -28,6 +28,7 @@ from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
+from palslib.records import read_field
 
 _ENDED_WITH_US = """
 import ctypes, os, signal, sys
@@ -63,12 +64,10 @@ def finished(config: RunConfig) -> dict | None:
     if not path.exists():
         return None
     record = read_object(path, "fields of a record")
-    try:
-        last, kept = record["results"]["last"], record["config"]["keep"]
-        _ = last["step"], last["dev_average"], record["seconds"]["total"]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not the record of a run: {error} is missing") from error
-    return record if config.has_kept(kept) else None
+    read_field(path, record, "a whole number", "results", "last", "step")
+    read_field(path, record, "a number or null", "results", "last", "dev_average")
+    read_field(path, record, "a number", "seconds", "total")
+    return record if config.has_kept(read_field(path, record, "a string", "config", "keep")) else None
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
@@ -78,9 +77,10 @@ def failed(config: RunConfig, since: float) -> dict | None:
     if not path.exists():
         return None
     failure = read_object(path, "fields of a failure")
-    if not isinstance(failure.get("ended"), (int, float)):
-        raise ValueError(f"{path}: not a failure of a run: it does not say when it ended")
-    return failure if since <= failure["ended"] <= time.time() + 60 else None  # clocks may differ by a minute
+    for words, name in (("a string", "status"), ("a string", "reason"), ("a number", "seconds")):
+        read_field(path, failure, words, name)
+    ended = read_field(path, failure, "a number", "ended")
+    return failure if since <= ended <= time.time() + 60 else None  # clocks may differ by a minute
 
 
 def log_end(config: RunConfig) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 
+from palslib.common.files import atomic_write
 from palslib.common.lock import in_use, run_lock
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
@@ -110,7 +111,8 @@ def state(config: RunConfig, since: float = 0) -> dict:
     # There may be no checkpoint yet, or one that is being renamed or is damaged, which the run itself detects.
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         saved = read_object(Path(config.folder) / "checkpoint" / "run.json")
-        row |= {"step": saved["step"], "dev average": saved["history"][-1]["dev_average"] if saved["history"] else None}
+        average = float(saved["history"][-1]["dev_average"]) if saved["history"] else None
+        row |= {"step": int(saved["step"]), "dev average": average}
     return row | {name: value for name, value in failure.items() if name in row}
 
 
@@ -223,5 +225,6 @@ def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     for config in (done := [config for config in configs if finished(config)]):
         for name in ("record.json", "predictions.npz"):
             if (source := Path(config.folder, name)).is_file():
-                shutil.copyfile(source, folder / f"{config.name}{source.suffix}")
+                with atomic_write(folder / f"{config.name}{source.suffix}") as temporary:
+                    shutil.copyfile(source, temporary)
     return len(done)

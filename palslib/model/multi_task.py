@@ -7,7 +7,7 @@ The backbone module itself is not modified: an encoder that is passed in still w
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which no
 task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T (L - k) layers
-(`operations.layer_passes`).
+(`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +27,7 @@ from palslib.bert.backbones import has_tokenizer, load_encoder, load_tokenizer
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
+from palslib.bert.mixed import Mixed
 from palslib.bert.rows import Rows
 from palslib.common.names import check_name
 from palslib.common.seeds import seed_from
@@ -355,7 +356,8 @@ class MultiTaskModel(
         token_type_ids=None,
         rows: Rows | None = None,
     ) -> dict[str, torch.Tensor]:
-        """The logits of several tasks on one batch, with shared layers computed once.
+        """The logits of several tasks on one batch, with shared layers computed once for each row, and BERT's own maps
+        in one pass over the rows of all tasks (`bert/mixed.py`).
 
         Args:
             tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
@@ -366,18 +368,26 @@ class MultiTaskModel(
         copies of the backbone, or within a block of `watch`.
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
-        k, common, logits = self.method.shared_layers(self.config.num_hidden_layers), None, {}
+        layers, alone = self.config.num_hidden_layers, self.method.copies_backbone or bool(self._lookers)
+        k = self.method.shared_layers(layers)
+        mixes = k < layers and len(tasks) > 1 and not alone
+        parts = {}  # task -> its rows, and which of all word pieces are theirs
         for task, some in tasks.items():
-            adaptation, of_task, pieces = self.adaptations[self._known(task).name], rows, None
-            if some is not None:
-                of_task, pieces = rows.take(some)
-            if self.method.copies_backbone or self._lookers:  # a looker sees values of one task each
-                states = self._embed(adaptation, of_task)
-            else:
-                common = common or self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
-                states = common if pieces is None else tuple(h[pieces] for h in common)
-            logits[task] = self.logits(task, self._run_layers(adaptation, of_task, states), of_task)
-        return logits
+            some = range(len(rows)) if some is None and mixes else some
+            parts[self._known(task).name] = (rows, slice(None)) if some is None else rows.take(some)
+        if alone:  # a looker sees values of one task each
+            return {task: self.logits(task, self.encode(task, own), own) for task, (own, _) in parts.items()}
+        common = self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
+        states = {task: tuple(h[pieces] for h in common) for task, (_, pieces) in parts.items()}
+        added = {task: self.adaptations[task] for task in parts}
+        if mixes:
+            mixed = Mixed(list(added.values()), [own for own, _ in parts.values()])
+            together = self._run_layers(mixed, mixed.rows, tuple(map(torch.cat, zip(*states.values(), strict=True))))
+            states = dict(zip(parts, zip(*(h.split(mixed.sizes) for h in together), strict=True), strict=True))
+        return {  # where all layers have run, `_run_layers` adds none
+            task: self.logits(task, self._run_layers(added[task], own, states[task]), own)
+            for task, (own, _) in parts.items()
+        }
 
     def one_task(self, task: str) -> OneTask:
         """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,
@@ -436,6 +446,12 @@ class MultiTaskModel(
             return None
         return self.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
 
+    def push_to_hub(self, repo_id: str, **options) -> str:
+        """Uploads the model to `user/model` on the Hub, with huggingface_hub's options (`private`, `token`, ...), and
+        returns the commit's address. Raises ConnectionError where the Hub is out of reach."""
+        saving.check_hub()
+        return super().push_to_hub(repo_id, **options)
+
     @classmethod
     def from_pretrained(cls, folder: str | Path, **options) -> "MultiTaskModel":
         """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
@@ -453,10 +469,11 @@ class MultiTaskModel(
     def continued(
         cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None
     ) -> "MultiTaskModel":
-        """The model in a folder with further tasks added, drawn from `seed` (None: from the saved model's own); the
-        tasks that it already has will not be trained.
+        """The model in a folder, in which these tasks will be trained: those that it has go on from their parameters,
+        new ones are drawn from `seed` (None: from the saved model's own). Its other tasks will not be trained.
 
-        Raises ValueError where its method or backbone is another one, or it already has one of the tasks.
+        `method.freeze` decides anew what is frozen. Raises ValueError where its method or backbone is another one, or
+        it has another task of one of the names.
         """
         return saving.continued(cls, folder, method, backbone_name, tasks, seed)
 

@@ -1,14 +1,16 @@
 """Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import pandas as pd
 import torch
 
 from palslib.bert.dropout import without_dropout
-from palslib.bert.encoders import max_positions
+from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name, shown
+from palslib.common.memory import enough_memory
+from palslib.common.names import check_name, listed, shown
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
 
@@ -92,6 +94,9 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
         if len(set(found.values())) > 1:
             raise ValueError(f"{where}: {', '.join(found)} read different texts of it: give a row for each of them")
         pairs.append(of_task)
+    if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
+        about = "which is predicted as it would be in an evaluation, but what is said of it means little"
+        warnings.warn(f"rows with an empty text, {about} (the first row is 0): {listed(empty)}", stacklevel=4)
     return pairs, names
 
 
@@ -103,7 +108,7 @@ def predict(
     max_length: int | None = None,
     batch_size: int = 64,
 ) -> pd.DataFrame:
-    """A table of labels and probabilities, or scores, of several tasks.
+    """A table of labels and probabilities, or scores, of several tasks, whose rows share one pass through BERT.
 
     Args:
         texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
@@ -115,7 +120,8 @@ def predict(
     Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
     label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text;
+    MemoryError with what needs less. An empty text, as data sets have it too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
@@ -125,47 +131,44 @@ def predict(
             f"max_length must be at least {LEAST_LENGTH} and batch_size at least 1, not {max_length} and {batch_size}: "
             "whole numbers"
         )
-    forms, outputs = {}, {}  # (texts a row, encoded apart) -> row -> its tasks; (row, task) -> logits
+    forms, outputs = {}, {}  # (row, whether its texts are encoded apart) -> its tasks; (row, task) -> logits
     for i, wanted in enumerate(names):
         for name in wanted:
-            form = (len(pairs[i]), model.tasks[name].apart)
-            forms.setdefault(form, {}).setdefault(i, []).append(name)
-    with without_dropout(model), torch.inference_mode():
-        for (_, apart), of_row in forms.items():
-            order = sorted(of_row, key=lambda i: -sum(map(len, pairs[i])))  # rows of like length together
-            for start in range(0, len(order), batch_size):
-                chunk = order[start : start + batch_size]
-                outputs |= _predict_batch(model, chunk, pairs, of_row, apart, tokenizer, max_length)
+            forms.setdefault((i, model.tasks[name].apart), []).append(name)
+    order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of like length together
+    less = enough_memory("a smaller batch_size or max_length needs less")
+    with without_dropout(model), torch.inference_mode(), less:
+        for start in range(0, len(order), batch_size):
+            chunk = {form: forms[form] for form in order[start : start + batch_size]}
+            outputs |= _predict_batch(model, chunk, pairs, tokenizer, max_length)
     answers = [
         (i, name, *_answer(model.tasks[name], outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
     ]
     return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
 
 
-def _predict_batch(model: torch.nn.Module, chunk, pairs, of_row, apart, tokenizer, max_length) -> dict:
-    """The logits, by (row, task), of one batch of rows, all of one form."""
-    columns = [list(column) for column in zip(*(pairs[i] for i in chunk), strict=True)]
-    if apart:
-        columns = [columns[0] + columns[1]]
-    most = min(max_length, max_positions(model.config))
-    batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
-    known = model.backbone.embeddings.word_embeddings.num_embeddings
-    if (piece := max(map(max, batch["input_ids"]))) >= known:
-        raise ValueError(f"the tokenizer gives word piece {piece}, but the backbone has embeddings for {known:,} alone")
-    ids, types = (
-        torch.tensor([piece for row in batch[name] for piece in row]) for name in ("input_ids", "token_type_ids")
-    )
-    packed = Rows.pack(ids, types, [len(row) for row in batch["input_ids"]], model.device)
-    where = {}  # task -> places in the chunk
-    for place, i in enumerate(chunk):
-        for name in of_row[i]:
-            where.setdefault(name, []).append(place)
-    rows = {
-        name: None if p == list(range(len(chunk))) else p + [len(chunk) + place for place in p] * apart
-        for name, p in where.items()
-    }
-    logits = model.forward_many(rows, rows=packed)
-    return {(chunk[p], t): row for t, of_task in logits.items() for p, row in zip(where[t], of_task.cpu(), strict=True)}
+def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer, max_length) -> dict:
+    """The logits, by (row, task), of one batch of rows of any form: one text, a pair, or a pair encoded apart."""
+    texts, where = [], {}  # of each sequence; task -> row -> the places of its sequences
+    for (i, apart), wanted in chunk.items():
+        own = [(text,) for text in pairs[i]] if apart else [pairs[i]]
+        for name in wanted:
+            where.setdefault(name, {})[i] = range(len(texts), len(texts) + len(own))
+        texts += own
+    most, ids, types = min(max_length, max_positions(model.config)), {}, {}
+    for size in {len(own) for own in texts}:
+        some = [place for place, own in enumerate(texts) if len(own) == size]
+        columns = [list(column) for column in zip(*(texts[place] for place in some), strict=True)]
+        batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
+        ids |= zip(some, batch["input_ids"], strict=True)
+        types |= zip(some, batch["token_type_ids"], strict=True)
+    places = range(len(texts))
+    flat = [torch.tensor([piece for place in places for piece in of[place]]) for of in (ids, types)]
+    check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
+    packed = Rows.pack(*flat, [len(ids[place]) for place in places], model.device)
+    rows = {name: [p for column in zip(*of.values(), strict=True) for p in column] for name, of in where.items()}
+    logits = model.forward_many({n: None if r == list(places) else r for n, r in rows.items()}, rows=packed)
+    return {(i, t): row for t, of in logits.items() for i, row in zip(where[t], of.cpu(), strict=True)}
 
 
 def _answer(task: Task, logits: torch.Tensor) -> tuple[str | None, float, tuple[float, ...]]:

@@ -22,13 +22,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+from huggingface_hub import ModelCard, ModelHubMixin, constants, get_session, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
-from palslib.bert.backbones import TOKENIZER_FILES, has_tokenizer, load_tokenizer, portable
+from palslib.bert.backbones import TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
+from palslib.bert.encoders import check_kind
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
@@ -41,6 +42,8 @@ from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
 
 _FILES = ("model.safetensors", "palslib.json", "config.json")
+_DECIDE_HEAD = ("labels", "scale", "head")
+"""Fields of a task that decide what its trained head means."""
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -110,7 +113,7 @@ def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
 
 def _task_file(path: Path) -> Path:
     if path.is_dir():
-        files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors")
+        files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors" and p.is_file())
         if len(files) != 1:
             names = ", ".join(p.name for p in files) or "none"
             raise ValueError(f"{path} should hold one task file, or give the file itself; it holds: {names}")
@@ -217,6 +220,15 @@ def model_card(model: torch.nn.Module, **about) -> ModelCard:
     return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
 
 
+def check_hub() -> None:
+    """Raises ConnectionError if the Hub gives no answer in ten seconds: its own functions try for half a minute."""
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of whatever library it speaks by, or its own where HF_HUB_OFFLINE is set
+        about = "save_pretrained(FOLDER) needs no network, and the folder can be pushed later (hf upload)"
+        raise ConnectionError(f"the Hub at {constants.ENDPOINT} is out of reach: {error}. {about}") from error
+
+
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
 
@@ -267,16 +279,17 @@ def _built(cls, about: dict, saved: int):
             raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
     if not (about["head_dropout"] is None or 0 <= about["head_dropout"] < 1):
         raise ValueError(f"head_dropout must be null, or from 0 to below 1, not {shown(about['head_dropout'])}")
-    config, method = AutoConfig.for_model(**about["backbone"]), Method.from_dict(about["method"])
-    tasks = [Task(**row) for row in about["tasks"]]
-    needed = Backbone.of(config).parameters + count_parameters(method, config, max(1, len(tasks))).added
-    if tasks and needed > saved:  # before so much memory is allocated
+    config = checked_config(about["backbone"], lambda: AutoConfig.for_model(**about["backbone"]))
+    check_kind(about["backbone_name"], config)
+    method, tasks = Method.from_dict(about["method"]), [Task(**row) for row in about["tasks"]]
+    needed = Backbone.of(config).parameters + (count_parameters(method, config, len(tasks)).added if tasks else 0)
+    if needed > saved:  # before so much memory is allocated
         raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
         if about.get("minbert"):
             encoder = MinBert(config, pooler=not about["pooler_is_new"])
         else:
-            encoder = AutoModel.from_config(config)
+            encoder = AutoModel.from_config(config, trust_remote_code=False)
             if about["pooler_is_new"]:
                 encoder.pooler = None
     model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])
@@ -287,16 +300,27 @@ def _built(cls, about: dict, saved: int):
 def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None):
     """See `MultiTaskModel.continued`."""
     model = cls.from_pretrained(folder)
-    if (model.method.to_dict(), portable(model.backbone_name)) != (method.to_dict(), portable(backbone_name)):
+    theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))
+    if (theirs, portable(model.backbone_name)) != (ours, portable(backbone_name)):
         raise ValueError(
             f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
             f"{backbone_name!r}: a run that starts from it has to be of the same"
         )
+    model.method, model.seed = method, model.seed if seed is None else seed
+    model.requires_grad_where_trained()  # this run may freeze what the one before has trained, and the reverse
     for parts in (model.adaptations, model.heads):
         parts.requires_grad_(False)
-    model.seed = model.seed if seed is None else seed
     for task in tasks:
-        model.add_task(task)
+        if (before := model.tasks.get(task.name)) is None:
+            model.add_task(task)
+            continue
+        for name in _DECIDE_HEAD:
+            if (was := getattr(before, name)) != (now := getattr(task, name)):
+                raise ValueError(f"{folder} has another task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
+        parts = model.parts(task.name)
+        for part in parts.values():
+            part.requires_grad_(True)
+        model.put(task, parts)  # perhaps with another source of rows
     return model
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.common.names import check_name, shown
+from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES
@@ -28,6 +29,9 @@ _LATER |= {"held_out": False, "passes": None}
 
 CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
 """Fields that are not in the key of a run."""
+
+TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
+"""Accelerate's own names of trackers, listed here because loading it takes a second."""
 
 _RENAMED = {"epochs": "alpha_parts"}
 """Earlier names of fields, which records and the keys of runs have."""
@@ -113,15 +117,18 @@ class RunConfig:
     """Gradient Episodic Memory: the parameters whose gradients are compared, all `trained` ones (everything, if nothing
     is frozen) or only those that are also `shared` by the tasks."""
     start: Place | None = None
-    """A folder of weights kept by an earlier run: this run starts from its backbone and tasks, and adds new tasks."""
+    """A folder of weights kept by an earlier run, from which this run starts, by default with its method and backbone.
+    `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew; with the same
+    seed the same examples are drawn again. To train nothing but new tasks: method_options={"freeze": "backbone"}."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the weights, the order of training and dropout."""
     recipe: Text = "paper"
     """`paper` or `released`."""
     recipe_options: dict = field(default_factory=dict)
     """Fields of `Recipe` that override those of `recipe`."""
-    precision: Literal["auto", "float32", "bf16"] = "auto"
-    """`float32`, `bf16` (autocast), or `auto`: bf16 where the device has fast bf16 products."""
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
+    """`float32`, `bf16` (autocast), `fp16` (autocast with scaled losses, on a GPU), or `auto`: the best of bf16, fp16
+    and float32, in this order, for which the device has fast products."""
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Number of parts in which a batch is computed, with summed gradients (gradient accumulation)."""
     gradient_checkpointing: bool = False
@@ -143,9 +150,9 @@ class RunConfig:
     """Folder of the run; by default a folder in `runs/train/` with a hash of the config in its name."""
     progress: bool = True
     """Show progress bars and scores."""
-    log_with: Literal["tensorboard", "trackio"] | None = None
-    """Also log losses and scores through accelerate: `tensorboard` (files in the run's folder) or `trackio` (its own
-    local database). Neither sends data over the network; each needs its package to be installed."""
+    log_with: Literal[*TRACKERS] | None = None
+    """Also log losses and scores through accelerate, to one of its trackers, whose package must be installed.
+    `tensorboard` (files in the run's folder) and `trackio` (a local database) send nothing over the network."""
 
     @model_validator(mode="before")
     @classmethod
@@ -158,6 +165,12 @@ class RunConfig:
                 "for passes over the data give passes=..., for the parts of the steps with constant α alpha_parts=..."
             )
             raise ValueError(f"there is no parameter 'epochs': {about}")
+        start = named.get("start")
+        if isinstance(start, (str, Path)) and start and (about := place(start) / "palslib.json").is_file():
+            saved = read_object(about)
+            named.setdefault("backbone", saved.get("backbone_name"))
+            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
+                named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")

@@ -10,12 +10,13 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
 
-from palslib.bert.backbones import MINBERT, MINILM_SHA256, load_config
+from palslib.bert.backbones import MINILM_SHA256, load_config, plain
 from palslib.common.names import shown
+from palslib.common.processes import say
 from palslib.common.sealed import checksum
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
@@ -32,28 +33,38 @@ def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = No
     Args:
         known: (data, `rte/train`) -> hash, for splits that need not be read; the hashes of others are added to it.
     """
-    known, found = {} if known is None else known, {}
+    found = {name: compute() for name, compute in _inputs(config, {} if known is None else known)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _split_content(known: dict[tuple[str, str], str], place: tuple[str, str], *about) -> str:
+    if place not in known:
+        known[place] = content_of(load_rows(*about))
+    return known[place]
+
+
+def _inputs(config: RunConfig, known: dict[tuple[str, str], str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
+    """The name of each input, and what computes its hash, where it has one."""
+    yield "backbone", lambda: _backbone_content(plain(config.backbone))
+    if config.start:
+        yield "start", lambda: folder_content(Path(config.start))
+    method = config.base_method()
+    if not type(method).__module__.startswith("palslib."):
+        said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method))]
+        yield "method", lambda: hashlib.sha256("\n".join(said).encode()).hexdigest()[:24]
     for task in map(config.task, config.tasks):
         trained, scored = config.splits(task)
         for split in (trained, *scored):
             place = task.data or config.data, f"{task.name}/{split}"
-            if place not in known:
-                known[place] = content_of(load_rows(task, config.data, split))
-            found[place[1]] = known[place]
-    backbone = config.backbone.removeprefix(MINBERT)
+            yield place[1], partial(_split_content, known, place, task, config.data, split)
+
+
+def _backbone_content(backbone: str) -> str | None:
     if backbone == "minilm":
-        found["backbone"] = MINILM_SHA256[:24]  # which is checked on loading
-    elif Path(backbone).is_dir():
-        found["backbone"] = folder_content(Path(backbone))
-    elif backbone != "tiny" and (commit := getattr(load_config(backbone), "_commit_hash", None)):
-        found["backbone"] = commit  # on the Hub
-    if config.start:
-        found["start"] = folder_content(Path(config.start))
-    method = config.base_method()
-    if not type(method).__module__.startswith("palslib."):
-        said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method))]
-        found["method"] = hashlib.sha256("\n".join(said).encode()).hexdigest()[:24]
-    return found
+        return MINILM_SHA256[:24]  # which is checked on loading
+    if Path(backbone).is_dir():
+        return folder_content(Path(backbone))
+    return None if backbone == "tiny" else getattr(load_config(backbone), "_commit_hash", None)  # on the Hub
 
 
 def _sources(family: type) -> Iterator[str]:
@@ -103,7 +114,8 @@ def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
 
 def folder_content(folder: Path) -> str:
     """A hash of the files in a folder that a run depends on. Raises FileNotFoundError where there are none."""
-    digest, paths = hashlib.sha256(), sorted({path for pattern in _DECIDING for path in folder.glob(pattern)})
+    found = {path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()}
+    digest, paths = hashlib.sha256(), sorted(found)
     if not paths:
         raise FileNotFoundError(f"{folder} holds no weights")
     for path in paths:
@@ -123,12 +135,24 @@ def exchanged(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def exchanged_since(record: dict, config: RunConfig, known: dict[tuple[str, str], str] | None = None) -> list[str]:
-    """The names of inputs exchanged since a run wrote this record; none for an older record, which has no hashes."""
-    if not record.get("content"):
-        return []
-    if not isinstance(record["content"], dict):
-        raise ValueError(f"the content of the record of {config.name} is no object but {shown(record['content'])}")
+    """The names of inputs exchanged since a run wrote this record. Those that cannot be compared, as they are out of
+    reach or an older record has no hashes, count as unchanged, and a line on standard error says so."""
+    before, now = record.get("content") or {}, {}
+    if not isinstance(before, dict):
+        raise ValueError(f"the content of the record of {config.name} is no object but {shown(before)}")
+    unread = {} if before else {"its inputs": "it has no hashes of them"}
     try:
-        return exchanged(record["content"], run_content(config, known))
-    except OSError:  # an input no longer exists, so no other run can be made from it either
-        return []
+        for name, compute in _inputs(config, {} if known is None else known) if before else ():
+            try:
+                if (value := compute()) and name in before:
+                    now[name] = value
+                elif value or name in before:
+                    unread[name] = "only one of them has a hash"
+            except OSError as error:
+                unread[name] = str(error).partition(". ")[0]
+    except OSError as error:  # the classes of a task stand in its file
+        unread["its tasks"] = str(error).partition(". ")[0]
+    if unread:
+        about = "; ".join(f"{name}: {why}" for name, why in unread.items())
+        say([f"the record stands, but could not be compared with what there is now: {about}"], config.name)
+    return exchanged(before, now)

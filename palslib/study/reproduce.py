@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 import nbformat
 import papermill
@@ -51,7 +52,8 @@ class Result:
     cells: int
     """Number of code cells that ran."""
     headline: str
-    """One line, at most 80 characters, from the last cell tagged `headline`; empty if there is none."""
+    """One line from the last cell tagged `headline`, at most 120 characters, cut between words but not within an
+    interval [a, b]; empty if there is none."""
     error: str = ""
     """If the notebook failed: the cell's number, the head of its source, the end of the traceback; else empty."""
 
@@ -72,7 +74,8 @@ def _headline(notebook) -> str:
     tagged = [cell for cell in notebook.cells if "headline" in cell.metadata.get("tags", [])]
     outputs = tagged[-1].outputs if tagged else []
     texts = [output["text"] for output in outputs if output.get("name") == "stdout"]
-    return " ".join(" ".join(texts).split())[:80]
+    whole = re.sub(r"\[[^]]*\]", lambda interval: interval[0].replace(" ", "\0"), " ".join(texts))
+    return shorten(whole, 120, placeholder=" …").replace("\0", " ")
 
 
 def _explain(error: Exception, notebook) -> str:

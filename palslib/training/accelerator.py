@@ -8,9 +8,11 @@ import ctypes
 import json
 import os
 import platform
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +22,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
 from palslib.common.lock import RUN_FILES, Lock, run_lock
-from palslib.common.processes import end_with_launcher
+from palslib.common.processes import bar_place, end_with_launcher
 from palslib.plan.config import RunConfig
 
 T = TypeVar("T")
@@ -39,6 +41,7 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
+    leave_busy_cores()
     # Under torch's launcher on CPUs, accelerate must be told to use CPUs: else each process would be a separate run.
     on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
     # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
@@ -61,8 +64,9 @@ def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterat
     """A block in which the values given to `accelerator.log` go to the config's tracker, if it names one."""
     if config.log_with:
         plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
-        about = {"trackio": {"name": folder.name, "resume": "allow"}}
-        accelerator.init_trackers("palslib" if config.log_with == "trackio" else config.log_with, plain, about)
+        about = {"trackio": {"name": folder.name, "resume": "allow"}, "wandb": {"name": folder.name}}
+        name = "tensorboard" if config.log_with == "tensorboard" else "palslib"  # a folder there, elsewhere a project
+        accelerator.init_trackers(name, plain, about)
     try:
         yield
     finally:
@@ -92,6 +96,27 @@ def one_writer(folder: Path, files: tuple[str, ...] = RUN_FILES) -> Iterator[Loc
         held = []
         decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, files))))
         yield held[0] if held else None
+
+
+@cache
+def leave_busy_cores() -> None:
+    """Computes on one thread, and says so, where other programs keep the cores busy: threads then wait for each other,
+    and two can be ten times slower than one. A timed product tells. `OMP_NUM_THREADS`, if it is set, is obeyed."""
+    threads = torch.get_num_threads()
+    if threads > 1 and "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():
+        alone, together = map(_seconds_of_products, (1, threads))
+        if alone < together:
+            torch.set_num_threads(1)
+            said = (
+                f"one thread is {together / alone:.1f} times as fast as {threads} on these busy cores: computing on one"
+            )
+            print(f"palslib: {said}", file=bar_place()["file"])
+
+
+def _seconds_of_products(threads: int) -> float:
+    torch.set_num_threads(threads)
+    words, weights = torch.ones(700, 384), torch.ones(384, 1536)
+    return timeit.timeit(lambda: words @ weights, "words @ weights", number=10, globals=locals())
 
 
 def keep_freed_memory() -> None:

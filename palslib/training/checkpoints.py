@@ -6,7 +6,6 @@ newest checkpoints are kept: where the newest is damaged, a run resumes from the
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 
 from palslib.common.files import atomic_write, recover, remove, set_aside
 from palslib.common.lock import RUN_FILES, InUse, run_lock
-from palslib.common.processes import FIRST
+from palslib.common.processes import FIRST, say
 from palslib.common.reading import read_object
 from palslib.common.sealed import Damaged, prove, seal
 from palslib.plan.content import exchanged
@@ -146,9 +145,3 @@ def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path
     notes = [put_aside("the record", changed, paths)]
     say(notes, folder)
     return None, notes
-
-
-def say(sentences: list[str], folder: Path) -> None:
-    """Prints sentences to standard error, whether or not progress is shown."""
-    for sentence in sentences:
-        print(f"palslib: {folder}: {sentence}", file=sys.stderr)

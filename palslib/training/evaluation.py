@@ -8,6 +8,8 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
+from palslib.bert.encoders import check_pieces
+from palslib.common.memory import enough_memory
 from palslib.common.precision import autocast
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
@@ -34,13 +36,15 @@ def predict(
     share the batches, and each returns all logits. Dropout is off, and the model's training mode is restored
     afterwards. `bar`: a progress bar that counts rows.
     """
+    check_pieces(data.input_ids, model.config.vocab_size, f"task {task!r}")
     accelerator = accelerator or Accelerator()
     rank, world = accelerator.process_index, accelerator.num_processes
     order, device = np.argsort(-data.lengths, kind="stable"), next(model.parameters()).device
     size = EVALUATION_BATCH if device.type == "cpu" else GPU_BATCH
     batches = [order[i : i + size] for i in range(0, len(order), size)]
     found: list[torch.Tensor] = []  # stay on the device, and are fetched once
-    with without_dropout(model), torch.inference_mode(), autocast(precision, device):
+    less = enough_memory("a smaller max_length needs less")
+    with without_dropout(model), torch.inference_mode(), autocast(precision, device), less:
         for rows in batches[rank::world]:
             logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
             found.append(logits)

@@ -34,8 +34,9 @@ def train_in_turn(
         on_step: as in `training.loop.train`; where it stops a run, no further task is trained.
         options: fields of `RunConfig`, which replace those of `REPORT`.
 
-    Raises ValueError, before anything is trained, for a task that comes twice or that `start` has already, for a method
-    under which a new task would change the earlier ones, and for options that are decided by the epochs.
+    A task that `start` has already goes on from its parameters. Raises ValueError, before anything is trained, for a
+    task that comes twice, for a method under which a new task would change the earlier ones, and for options that are
+    decided by the epochs.
     """
     if epoch_steps is not None and epoch_steps < 1:
         raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")

@@ -17,26 +17,36 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import MINBERT, load_config, load_tokenizer
-from palslib.bert.encoders import max_positions
+from palslib.bert.backbones import load_config, load_tokenizer, plain
+from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
+from palslib.common.memory import enough_memory
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
-from palslib.common.processes import bar_place, in_notebook
+from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
 from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
 from palslib.data.tasks import Task
-from palslib.data.tokens import tokenise_task
+from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import PREDICTIONS, conditions, environment, make_record, write_predictions, write_record
+from palslib.records import (
+    PREDICTIONS,
+    check_finished,
+    conditions,
+    environment,
+    make_record,
+    write_predictions,
+    write_record,
+)
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, say, tidy
+from palslib.training.ahead import Ahead
+from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -52,6 +62,9 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
+LESS = "a smaller max_length or batch_size, more micro_batches, or gradient_checkpointing needs less"
+
+
 class Run:
     """One training run: its data, plan, model and optimiser, its steps, and its state."""
 
@@ -60,12 +73,17 @@ class Run:
         self.folder, self.environment = folder, environment()
         self.config, self.recipe = config, config.resolved_recipe()
         self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config.precision)
+        if self.precision == "fp16" and config.memory:
+            raise ValueError("memory compares gradients, which precision='fp16' scales: give precision='float32'")
+        # fp16 has no numbers below 6e-8: the loss is multiplied by a scale, and gradients are divided by it.
+        self.scaler = torch.amp.GradScaler(self.accelerator.device.type, enabled=self.precision == "fp16")
         if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
             raise ValueError(
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
                 f"x {config.micro_batches} micro-batches"
             )
-        positions = max_positions(load_config(config.backbone))
+        backbone = load_config(config.backbone)
+        positions = max_positions(backbone)
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         self.tokenizer = load_tokenizer(config.backbone)
@@ -74,11 +92,16 @@ class Run:
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
-                return tokenise_task(config.task(task), self.tokenizer, *about)
+                found = tokenise_task(config.task(task), self.tokenizer, *about)
+            check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
+            return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
         self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
         self.dev_data = {task: {s: tokenised(task, s) for s in scored} for task, (_, scored) in parts.items()}
+        for line in shortfalls(self.train_data.values(), self.tokenizer, config.max_length):
+            if self.accelerator.is_main_process:
+                print(f"palslib: {line}", file=bar_place()["file"])
         splits = {t: {parts[t][0]: self.train_data[t]} | self.dev_data[t] for t in config.tasks}
         known = {
             (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
@@ -93,6 +116,8 @@ class Run:
         self.embeddings = RowGradients()
         self.optimizer = self.make_optimizer()
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        on_gpu = self.accelerator.device.type != "cpu"
+        self.next_batches = Ahead(self.batches, config.steps) if on_gpu else self.batches
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
@@ -141,28 +166,35 @@ class Run:
         weights = self.loss_weights.get(task)
         return len(rows) if weights is None else float(weights[self.train_data[task].labels[rows]].sum())
 
-    def train_step(self) -> None:
-        """One update of the model on one task's batch."""
-        config, accelerator, step = self.config, self.accelerator, self.step
-        task, rows = self.plan.tasks[step], self.plan.examples(step)
+    def batches(self, step: int) -> tuple[np.ndarray, list[tuple[dict, float]]]:
+        """The rows of a step, and this process's micro-batches of them, each with its weight in the step's loss."""
+        config, task, rows = self.config, self.plan.tasks[step], self.plan.examples(step)
         width = config.max_length if self.recipe.padding == "max_length" else None
-        rank, world = accelerator.process_index, accelerator.num_processes
-        mine = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world]
-        # Dropout too is a function of the step, so resuming needs no random state.
-        torch.manual_seed(seed_from(config.seed, step, rank))
-        self.tokens += int(self.train_data[task].lengths[rows].sum())
-        total = torch.zeros((), device=accelerator.device)
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        mine, parts = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world], []
         for part in range(config.micro_batches):
             some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
             weight = self.weight(task, some) * world / self.weight(task, rows)  # the part's share in the mean
             some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
-            batch = self.train_data[task].batch(some, width, accelerator.device)
+            parts.append((self.train_data[task].batch(some, width, self.accelerator.device), weight))
+        return rows, parts
+
+    def train_step(self) -> None:
+        """One update of the model on one task's batch."""
+        config, accelerator, step, task = self.config, self.accelerator, self.step, self.plan.tasks[self.step]
+        rows, batches = self.next_batches(step)
+        # Dropout too is a function of the step, so resuming needs no random state.
+        torch.manual_seed(seed_from(config.seed, step, accelerator.process_index))
+        self.tokens += int(self.train_data[task].lengths[rows].sum())
+        total = torch.zeros((), device=accelerator.device)
+        for batch, weight in batches:
             with autocast(self.precision, accelerator.device):
                 loss = self.loss(task, batch) * weight
-            accelerator.backward(loss)
+            accelerator.backward(self.scaler.scale(loss))
             total += loss.detach()
         if self.memory:
             self.memory.constrain(self, task)
+        self.scaler.unscale_(self.optimizer)
         if self.recipe.clip == "global":
             clip_gradients(self.parameters, config.clip)
         self.embeddings.densify(self.parameters)
@@ -170,7 +202,8 @@ class Run:
             factor = rate_factor(step, config.steps, config.warmup, self.recipe.decay)
             for group in self.optimizer.param_groups:
                 group["lr"] = config.learning_rate * group["multiple"] * factor
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)  # with fp16, nothing where a gradient is not finite; the scale is then halved
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
         if self.memory:
             self.memory.store(task, rows)
@@ -219,6 +252,7 @@ class Run:
         state |= {"history": self.history, "notes": self.notes, "kept": self.kept, "keep": self.config.keep}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
         # Not accelerate's save_state: its names depend on whether there is one process or several.
+        state |= {"scaler": self.scaler.state_dict()}
         return state | {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def resume(self, state: dict) -> None:
@@ -226,6 +260,11 @@ class Run:
         self.notes = [*state["notes"], *self.notes, *self._changed(state)]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if it went on elsewhere without fp16
+            self.scaler.load_state_dict(scales)
+        for p, moments in self.optimizer.state.items():  # others would end the process in torch's fused update
+            if any(x.ndim and x.shape != p.shape for x in moments.values()):
+                raise ValueError("the optimiser's moments have other shapes than the weights")
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
         if self.memory:
@@ -250,11 +289,14 @@ class Run:
     def check_state(self, state: dict) -> None:
         """Raises Damaged where the best weights that a state relies on are not there, or are others, and ValueError
         where weights of the best point are kept now and were not before, or the other way round."""
-        kinds = {name: type(value) for name, value in self.state().items() if name not in ("model", "optimizer")}
+        free = ("model", "optimizer", "scaler")
+        kinds = {name: type(value) for name, value in self.state().items() if name not in free}
         if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
             raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
         if not 0 <= state["step"] <= self.config.steps:
             raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
+        if [type(loss) for loss in state["losses"]] != [float] * state["step"]:
+            raise Damaged("run.json is damaged: losses are not a number for each step")
         scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
         asked, kept = self.config.keep, state["keep"]
         if scored and (asked == "best") != (kept == "best"):
@@ -417,7 +459,7 @@ def run_in_folder(
 ) -> Trained:
     """`train` for a run of any kind, in a folder of which it is the only writer; `files` are what it writes there."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
-    for place in filter(None, (config.start, config.backbone.removeprefix(MINBERT))):
+    for place in filter(None, (config.start, plain(config.backbone))):
         if place not in ("tiny", "minilm") and Path(place).resolve() in written:
             raise ValueError(f"folder {folder}: the run would write over {place}, from which it starts; choose another")
     record, changed = _record(config, folder)
@@ -432,7 +474,7 @@ def run_in_folder(
         run = kind(config, folder, on_phase)
         run.lock, run.notes = lock, notes
         run.load()
-        with StopSignals(again) as signals, tracked(run.accelerator, config, folder):
+        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), enough_memory(LESS):
             return _train(run, on_step, signals)
 
 
@@ -444,10 +486,9 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
-    asked = record.get("config", {})
-    if not isinstance(asked, dict):
-        raise ValueError(f"{path}: not the record of a run: its config is no object")
-    if not config.has_kept(kept := asked.get("keep")):
+    if "kind" not in record:  # of a run that trains tasks
+        check_finished(path, record)
+    if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
-from palslib.bert.backbones import MINBERT, load_config, load_encoder
+from palslib.bert.backbones import load_config, load_encoder, plain
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
 from palslib.common.precision import autocast, precision_of
@@ -39,7 +39,7 @@ def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.T
 def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrained") -> BertForMaskedLM:
     """The backbone with its pooler, which is not trained, and its own masked-language-model head, or a new one if it
     has none; with random `weights` everything is new."""
-    config, place = load_config(backbone), backbone.removeprefix(MINBERT)
+    config, place = load_config(backbone), plain(backbone)
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
     encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD

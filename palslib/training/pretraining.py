@@ -16,8 +16,10 @@ from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
 from palslib.bert.backbones import portable
+from palslib.bert.encoders import check_pieces
 from palslib.common.files import atomic_write
 from palslib.common.places import runs_folder
+from palslib.common.sealed import MANIFEST, seal
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows
 from palslib.plan.config import RunConfig
@@ -31,6 +33,7 @@ DEV_ROWS = 500  # of each task, on which the model is measured
 _WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
 _WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
 _FILES = ("checkpoint", "record.json", "backbone", "config.json", "model.safetensors", HEAD)
+_FILES += ("tokenizer.json", "tokenizer_config.json", MANIFEST)
 
 
 def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
@@ -69,7 +72,10 @@ class Pretraining(Run):
     label = "masked language model"
 
     def make_model(self) -> torch.nn.Module:
-        return masked_language_model(self.config.backbone, self.config.seed, self.config.weights)
+        model = masked_language_model(self.config.backbone, self.config.seed, self.config.weights)
+        masks = torch.tensor([len(self.tokenizer) - 1])  # may draw any piece up to this one
+        check_pieces(masks, model.config.vocab_size, "the tokenizer")
+        return model
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -118,6 +124,7 @@ class Pretraining(Run):
             self.model.bert.save_pretrained(temporary)
             save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, temporary / HEAD)
             self.tokenizer.save_pretrained(temporary)
+            seal(temporary)
         files = sorted((self.folder / "backbone").iterdir(), key=lambda path: path.name == "config.json")
         for path in files:  # config.json last: without it, it is no backbone
             path.replace(self.folder / path.name)

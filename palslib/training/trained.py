@@ -34,9 +34,10 @@ class Trained(dict):
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
+            model = MultiTaskModel.from_pretrained(kept)  # which names a damaged file
             if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
                 raise ValueError(f"{kept} holds other weights than those that this run has kept")
-            return MultiTaskModel.from_pretrained(kept)
+            return model
         if which == "last" and self._last is not None:
             return self._last.eval()
         raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r}, or anew (resume=False)")

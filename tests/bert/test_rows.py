@@ -51,7 +51,7 @@ def check_groups(rows: Rows) -> None:
         ends.append(group.last)
         lengths = rows.lengths[row : row + group.size]
         row += group.size
-        assert group.width == lengths[0] == max(lengths) and group.last - group.first == sum(lengths)
+        assert group.width == max(lengths) and group.last - group.first == sum(lengths)
         if group.places is None:
             assert group.mask is None and set(lengths) == {group.width}
             continue
@@ -160,6 +160,20 @@ def test_take(lengths, data):
     again, pieces = rows.with_padding(12).take(some)  # out of rows that were padded all the same
     assert torch.equal(again.input_ids, taken.input_ids) and torch.equal(again.positions, taken.positions)
     assert torch.equal(rows.with_padding(12).input_ids[pieces], taken.input_ids)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, ALIKE + 1))
+def test_joined(lengths, size):
+    """The rows of each part stay together, in its order; a group is as wide as its longest row, wherever that is."""
+    rows = Rows.pack(*pieces_of(lengths), lengths)
+    parts = [rows.take(range(i, min(i + size, len(lengths))))[0] for i in range(0, len(lengths), size)]
+    joined = Rows.joined(parts)
+    for name in ("input_ids", "token_type_ids", "positions"):
+        assert torch.equal(getattr(joined, name), torch.cat([getattr(part, name) for part in parts]))
+    assert joined.lengths == sum((part.lengths for part in parts), ()) and joined.width == joined.reach == max(lengths)
+    assert joined.order.tolist() == list(range(len(lengths)))
+    check_groups(joined)
 
 
 @settings(deadline=None)

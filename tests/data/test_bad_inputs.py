@@ -31,12 +31,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from shapes import randomise
 
-from palslib import Grid, MultiTaskModel, RunConfig, Task, load_records, load_rows
+from palslib import Grid, MultiTaskModel, RunConfig, Task, load_records, load_rows, train
 from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
 from palslib.common.places import PROJECT, RECORDS
 from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.plan.config import make_plan
+from palslib.plan.content import folder_content
 from palslib.records import write_record
 
 REFUSED = object()
@@ -428,6 +429,32 @@ def test_a_grid_has_as_many_runs_as_it_says_or_is_refused(values, way, odd):
     if configs is not REFUSED:
         number = math.prod(map(len, grid["product"].values())) * len(grid.get("runs", [{}]))
         assert len(configs) == len({config.name for config in configs}) == number
+
+
+# ------------------------------------------------------------------------------------------------- pipes and devices
+
+DOORS = {  # the name of a file, and what reads it in its folder
+    "config.json": lambda path: RunConfig.from_file(path),
+    "grid.json": lambda path: Grid.named(path),
+    "record.json": lambda path: load_records(path),
+    "mine.csv": lambda path: task_from_file(path),
+    "other.csv": lambda path: load_rows("other", str(path)),
+    "train.parquet": lambda path: load_rows("mine", str(path)),
+    "model.safetensors": lambda path: load_encoder(str(path.parent)),
+    "tokenizer.json": lambda path: load_tokenizer(str(path.parent)),
+    "palslib.json": lambda path: MultiTaskModel.from_pretrained(path.parent),
+    "rte.safetensors": lambda path: model().load_task(path.parent),
+    "weights.safetensors": lambda path: folder_content(path.parent),
+    "lock": lambda path: train(RunConfig(**SMALL, folder=str(path.parent))),
+}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_pipe_is_refused_and_not_waited_for(name):
+    with new_folder() as folder:
+        os.mkfifo(path := folder / name)
+        with pytest.raises((ValueError, OSError), match=f"{name}|{folder}"):
+            DOORS[name](path)
 
 
 # ------------------------------------------------------------------------------------------ names, disks that are full

@@ -83,6 +83,21 @@ def test_a_readme_names_no_file_outside_its_folder(tmp_path, path):
         load_rows(Task("mine", ("text",), ("no", "yes")), str(tmp_path))
 
 
+def test_scores_are_checked_when_the_task_is_made(tmp_path):
+    (tmp_path / "mine.csv").write_text("text,label\na,1\nb,two\n")
+    with pytest.raises(ValueError, match=r"mine.csv, line 3, column 'label': 'two' is not a finite number"):
+        task_from_file(tmp_path / "mine.csv", score=True)
+
+
+def test_the_home_folder_in_paths_of_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.csv").write_text("text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(30)))
+    fields = {"labels": ["0", "1"], "data": "~/mine.csv"}
+    tasks = [task_from_file("~/mine.csv"), RunConfig(tasks=("~/mine.csv",)).task("mine")]
+    tasks += [RunConfig(tasks=("mine",), own={"mine": own}).task("mine") for own in ("~/mine.csv", fields)]
+    assert len({len(load_rows(task)) for task in tasks} | {len(load_rows("mine", "~/mine.csv"))}) == 1
+
+
 def test_a_file_that_expands_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_BYTES", 10**6)
     pq.write_table(pa.table({"text": ["x" * 1000] * 5000, "label": ["a", "b"] * 2500}), tmp_path / "mine.parquet")

@@ -17,7 +17,7 @@ from test_sweep import configs_in, swept, written
 from palslib.common.lock import MARK, InUse, in_use, run_lock
 from palslib.grid import engines
 from palslib.grid.engines import SlurmJob, Terms, perform_in_job
-from palslib.grid.sweep import state
+from palslib.grid.sweep import line, state
 from palslib.training.loop import train
 
 
@@ -52,11 +52,25 @@ def test_a_damaged_file_costs_its_run_alone(write, folders, capsys, tmp_path, na
     assert swept(call) == 1
     out = capsys.readouterr().out
     assert out.count(" finished\n") == 2 and "\n2 of 8 runs finished" in out
-    assert all(f"failed: {folder / name}: not " in out for folder in damaged)
+    assert all(f"failed: {folder / name}: " in out for folder in damaged)
     assert [starts(folder) for folder in folders()] == [0] * 6 + [1] * 2
     found = list(map(state, configs_in(tmp_path)))
     assert [one["status"] for one in found] == ["failed"] * 6 + ["finished"] * 2
     assert [one["dev average"] is not None for one in found] == [False] * 6 + [True] * 2
+
+
+@pytest.mark.parametrize("name", ["record.json", "failure.json", "checkpoint/run.json"])
+@pytest.mark.parametrize("odd", ["x", [], {"a": 1}, True])
+def test_odd_numbers_in_a_runs_files_do_not_end_the_table(tmp_path, write, folders, name, odd):
+    write(seeds=[0])
+    (path := folders()[0] / name).parent.mkdir(parents=True)
+    last = {"step": 4, "dev_average": odd}
+    about = {"config": {"keep": "none"}, "results": {"last": last}, "seconds": {"total": 1}}
+    about |= {"ended": time.time(), "status": "failed", "reason": "", "step": odd, "history": [last]}
+    path.write_text(json.dumps(about | ({"seconds": odd} if name == "failure.json" else {})))
+    (config,) = configs_in(tmp_path)
+    row = state(config)
+    assert row["status"] == ("waiting" if "run" in name else "failed") and line("x", row)
 
 
 def test_a_folder_in_place_of_a_file_costs_its_run_alone(write, folders, capsys):

@@ -23,7 +23,7 @@ from palslib.study.reproduce import NOTEBOOKS, run_notebook
 from palslib.study.results.second import progress
 from palslib.study.results.tables import one_setting, plan_frame, quirk_effects, table_3
 
-SECOND = ("tuning", "confirmation", "separate")  # the second study's, which PLAN.md describes
+SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
 
 
 def small_data(folder: Path) -> None:

@@ -114,6 +114,24 @@ def test_counted_as_built(method):
 
 
 @own
+def test_several_tasks_in_one_pass(method):
+    """Logits and gradients equal those of one task at a time: one row a task, several, the same one twice."""
+    model, inputs = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb", "cola"]), batch(rows=4)
+    randomise(model.adaptations)
+    rows = {"stsb": [2], "cola": [3, 0, 2]}  # and none for rte
+    together = model.forward_many(rows, **inputs)
+    sum(x.sum() for x in together.values()).backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    apart = {task: model(task, **{k: v[some] for k, v in inputs.items()}).logits for task, some in rows.items()}
+    sum(x.sum() for x in apart.values()).backward()
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    torch.testing.assert_close(found, grads, atol=1e-4, rtol=1e-4)
+    assert any("cola" in name for name in grads) and not any("rte" in name for name in grads)
+
+
+@own
 def test_starts_as_bert_and_does_what_it_says(method):
     """At the start bit for bit as the plain path; after noise as the equation, by hand in the first layer."""
     encoder, inputs = tiny_encoder(), batch()

@@ -343,9 +343,16 @@ def test_a_flipped_bit_is_found_in_whatever_file(tmp_path):
         (lambda about: about["tasks"][0].update(stray=1), "'stray'"),
         (lambda about: about["method"].update(size="12"), "size of 'pals-204' must be a positive integer"),
         (lambda about: about["backbone"].update(model_type="bart-9"), "ValueError: "),
-        (lambda about: about["backbone"].update(hidden_size=10**12), "a model of .* but the weights have"),
-        (lambda about: about["backbone"].update(num_hidden_layers=10**9), "a model of .* but the weights have"),
+        (lambda about: about["backbone"].update(hidden_size=10**12), "hidden_size"),
+        (lambda about: about["backbone"].update(num_hidden_layers=900), "a model of .* but the weights have"),
         (lambda about: about["backbone"].update(hidden_act=5), "Error: "),
+        (
+            lambda about: about.update(tasks=[]) or about["backbone"].update(vocab_size=9_000_000),
+            "but the weights have",
+        ),
+        (lambda about: about["backbone"].update(num_labels=10**9), "num_labels"),
+        (lambda about: about["backbone"].update(quantization_config={"quant_method": "x"}), "quantization_config"),
+        (lambda about: about["backbone"].update(attn_implementation="a/b"), "attn_implementation"),
     ],
 )
 def test_a_description_of_no_model(change, message, tmp_path):
@@ -429,11 +436,27 @@ def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
     assert equal_states(model, saved) and equal_states(other, saved)
 
 
-def test_a_run_goes_on_from_the_same_kind_of_model_and_new_tasks_only(tmp_path):
+def test_a_task_goes_on_from_its_parameters_and_freezing_is_decided_anew(tmp_path):
+    saved = trained("pals-204", tasks=("rte", "cola"))
+    saved.save_pretrained(tmp_path / "model")
+    frozen = replace(saved.method, freeze="backbone")
+    model = MultiTaskModel.continued(tmp_path / "model", frozen, saved.backbone_name, [TASKS["rte"], TASKS["sst2"]])
+    trains = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trains == {
+        n for n, _ in model.named_parameters() if n.startswith(("adaptations.", "heads.")) and "cola" not in n
+    }
+    model.remove_task("sst2")
+    assert equal_states(model, saved) and model.method == frozen
+    whole = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
+    assert all(p.requires_grad for p in whole.backbone.parameters())
+
+
+def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
     saved = tiny_model("pals-204", tasks=("rte",))
     saved.save_pretrained(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"task 'rte' is already in the model \(tasks: rte\)"):
-        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
+    other = replace(TASKS["rte"], labels=("no", "yes"))
+    with pytest.raises(ValueError, match=r"another task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"):
+        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [other])
     with pytest.raises(ValueError, match=r"holds .* on backbone 'BertModel', not .* on 'minilm'"):
         MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
     with pytest.raises(ValueError, match="a run that starts from it has to be of the same"):

@@ -107,6 +107,7 @@ def hub(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
     place = lambda repo_id, **options: str(tmp_path / "hub" / repo_id)  # noqa: E731
     monkeypatch.setattr(palslib.model.saving, "snapshot_download", place)
+    monkeypatch.setattr(palslib.model.saving, "check_hub", lambda: None)
     return tmp_path / "hub"
 
 
@@ -120,6 +121,16 @@ def test_to_the_hub_and_back(hub):
     assert "library_name: palslib" in card and "# 2 tasks on one tiny" in card
     assert "\n| rte | sentence1, sentence2 | entailment, not_entailment |\n" in card
     assert "\n| stsb | sentence1, sentence2 | a score |\n" in card
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_out_of_reach_of_the_hub(monkeypatch, offline):
+    """At once, in a sentence; nothing is uploaded."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "https://127.0.0.1:9")
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda *_, **__: pytest.fail("asked"))
+    with pytest.raises(ConnectionError, match=r"out of reach: .*save_pretrained"):
+        tiny_model("lhuc").push_to_hub("me/two-tasks", token="none")
 
 
 def test_a_card_that_somebody_wrote_stays(tmp_path):

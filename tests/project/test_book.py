@@ -1,6 +1,8 @@
 """The book is built without a warning, holds every notebook, row and public name, and none of its links is dead."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,6 +17,7 @@ from palslib.study.ledger.paper import load_ledger
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed (pip install -e '.[book]')")
 import book
+import explorers
 
 
 class Page(HTMLParser):
@@ -69,6 +72,54 @@ def test_no_link_is_dead_and_nothing_comes_from_another_host(pages):
                 there = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
                 assert there.is_file(), f"{path.name}: {link}"
                 assert parts.fragment in {"", *pages[there].places} if there in pages else True, f"{path.name}: {link}"
+
+
+def test_an_explorer_has_every_state_of_its_controls():
+    """PALs of s = 204 add 14,492,160 parameters for eight tasks (1.132 times BERT-base); 276 is over the budget."""
+    content = json.loads(re.search(r"<script.*?>(.*)</script>", explorers.parameters())[1])
+    sharing, sizes, tasks = (control["values"] for control in content["controls"])
+    assert len(content["states"]) == len(sharing) * len(sizes) * len(tasks)
+    usual, larger = (content["states"][f"0,{sizes.index(s)},{tasks.index(8)}"] for s in (204, 276))
+    assert usual["note"].startswith("14,492,160 parameters added for 8 tasks: 1.132 times BERT-base, within")
+    assert sum(width for _, _, width, _ in usual["bars"]) == pytest.approx(14_492_160 / 150_000, abs=0.02)
+    assert "over the paper's budget" in larger["note"] and larger["line"] < 100
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("name", "choice", "before", "after"),
+    [
+        ("01_architecture", "low rank", "14,492,160 parameters", "added for 8 tasks"),
+        ("02_parameter_counting", "a pair for each layer", "1.132 times BERT-base", "over the paper's budget"),
+        ("03_sampling_schedules", "round-robin", "here α = 1.00", "in every epoch"),
+    ],
+)
+def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, after, width):
+    """A slider and a choice change bars and words; nothing is loaded from elsewhere, and a phone's page is no wider."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    browser = pytest.importorskip("study.explore.test_browser")
+    if browser.CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=browser.CHROMIUM, args=browser.FLAGS)
+        page, wrong = chromium.new_page(viewport={"width": width, "height": 900}), []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
+        page.goto((folder / "notebooks" / f"{name}.html").as_uri())
+        box = page.locator(".palslib-explorer")
+        words, all_bars = box.locator("p"), box.locator(".bar")
+        bars = lambda: all_bars.evaluate_all("all => all.map(bar => bar.style.width)")  # noqa: E731
+        assert before in words.inner_text()
+        first = bars()
+        box.locator("input").first.press("ArrowRight")
+        assert bars() != first
+        second = bars()
+        box.locator("select").select_option(choice)
+        assert after in words.inner_text() and bars() != second
+        assert page.evaluate("document.documentElement.scrollWidth") <= width and not wrong
+        chromium.close()
 
 
 def test_a_link_to_nothing_stops_the_book():

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -199,14 +200,16 @@ def test_beside_a_clone_that_is_installed_to_be_edited(clone, elsewhere):
 
 @pytest.mark.slow
 def test_the_cell_that_installs_the_package_in_colab(clone, elsewhere, monkeypatch):
-    """Notebook 00 where palslib is missing: the cell as it stands, from the clone around the notebook. (Without the
-    network: no dependencies, which are there, and no tools to build from elsewhere.)"""
+    """Where palslib is missing, the cell of every notebook installs it from the clone around the page. Without one, and
+    without a network, it says what is missing. (No dependencies, which are there, and no tools to build.)"""
     cells = nbformat.read(PROJECT / "notebooks" / "00_start_here.ipynb", as_version=4).cells
-    parameters, install = [cell.source for cell in cells if cell.cell_type == "code"][:2]
+    [install] = [cell.source for cell in cells if cell.id == "install"]
     for name, value in {"NO_INDEX": "1", "NO_DEPS": "1", "NO_BUILD_ISOLATION": "0"}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
+    failing = f"try:\n{textwrap.indent(install, '    ')}\nexcept ImportError as error:\n    print(error)"
+    assert "no clone of it lies beside this page" in elsewhere.run("-m", "IPython", "-c", failing)
     elsewhere.work = clone / "notebooks"
     elsewhere.work.mkdir()
-    elsewhere.run("-m", "IPython", "-c", f"{parameters}\n{install}\nimport palslib; palslib.count_parameters('lhuc')")
+    elsewhere.run("-m", "IPython", "-c", f"{install}\nimport palslib; palslib.count_parameters('lhuc')")
     place = elsewhere.run("-P", "-c", "import palslib; print(palslib.__file__)").strip()
     assert Path(place).is_relative_to(elsewhere.packages)

@@ -1,5 +1,6 @@
 """Attacks on runs: killed at any moment, at a file-system event, in the middle of a write; their checkpoints, kept
-weights and records damaged; two writers at once. All with real processes, seeded, and counted by outcome:
+weights and records damaged; a user's files, links or another run's in the place of their own; two writers at once. All
+with real processes, seeded, and counted by outcome:
 
     python tests/training/attack_runs.py --seed 1 --fraction 1.0
 
@@ -24,7 +25,8 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 
-from palslib.common.lock import MARK, InUse
+from palslib.common.lock import MARK, RUN_FILES, InUse
+from palslib.common.places import runs_folder
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.records import environment, write_record
@@ -35,6 +37,7 @@ BAD = ("raw traceback", "silent", "hang", "left over")
 TINY = {"backbone": "tiny", "method": "pals-204", "size": 24, "tasks": ("rte",), "steps": 8, "batch_size": 4}
 TINY |= {"max_length": 32, "precision": "float32", "progress": False, "evaluate_every": 4, "checkpoint_every": 2}
 TINY |= {"keep": "best"}
+OF_A_MODEL = ("model.safetensors", "palslib.json", "config.json", "tokenizer.json")
 PATIENCE = 120.0
 """Seconds after which a process counts as one that hangs."""
 NAMED = (ValueError, OSError, FloatingPointError)
@@ -213,14 +216,14 @@ class Attacks:
     def damaged_best_weights(self) -> str:
         """Those that were kept before the run was stopped: none of the checkpoints goes on with them."""
         config = self.stopped()
-        self.damage(Path(config.folder, "best", self.random.choice(["model.safetensors", "palslib.json"])))
+        self.damage(Path(config.folder, "best", self.random.choice(OF_A_MODEL)))
         return self.outcome(config, word=True)
 
     def damaged_weights_to_start_from(self) -> str:
         """A further task on the weights of a run."""
         earlier, config = self.config(), self.config()
         shutil.copytree(self.folder / "whole-0", earlier.folder)
-        self.damage(Path(earlier.folder, "last", self.random.choice(["model.safetensors", "palslib.json"])))
+        self.damage(Path(earlier.folder, "last", self.random.choice(OF_A_MODEL)))
         start = str(Path(earlier.folder, "last"))
         further = RunConfig(**TINY | {"tasks": ("cola",), "start": start}, folder=config.folder)
         status = self.end(self.start(further))
@@ -238,6 +241,55 @@ class Attacks:
             self.random.choice([b"", b"{}", b"[1]", b"\xff\xfe", content[: len(content) // 2], b"[" * 10**5])
         )
         return {None: "hang", 0: "silent", 3: "refused"}.get(self.end(self.start(config)), "raw traceback")
+
+    # ------------------------------------------------------------------------------------ what is a user's or another's
+
+    def untouched(self, config: RunConfig) -> str:
+        """The run is refused, and all that lies in its folder or where its links lead is as before."""
+
+        def there() -> dict:
+            paths = sorted(Path(config.folder).parent.glob(f"{Path(config.folder).name}*/**/*"))
+            return {path: path.is_symlink() or path.is_dir() or path.read_bytes() for path in paths}
+
+        before, status = there(), self.end(self.start(config))
+        if status != 3:
+            return {None: "hang", 0: "silent"}.get(status, "raw traceback")
+        return "refused" if there() == before else "silent"
+
+    def files_of_a_user(self) -> str:
+        """A file or a folder of the name of one that a run writes, in a folder that no run has marked."""
+        config, name = self.config(), self.random.choice((*RUN_FILES, "lock", "best.old", "checkpoint.x.tmp"))
+        path = Path(config.folder, name, *self.random.choice([(), ("model.safetensors",)]))
+        path.parent.mkdir(parents=True)
+        path.write_bytes(self.random.randbytes(50))
+        return self.untouched(config)
+
+    def links(self) -> str:
+        """In the place of what a stopped run has written or will write, to a file or a folder elsewhere."""
+        config = self.stopped()
+        path, other = Path(config.folder, self.random.choice((*RUN_FILES, "lock", MARK))), f"{config.folder}-other"
+        if path.is_dir():
+            shutil.move(path, other)
+        else:
+            path.unlink(missing_ok=True)
+            Path(other).mkdir()
+            other += "/file"
+            Path(other).write_text("theirs")
+        path.symlink_to(other)
+        return self.untouched(config)
+
+    def exchanged_best_weights(self) -> str:
+        """Whole, but another run's."""
+        config = self.stopped()
+        shutil.rmtree(Path(config.folder, "best"))
+        shutil.copytree(self.folder / self.random.choice(["stopped-1", "whole-1"]) / "best", f"{config.folder}/best")
+        return self.outcome(config, word=True)
+
+    def copied_tokens(self) -> str:
+        """The token cache of a split over another one's: it is made anew."""
+        one, other = self.random.sample(sorted((runs_folder() / "cache").glob("rte-*.tokens")), 2)
+        shutil.copyfile(one, other)
+        return self.outcome(self.config())
 
     # ------------------------------------------------------------------------------------------------------- writers
 
@@ -261,7 +313,8 @@ class Attacks:
 
 KINDS = {"killed_by_time": 50, "killed_at_an_event": 60, "killed_in_a_write": 40, "asked_to_end": 20}
 KINDS |= {"damaged_checkpoint": 60, "damaged_best_weights": 20, "damaged_weights_to_start_from": 20}
-KINDS |= {"damaged_record": 20, "two_writers": 20}
+KINDS |= {"damaged_record": 20, "two_writers": 20, "files_of_a_user": 20, "links": 20}
+KINDS |= {"exchanged_best_weights": 10, "copied_tokens": 10}
 """How many of each are one whole attack."""
 
 

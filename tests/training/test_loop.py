@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -309,6 +310,57 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, found):
     assert precision_of("auto") == found
 
 
+@pytest.mark.parametrize(
+    ("bf16", "capability", "found"), [(1, (9, 0), "bf16"), (0, (7, 5), "fp16"), (0, (6, 1), "float32")]
+)
+def test_a_gpu_without_bf16_takes_fp16(monkeypatch, bf16, capability, found):
+    """H100; T4, whose matrix units take fp16 alone; P40, which has none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bool(bf16))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert (precision_of("auto"), precision_of("fp16")) == (found, "fp16")
+
+
+def test_fp16_needs_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="precision='fp16' needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'"):
+        train(config(tmp_path, precision="fp16"))
+    monkeypatch.setattr(training, "precision_of", str)
+    with pytest.raises(ValueError, match="memory compares gradients, which precision='fp16' scales"):
+        train(config(tmp_path, precision="fp16", tasks=("rte", "cola"), memory=4))
+
+
+def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeypatch):
+    """On a CPU, where only a test may: autocast and the scaler are the same there."""
+    monkeypatch.setattr(training, "precision_of", str)
+    about = {"precision": "fp16", "checkpoint_every": 2, "keep": "last"}
+    run, before = Run(config(tmp_path / "one", **about), tmp_path / "one"), {}
+    run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    run.train_step()  # its gradients overflow
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
+    assert run.scaler.get_scale() == 2.0**119
+    train(config(tmp_path / "whole", **about))
+    train(config(tmp_path / "killed", **about), on_step=lambda run: run.step < 3)
+    kept = json.loads((tmp_path / "killed" / "checkpoint" / "run.json").read_text())["scaler"]
+    assert kept["scale"] <= 2.0**16 and kept["_growth_tracker"] > 0
+    train(config(tmp_path / "killed", **about))
+    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+def test_texts_that_are_cut_or_unknown_are_said_on_screen(tmp_path, capsys):
+    """Over a quarter of the rows cut, over a tenth of the pieces [UNK]; nothing of short texts in English."""
+    lines = [f"\U00012000\U00012001 \U00012002 {i}{' day' * (i % 2 * 20)},{i % 2}" for i in range(60)]
+    (tmp_path / "clay.csv").write_text("\n".join(["text,label", *lines]))
+    Run(config(tmp_path / "run", tasks=("cola", str(tmp_path / "clay.csv")), max_length=16), tmp_path)
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"palslib: training rows over max_length=16 .*: clay [45]\d%; raise max_length", said[0])
+    assert re.fullmatch(r"palslib: word pieces .* are \[UNK\]: clay \d\d%; choose a backbone .*", said[1])
+    Run(config(tmp_path / "other", tasks=("cola",)), tmp_path)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_takes_the_head_dropout_and_the_rate_of_what_is_added(tmp_path):
     run = Run(config(tmp_path, head_dropout=0.3, learning_rate=1e-3, warmup=0.25, adaptation_rate=10.0), tmp_path)
     assert (run.model.head_dropout, run.model.max_length) == (0.3, 32)
@@ -420,9 +472,10 @@ def test_record_has_no_path_of_the_machine(tmp_path):
 def test_record(tmp_path, capsys):
     settings = config(tmp_path)
     record = train(settings)
-    assert (
-        names_in(tmp_path) == ["predictions.npz", "record.json"] and capsys.readouterr().err == ""
-    )  # nothing kept, nothing shown
+    assert names_in(tmp_path) == ["predictions.npz", "record.json"]  # nothing kept
+    assert capsys.readouterr().err.splitlines() == [  # nothing shown but this
+        "palslib: training rows over max_length=32 word pieces are cut: rte 98%; raise max_length"
+    ]
     assert (record["key"], record["status"], record["precision"]) == (settings.key, "finished", "float32")
     assert (record["method"]["size"], record["method"]["heads"]) == (24, 12)
     assert record["counts"]["per_task"] == 2 * 48 * 24 + 2 * 3 * 24**2  # 2ds + L 3s²

@@ -2,12 +2,12 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import assert_same_bits, names_in, small
+from small_runs import assert_same_bits, names_in, small, two_classes
 from torch.nn.functional import cross_entropy
 
 from palslib.__main__ import main
@@ -19,6 +19,7 @@ from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.training import pretraining
+from palslib.training.loop import train
 from palslib.training.masked_language_model import HEAD, dev_scores, mask, masked_language_model, predict_chosen
 from palslib.training.pretraining import pretrain
 
@@ -256,6 +257,23 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     pretrain(config(tmp_path / "backbone"), on_step=lambda step: False)
     with pytest.raises(ValueError, match="a checkpoint of another config, checkpoint;"):
         pretrain(config(tmp_path / "backbone", seed=1))
+
+
+@pytest.mark.parametrize("call", [train, pretrain])
+def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_path, call):
+    """A tokenizer with words added; masks would draw them even from texts that have none."""
+    load_encoder("tiny").save_pretrained(tmp_path / "bert")
+    (tokenizer := load_tokenizer("tiny")).add_tokens(["day"], special_tokens=True)
+    tokenizer.add_tokens(["number5"])
+    tokenizer.save_pretrained(tmp_path / "bert")
+    two_classes(tmp_path / "mood.csv")
+    settings = small(tmp_path / "run", tasks=(str(tmp_path / "mood.csv"),), backbone=str(tmp_path / "bert"), steps=1)
+    with pytest.raises(ValueError, match=r"task 'mood', split 'train': word piece 3052\d, .* 30,522 embeddings"):
+        call(settings)
+    synthetic = replace(settings, tasks=("rte",))
+    if call is pretrain:
+        with pytest.raises(ValueError, match="the tokenizer: word piece"):
+            call(synthetic)
 
 
 def test_texts_longer_than_the_positions_are_refused(tmp_path):

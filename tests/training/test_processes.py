@@ -220,3 +220,20 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     expected = first_gradients(tmp_path, monkeypatch, **options)
     found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
     assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [({1: 1.0, 2: 3.0}, 1), ({1: 1.0, 2: 0.6}, 2)])
+def test_a_busy_machine_is_left_to_others(monkeypatch, capsys, seconds, left):
+    """Where one thread is faster than two, one computes, and a line says so; a number that the user gave stays."""
+    threads = [2]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
+    monkeypatch.setattr(accelerator, "_seconds_of_products", lambda n: threads.append(n) or seconds[n])
+    accelerator.leave_busy_cores.__wrapped__()
+    assert threads[-1] == left and ("3.0 times as fast as 2" in capsys.readouterr().err) == (left == 1)
+    threads.append(2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    accelerator.leave_busy_cores.__wrapped__()
+    assert threads[-1] == 2

@@ -4,10 +4,12 @@ import io
 import sys
 
 import pytest
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from small_runs import small
 
 from palslib import train
 from palslib.common.processes import progress_bar
+from palslib.plan.config import TRACKERS
 from palslib.training import accelerator
 from palslib.training.pretraining import pretrain
 
@@ -48,6 +50,12 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_
     for begin in (train, pretrain):
         with pytest.raises(ImportError, match="log_with='trackio' needs the package trackio: pip install trackio"):
             begin(small(tmp_path / "run", log_with="trackio"))
+
+
+def test_the_names_of_trackers_are_those_of_accelerate(tmp_path):
+    assert set(TRACKERS) == set(LOGGER_TYPE_TO_CLASS)
+    with pytest.raises(ValueError, match=r"log_with.*'tensorbord': did you mean 'tensorboard'"):
+        small(tmp_path, log_with="tensorbord")
 
 
 class Screen(io.StringIO):

@@ -3,15 +3,31 @@
 import pandas as pd
 import pytest
 import torch
-from small_runs import small
+from small_runs import small, weights
 
 from palslib import MultiTaskModel, train
-from palslib.plan.config import PRESETS
+from palslib.plan.config import PRESETS, RunConfig
 
 TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
 
 
 ABOUT = {"tasks": ("rte", "stsb"), "steps": 3, "learning_rate": 1e-2}
+
+
+def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
+    """Method, size and backbone are those of the folder."""
+    train(small(tmp_path / "first", steps=3, keep="last", method="low-rank-100"))
+    start, before = str(tmp_path / "first" / "last"), weights(tmp_path / "first")
+    about = {"steps": 2, "keep": "last", "batch_size": 4, "precision": "float32", "progress": False}
+    train(RunConfig(start=start, tasks=("rte",), seed=1, folder=str(tmp_path / "on"), **about))
+    after = weights(tmp_path / "on")
+    assert before.keys() == after.keys() and not torch.equal(before["heads.rte.weight"], after["heads.rte.weight"])
+    frozen = {"method_options": {"freeze": "backbone"}, "folder": str(tmp_path / "new")}
+    record = train(RunConfig(start=start, tasks=("cola",), **frozen, **about))
+    after = weights(tmp_path / "new")
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert {name.split(".")[1] for name in after.keys() - before.keys()} == {"cola"}
+    assert record["method"]["freeze"] == "backbone" and record["method"]["size"] == 12
 
 
 def test_train_keep_predict_save_load(tmp_path):

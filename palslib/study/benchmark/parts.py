@@ -14,7 +14,7 @@ widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, product
@@ -28,7 +28,7 @@ from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
 from palslib.common.precision import autocast, precision_of
 from palslib.common.reading import read_object
-from palslib.data.tasks import TASKS, get_task
+from palslib.data.tasks import TASKS, get_task, load_rows
 from palslib.data.tokens import some_rows
 from palslib.methods.counting import fit_budget
 from palslib.methods.operations import count_operations
@@ -61,6 +61,10 @@ PEERS = {
     "adapters": {"method": "houlsby-64", "size": "paper", "method_options": {"adapters_per_layer": 2}},
 }
 """Other package -> our settings that train the same parameters."""
+
+
+PARTS = ("step", "released", "evaluation", "many_tasks", "start_up", "peers", "profile", "mixed_tasks")
+"""The names of the parts of a benchmark, which are functions of `Benchmark`."""
 
 
 def typical_steps(run: Run, rounds: int) -> list[int]:
@@ -303,15 +307,41 @@ class Benchmark:
             row |= {"seconds": spread(spent), "ratio": spread(np.divide(spent, times[1])), "floor": floor}
         return rows
 
+    def mixed_tasks(self) -> list[dict]:
+        """(i) `predict` for one text of each task, and for eight, all in one call, compared with a call a task."""
+        rows = []
+        for backbone in self.backbones:
+            run = self.run(backbone, "pals-204", "float32")
+            predict, floor = run.model.predict, partial(self.floor, run.model.config, run.method, passes=1)
+            for precision, each in product(self.precisions, (1, 8)):
+                self.progress(f"{each} texts a task, {backbone}, {precision}")
+                texts, lengths = {}, []
+                for name, data in run.train_data.items():
+                    frame = load_rows(data.task, self.data).sample(each, random_state=0)
+                    texts[name] = list(frame[list(data.task.texts)].itertuples(index=False, name=None))
+                    lengths.append(data.lengths[frame.index])
+                tasks = [name for name, of in texts.items() for _ in of]
+                ways = {
+                    "a call a task": lambda ask=predict, texts=texts: [ask(of, name) for name, of in texts.items()],
+                    "one call": partial(predict, [text for of in texts.values() for text in of], tasks),
+                }
+                with autocast(precision, self.device):
+                    times = in_turn(ways, self.rounds(backbone, precision), self.device, warm=2)
+                for what, spent in times.items():
+                    row = {"backbone": backbone, "precision": precision, "what": what, "texts a task": each}
+                    row |= {"tasks": len(texts), "seconds": spread(spent)}
+                    row |= {"floor": floor(precision=precision, batches=[np.concatenate(lengths)])}
+                    rows.append(row | {"speed-up": spread(np.divide(times["a call a task"], spent))})
+        return rows
+
     def start_up(self) -> list[dict]:
         """(e) The start of a notebook."""
         self.progress("start of a notebook")
         return start_up(2, tuple(STARTS)[:2]) if self.quick else start_up()
 
-    def record(self) -> dict:
-        """The record: the results of all parts, run one after the other, with the machine and its rates."""
-        parts = (self.step, self.released, self.evaluation, self.many_tasks, self.start_up, self.peers, self.profile)
-        measured = {part.__name__: part() for part in parts}
+    def record(self, parts: Sequence[str] = PARTS) -> dict:
+        """The record: the results of some parts, run one after the other, with the machine and its rates."""
+        measured = {part: getattr(self, part)() for part in parts}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}
         record |= {"timer": "device events" if gpu else "clock", "threads": torch.get_num_threads()}
@@ -319,10 +349,11 @@ class Benchmark:
         return record | {"seconds": time.perf_counter() - self.began, "environment": environment()}
 
 
-def benchmark(record: Path | None = None, draw: Path | None = None, **options) -> None:
+def benchmark(record: Path | None = None, draw: Path | None = None, parts: Sequence[str] = (), **options) -> None:
     """Measures, prints and records the speed, and draws the figure `benchmark`; or prints and draws the record `draw`.
 
     Args:
+        parts: names in `PARTS`, where not all are measured; then no figure is drawn.
         options: `quick` and `adapters_python` of `Benchmark`.
     """
     if draw:
@@ -331,9 +362,11 @@ def benchmark(record: Path | None = None, draw: Path | None = None, **options) -
     else:
         with tempfile.TemporaryDirectory() as folder:
             say = partial(print, "...", file=sys.stderr, flush=True)
-            found = Benchmark(Path(folder), progress=say, **options).record()
+            found = Benchmark(Path(folder), progress=say, **options).record(parts or PARTS)
         name = machine(found) + ("-quick" if found["status"] == "quick" else "")
         write_record(record or runs_folder() / "benchmark" / f"{name}.json", found)
     print(*lines(found), sep="\n")
+    if not found["parts"].keys() >= set(PARTS) - {"mixed_tasks"}:  # which the figure does not show
+        return
     use_style()
     save_figure(benchmark_figure(found), "benchmark-quick" if found["status"] == "quick" else "benchmark")

@@ -1,7 +1,7 @@
 """Interactive explorers for JupyterLab: what a method adds, its parameters, and what a schedule draws.
 
 Each is one call whose result the notebook shows, and each draws with the same function as the static figure beside it.
-The explorers that train a model or inspect a trained one are in `training.py` and `attention.py`.
+The explorers that train a model or inspect a trained one are in `runs.py` and `heads.py`.
 """
 
 import re
@@ -26,7 +26,7 @@ from palslib.study.ledger.paper import GLUE_TRAIN_SIZES
 
 STEPS_PER_EPOCH = 2_400  # of the paper (set-up)
 LARGEST_SIZE = 1_020  # the maximum of the sliders for s, unless the method's own is larger
-_SHARING = {
+SHARING = {
     "one pair for a task's layers": "layers",
     "a pair for each layer": "none",
     "a pair a layer, for all tasks": "tasks",
@@ -116,7 +116,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "size": slider("s", 204, 1, LARGEST_SIZE),
         "tasks": slider("tasks", 8, 1, 32),
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
-        "sharing": dropdown("Vᴱ, Vᴰ", _SHARING, "layers"),
+        "sharing": dropdown("Vᴱ, Vᴰ", SHARING, "layers"),
     }
     numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
     rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]

@@ -18,7 +18,7 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -
     """
     table = frame.pivot(index="first", columns="last", values="change").astype(float)
     most = most or np.nanmax(np.abs(table.to_numpy()), initial=0) or 1.0  # of zeros alone, any scale
-    size = {"size": float(np.clip(60 / len(table), 4.5, 9))}
+    size = {"size": float(np.clip(60 / len(table), 6, 9))}
     sns.heatmap(
         table,
         cmap="vlag_r",

@@ -1,6 +1,7 @@
 """A record of `palslib benchmark` as text and as a figure."""
 
 import re
+from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,7 +23,7 @@ def machine(record: dict) -> str:
 
 def lines(record: dict) -> list[str]:
     """A record as text, a line for each number, its floor (lower bound) behind it."""
-    cpu, parts = record["environment"]["cpu"], record["parts"]
+    cpu, parts = record["environment"]["cpu"], defaultdict(list, record["parts"])  # perhaps only some
     where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
     text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
@@ -55,6 +56,9 @@ def lines(record: dict) -> list[str]:
     for row in parts["profile"]:
         shares = sorted(row["shares"].items(), key=lambda item: -item[1])
         add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
+    for row in parts["mixed_tasks"]:
+        what = f"{row['what']}, {row['tasks']} x {row['texts a task']}"
+        add("i", what, row, f"; {row['speed-up']['median']:.2f} times a call a task")
     return text
 
 

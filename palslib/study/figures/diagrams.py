@@ -13,7 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
-from palslib.methods.method import PLACES, Box, Method, Part
+from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import get_method
 from palslib.study.figures.blocks import ACCENT, BERT, FONT, GAP, INK, OWNERS, PLUS, TASK, WIDE, Pen, height
 from palslib.study.figures.style import PAGE_WIDTH, method_name
@@ -234,40 +234,6 @@ def draw_methods(methods, backbone="bert-base-uncased") -> Figure:
     low, high = min(low for low, _ in limits), max(high for _, high in limits)
     plt.setp(axes, ylim=(low, high))
     figure.set_figheight(PAGE_WIDTH / 3 * (high - low) / 10.6 + 0.3)
-    return figure
-
-
-def draw_places(methods, backbone="bert-base-uncased", columns=None) -> Figure:
-    """Which place of BERT each method uses: a row a method, a column a place, in the order of the data's way.
-
-    A dot is filled with the colour of its owner, as in the diagrams.
-
-    Args:
-        columns: further ones by their headings, a word for each method, written to the right of the places.
-    """
-    methods, b, columns = list(map(get_method, methods)), Backbone.of(backbone), columns or {}
-    used = [{p.place: p.boxes[-1].owner if p.boxes else "layer" for p in m.parts(b)} for m in methods]
-    places = [place for place in PLACES if any(place in some for some in used)]
-    figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.18 * len(methods) + 1.1))
-    end = len(places) - 0.5
-    for y, some in enumerate(used):
-        ax.plot([-0.6, end], [y, y], color="0.9", linewidth=0.8, zorder=0)
-        for place, owner in some.items():
-            fill, edge = OWNERS[owner]
-            ax.plot(places.index(place), y, "o", markersize=8, markerfacecolor=fill, markeredgecolor=edge)
-    ticks = list(range(len(places)))
-    for words in columns.values():
-        end += 0.3 + 0.22 * max(map(len, words))
-        ticks.append(end - 0.3)
-        for y, word in enumerate(words):
-            ax.text(end, y, word, va="center_baseline", ha="right", fontsize=FONT + 1, color=INK)
-    ax.set_yticks(range(len(methods)), list(map(method_name, methods)), fontsize=FONT + 1)
-    ax.set_xticks(ticks, [*places, *columns], rotation=40, ha="left", rotation_mode="anchor", fontsize=FONT + 1)
-    ax.set(xlim=(-0.6, end), ylim=(len(methods) - 0.4, -0.6))
-    ax.xaxis.tick_top()
-    ax.tick_params(length=0)
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(False)
     return figure
 
 

@@ -31,26 +31,31 @@ def accuracy_heatmap(frame: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def forgetting_lines(frame: pd.DataFrame, axes) -> None:
-    """A panel a task: its score after the training of each task, means over seeds with standard errors.
+    """A row of panels for each method, a column for each task: its score after the training of each task, means over
+    seeds with standard errors.
 
     Where the task itself was trained, a dotted line stands; what comes right of it is forgetting, or not.
 
     Args:
-        frame: columns `run` (a line each), `seed`, `after`, `task` and `score` in percent.
-        axes: as many Axes as there are tasks, in one row.
+        frame: columns `method`, `run` (a line each), `seed`, `after`, `task` and `score` in percent.
+        axes: Axes, (methods, tasks).
     """
     tasks = list(frame["task"].unique())
     labels = list(map(task_name, tasks))
     bars = {"errorbar": "se", "err_style": "bars", "err_kws": {"capsize": 3}}
-    for ax, task, label in zip(axes, tasks, labels, strict=True):
-        part = frame[frame["task"] == task].assign(place=lambda rows: rows["after"].map(tasks.index))
-        sns.lineplot(part, x="place", y="score", hue="run", style="run", markers=True, dashes=False, ax=ax, **bars)
-        ax.axvline(tasks.index(task), color="black", linestyle=":", linewidth=1, zorder=0)
-        ax.set(title=label, xlabel="after training on", ylabel="score (%)" if ax is axes[0] else "")
-        ax.set_xticks(range(len(tasks)), labels)
-        ax.grid(axis="x", visible=False)
-        ax.legend().remove()
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    for row, (method, lines) in zip(axes, frame.groupby("method", sort=False), strict=True):
+        for ax, task in zip(row, tasks, strict=True):
+            part = lines[lines["task"] == task].assign(place=lambda rows: rows["after"].map(tasks.index))
+            sns.lineplot(part, x="place", y="score", hue="run", style="run", markers=True, dashes=False, ax=ax, **bars)
+            ax.axvline(tasks.index(task), color="black", linestyle=":", linewidth=1, zorder=0)
+            ax.set(xlabel="after training on", ylabel=f"{method}: score (%)")
+            ax.set_xticks(range(len(tasks)), labels)
+            ax.grid(axis="x", visible=False)
+            ax.legend().remove()
+            ax.label_outer()
+    for ax, label in zip(axes[0], labels, strict=True):
+        ax.set_title(label)
+    axes[0][0].figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
 def projection_picture(g, G, projected, ax: Axes) -> Axes:

@@ -42,29 +42,31 @@ def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str,
 
 
 def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
-    """Dev scores (above) and training losses (below) over steps, means over seeds, a colour for each schedule and a
-    line style for each kind of model.
+    """Dev scores over steps, means over seeds: a row of panels for each kind of model, a column for each task, a colour
+    for each schedule; in one more column the training loss of the last task.
 
     Args:
         frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `minbert_report.curves_frame` gives it.
         titles: task -> the title of its column.
     """
-    kinds, schedules = sorted(frame["kind"].unique()), ("annealed", "round-robin", "proportional")
+    kinds, schedules = list(frame["kind"].unique()), ("annealed", "round-robin", "proportional")
     colours = dict(zip(schedules, sns.color_palette("colorblind"), strict=False)) | {"single-task": "black"}
-    look = {"hue": "schedule", "palette": colours}
-    look |= {"style": "kind", "style_order": kinds, "marker": "o", "errorbar": None}
-    figure, axes = plt.subplots(2, len(titles), figsize=(PAGE_WIDTH, 4.6), sharex=True)
+    look = {"hue": "schedule", "palette": colours, "marker": "o", "markersize": 4, "errorbar": None}
+    size = (len(kinds), len(titles) + 1)
+    about = {"sharex": True, "sharey": "col", "squeeze": False}
+    figure, axes = plt.subplots(*size, figsize=(PAGE_WIDTH, 1.4 * size[0] + 0.6), **about)
+    columns = [(task, "score", title) for task, title in titles.items()]
+    columns.append((task := list(titles)[-1], "loss", f"{titles[task]}, training loss"))
     shown = {}
-    for column, (task, title) in zip(axes.T, titles.items(), strict=True):
-        for ax, value in zip(column, ("score", "loss"), strict=True):
-            sns.lineplot(frame[frame["task"] == task], x="step", y=value, ax=ax, **look)
+    for row, kind in zip(axes, kinds, strict=True):
+        for ax, (task, value, title) in zip(row, columns, strict=True):
+            part = frame[(frame["task"] == task) & (frame["kind"] == kind)]
+            sns.lineplot(part, x="step", y=value, ax=ax, **look)
             shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
             ax.legend([], frameon=False)
-            ax.set(xlabel="training step", ylabel="")
-        column[0].set_title(title)
-    axes[0, 0].set_ylabel("dev score (%)")
-    axes[1, 0].set_ylabel("training loss")
-    shown = {name: shown[name] for name in (*kinds, *schedules) if name in {*frame["kind"], *frame["schedule"]}}
+            ax.set(xlabel="step", ylabel=f"{kind}\ndev score (%)" if ax is row[0] else "", title=title)
+    for ax in axes[1:].flat:
+        ax.set_title("")
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
     return figure
 

@@ -59,15 +59,16 @@ class Comparison:
     what: str
 
     @classmethod
-    def parse(cls, text: str) -> "Comparison":
-        """The comparison that an entry of a row's `compare` states."""
+    def parse(cls, text: str, anywhere: bool = False) -> "Comparison":
+        """The comparison that an entry of a row's `compare` states, of runs `anywhere` (see `Selection`) or not."""
         sides, _, what = text.partition(" : ")
         relation = ">=" if " >= " in sides else ">"
         if sides.count(f" {relation} ") != 1:
             raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
-        if what and what not in MEASURES:
+        if what and what not in MEASURES and not anywhere:  # there a task may be one's own
             get_task(what)  # raises ValueError for an unknown one
-        left, right = (tuple(map(Selection.parse, side.split(" + "))) for side in sides.split(f" {relation} "))
+        both = sides.split(f" {relation} ")
+        left, right = (tuple(Selection.parse(term, anywhere) for term in side.split(" + ")) for side in both)
         return cls(text, left, right, relation, what)
 
     @property
@@ -170,7 +171,7 @@ class Outcome:
     @property
     def margin(self) -> float:
         """The points within which a difference of these scores is too small to matter."""
-        if self.comparison.what not in TASKS:
+        if self.comparison.what in ("", *MEASURES):
             return MARGIN
         dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
         return task_margin(self.comparison.what, next(iter(dev.values()), None) if dev else None)

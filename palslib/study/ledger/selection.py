@@ -10,6 +10,7 @@ from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
+from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import SCHEDULES
 
 _FREE = ("size", "inner", "heads", "init")  # fields of a method that fitting to a budget changes or `Setting` compares
@@ -17,9 +18,9 @@ _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "rec
 _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
 _PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
 _PRACTICAL |= {"inspect", "gradient_checkpointing", "setting"}
-_OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "weights")  # besides a method's own
+_OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "recipe", "weights")  # not a method's
 _NAMED = {"size": ("paper", "budget"), "gem": ("on", "off"), "pretraining": ("mlm",)}
-_NAMED |= {"weights": ("pretrained", "random")}  # what these are if no numbers
+_NAMED |= {"weights": ("pretrained", "random"), "recipe": tuple(RECIPES)}  # what these are if no numbers
 FURTHER = "-mlm"
 """The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
 _DEFAULTS = asdict(RunConfig())  # for fields that older records lack
@@ -36,13 +37,11 @@ def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-def _as_published(config: dict) -> bool:
-    """Whether a run has the paper's recipe, nothing that only tests use, and no earlier run to start from."""
+def _unchanged(config: dict) -> bool:
+    """Whether a run changes nothing in its recipe and its schedule."""
     # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
     changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
-    random = config["backbone"].removeprefix("minbert:") == "tiny"
-    other = config["start"] or config["held_out"] or config["alpha"] is not None
-    return config["recipe"] == "paper" and not (changed or random or other)
+    return not changed and config["alpha"] is None
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,13 @@ class Selection:
     options: dict
     """Options of the method, `size` (a number, `paper` or `budget`; default: see `_sized`), `data` (default `glue`),
     `gem=on` (episodic memory; or its size, 0 for none, and then `memory_margin` and `memory_over`), `pretraining=mlm`
-    (backbone pre-trained further on the texts of the tasks) and `weights=random` (no pre-training)."""
+    (backbone pre-trained further on the texts of the tasks), `recipe=released` and `weights=random` (no
+    pre-training)."""
+    anywhere: bool = False
+    """Whether runs on any backbone, data and tasks count, as within a study of one's own, whose runs share them."""
 
     @classmethod
-    def parse(cls, text: str) -> "Selection":
+    def parse(cls, text: str, anywhere: bool = False) -> "Selection":
         """The selection that an entry of a row's `needs`, or one term of its `compare`, states."""
         method, schedule, *given = text.split()
         options = {k: _value(v) for k, v in (option.split("=", 1) for option in given)}
@@ -69,7 +71,7 @@ class Selection:
         for option, names in _NAMED.items():
             if isinstance(value := options.get(option), str):
                 check_name(f"{option} in {text!r}", value, names)
-        return cls(method, schedule, options)
+        return cls(method, schedule, options, anywhere)
 
     @property
     def alone(self) -> bool:
@@ -77,11 +79,13 @@ class Selection:
         return self.schedule == "single-task"
 
     def matches(self, record: dict) -> bool:
-        """Whether a record is of a finished run of this kind, with the paper's recipe and no backbone for tests."""
+        """Whether a record is of a finished run of this kind and, but for `anywhere`, one like the paper's: of its
+        eight tasks, if they are mixed, on `data`, with no backbone for tests and no earlier run to start from."""
         config, built = _DEFAULTS | record["config"], record["method"]
         return (
             (record["status"], config["method"]) == ("finished", self.method)
-            and _as_published(config)
+            and _unchanged(config)
+            and (self.anywhere or self._like_the_papers(config))
             and self._has_inputs(config)
             and self._has_memory(config)
             and self._has_tasks(config, built)
@@ -89,10 +93,17 @@ class Selection:
             and self._has_options(config, built)
         )
 
+    def _like_the_papers(self, config: dict) -> bool:
+        other = config["backbone"].removeprefix("minbert:") == "tiny" or config["start"] or config["held_out"]
+        # Mixing fewer tasks is not comparable with mixing the paper's eight.
+        any_tasks = self.alone or self.schedule == "sequential" or config["data"] != "glue"
+        whole = any_tasks or set(config["tasks"]) == set(TASKS)
+        return not other and whole and config["data"] == self.options.get("data", "glue")
+
     def _has_inputs(self, config: dict) -> bool:
         further, wanted = self.options.get("pretraining") == "mlm", self.options
-        inputs = (config["data"], config["weights"], config["backbone"].endswith(FURTHER))
-        return inputs == (wanted.get("data", "glue"), wanted.get("weights", "pretrained"), further)
+        inputs = (config["recipe"], config["weights"], config["backbone"].endswith(FURTHER))
+        return inputs == (wanted.get("recipe", "paper"), wanted.get("weights", "pretrained"), further)
 
     def _has_memory(self, config: dict) -> bool:
         size = self.options.get("gem", "off")
@@ -104,16 +115,15 @@ class Selection:
     def _has_tasks(self, config: dict, built: dict) -> bool:
         if self.alone:  # several in one run only if they train nothing that tasks share
             return len(config["tasks"]) == 1 or self.method == "fine-tuned" or built.get("freeze") == "backbone"
-        # Mixing fewer tasks is not comparable with mixing the paper's eight.
-        any_tasks = config["data"] != "glue" or self.schedule == "sequential" or set(config["tasks"]) == set(TASKS)
-        return config["schedule"] == self.schedule and any_tasks
+        return config["schedule"] == self.schedule
 
     def _has_options(self, config: dict, built: dict) -> bool:
         """Whether the method has the options that are selected, and no others; those that are free in `_FREE` apart."""
         wanted = {name: value for name, value in self.options.items() if name not in _OPTIONS}
         if set(config["own_method"]) - {"kind", "size"} - set(wanted):
             return False
-        usual = asdict(METHODS[self.method]) if self.method in METHODS else {}
+        recipe = RECIPES[self.options.get("recipe", "paper")]
+        usual = asdict(recipe.apply(METHODS[self.method], set())) if self.method in METHODS else {}
         heads = config["method_options"].get("heads", usual.get("heads"))
         if heads != wanted.get("heads", usual.get("heads")):  # as asked for: fitting s may change heads
             return False
@@ -153,8 +163,9 @@ class Setting:
         varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
         config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
-        sizes = None if alone else [record.get("data", {}).get(part) for part in ("train", "dev")]
-        shared = json.dumps([config, record["precision"], sizes], sort_keys=True)
+        config |= {"precision used": record["precision"]}
+        config |= {} if alone else {f"{part} rows": record.get("data", {}).get(part) for part in ("train", "dev")}
+        shared = json.dumps(config, sort_keys=True)
         method = METHODS.get(record["config"]["method"])  # may be undefined where its record is read
         adds = record.get("counts", {}).get("added") != 0
         if method:
@@ -164,7 +175,7 @@ class Setting:
         rate = record["config"].get("adaptation_rate", 1.0)
         usual = asdict(method) if method else {}
         init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no such option, starts as BERT
-        return cls(shared, json.dumps([rate, init]))
+        return cls(shared, json.dumps({"adaptation_rate": rate, "init": init}))
 
 
 def repeats(one: dict, other: dict) -> bool:

@@ -89,8 +89,8 @@ def show_part(frame: pd.DataFrame, kind: str) -> None:
 
 
 def part_page(frame: pd.DataFrame, kind: str) -> str:
-    """The HTML table of one part of `verdict_frame`: row (a link to its notebook), verdict and statement; a click opens
-    the source, the published value, ours, the derivation and the note, with links to the records."""
+    """The HTML table of one part of `verdict_frame`: row (a link to its notebook), verdict, statement, and `_seen`; a
+    click opens the source, the published value, ours, the derivation and the note, with links to the records."""
     lines = []
     for row in frame[frame["kind"] == kind].to_dict("records"):
         about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
@@ -101,10 +101,21 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
         cells = (
             f"<a href='{PAGES[row['id']]}.ipynb'>{row['id']}</a>",
             escape(row["verdict"]),
-            f"<details><summary>{escape(row['statement'])}</summary>{more}</details>",
+            f"<details><summary>{escape(row['statement'])}</summary>{more}</details>{_seen(row)}",
         )
         lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _seen(row: dict) -> str:
+    """What a row shows without a click: the published numbers and ours; of a claim a line for each comparison, without
+    the two means, such as `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
+    printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
+    lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
+    if row["kind"] == "C":
+        parts = (part.partition("? ") for part in row["ours"].split("; "))
+        lines = [f"{claim}: {found.partition(', ')[2] or found}" if found else claim for claim, _, found in parts]
+    return "".join(f"<div style='color: #666'>{escape(line)}</div>" for line in lines if line != "–")
 
 
 def averages_of_table_2() -> pd.DataFrame:

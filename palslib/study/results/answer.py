@@ -23,7 +23,7 @@ from palslib.study.ledger.intervals import (
     paired,
 )
 from palslib.study.results import second
-from palslib.study.results.tables import runs_of, scores_by_method
+from palslib.study.results.tables import label, runs_of, scores_by_method
 
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned before the first
@@ -64,23 +64,19 @@ _MINUS += ("PALs minus low rank of equal size", "PALs at BERT's rate minus shari
 NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and the full MNLI, QQP and QNLI, which are sub-sampled here."
 
 
-def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] | None = None) -> list[str]:
+def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] = ()) -> list[str]:
     """Five sentences, in Markdown, on the question of the paper.
 
     Args:
         records: the first study's runs, of one setting.
         own_rate: runs in which PALs learn at BERT's own rate.
-        new: the records of the second study's grids; None for a study of one's own, to which neither its looks nor its
-            limits apply.
+        new: the records of the second study's grids.
     """
-    ours = new is not None
-    decided, first = second.decide(new or []), first_study(records, own_rate, LOOKS if ours else ())
-    beside = ["", f": {under_way(new)}" if ours else "", "", ""]
-    if ours:
-        looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-        beside[0] = f" (2,000 steps; the interval allows for looks at {looks} seeds). "
-        beside[0] += "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned"
-    said = []
+    decided, first = second.decide(new), first_study(records, own_rate)
+    looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
+    about = f" (2,000 steps; the interval allows for looks at {looks} seeds). "
+    about += "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned"
+    said, beside = [], [about, f": {under_way(new)}", "", ""]
     for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
         if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
             found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
@@ -89,21 +85,28 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
             said.append(f"**{words[of.kind()]}**: {minus} {of}{more}.")
         else:
             said.append(f"**{words[_UNKNOWN]}**{more if of.seeds == (0, 0) and words is _SAID[1] else ''}.")
-    if ours:
-        return [*said, NOT_SHOWN]
+    return [*said, NOT_SHOWN]
+
+
+def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
+    """What a study of one's own shows, a sentence for each line of `tables.against`, and what it does not."""
+    said = []
+    for row in differences.dropna(subset="difference").to_dict("records"):
+        found = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"]))
+        verdict = row["verdict"] if math.isfinite(found.high) else "too few seeds for an interval"
+        said.append(f"**{label(row['method'])} minus {label(base)}** {found}: {verdict}.")
     shown = {"{backbone}, {steps:,} steps, data {data}".format(**record["config"]) for record in records}
-    return [*said, f"**Not shown**: anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
+    alone = "" if said else "any difference between methods, and "
+    return [*said, f"**Not shown**: {alone}anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
 
 
-def first_study(
-    records: Sequence[dict], own_rate: Sequence[dict] = (), looks: Sequence[int] = LOOKS
-) -> list[Difference]:
+def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
     """The differences of the four questions by the first study's runs: the first paired by seed, as planned then, at
     the level that allows for the looks; the second was never run; the others from all seeds, with one variance."""
     scores = scores_by_method(records) | {second.ONE_RATE: []}
-    scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204 annealed", own_rate)]
+    scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
     pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
-    looks = [n for n in looks if n <= len(pairs)]
+    looks = [n for n in LOOKS if n <= len(pairs)]
     none = Difference(math.nan, math.nan, math.nan, (0, 0))
     of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
     rest = [difference(scores, *of) if all(scores[name] for name in of) else none for of in of_rest]
@@ -128,13 +131,13 @@ def numbered(sentences: Sequence[str]) -> str:
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
-def differences_table(frame: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:
+def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame:
     """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
     `verdict`; methods without three seeds are left out."""
     frame = frame[frame["seeds"] >= SEEDS]
     found = frame[["difference", "low", "high"]].itertuples(index=False)
-    shown = {"method": frame["method"].map(labels), "seeds": frame["seeds"]}
+    shown = {"method": frame["method"].map(label), "seeds": frame["seeds"]}
     frame = pd.DataFrame(shown | {"verdict": frame["verdict"]})
     text = [Difference(*of, (0, 0)).text for of in found]
-    frame.insert(2, "minus shared [simultaneous 95 % interval]", text)
+    frame.insert(2, f"minus {label(base)} [simultaneous 95 % interval]", text)
     return frame.reset_index(drop=True)

@@ -7,8 +7,8 @@ import pandas as pd
 
 from palslib.methods.table import LABELS
 from palslib.study.analysis.acting import acting_frame, switched_off_frame
-from palslib.study.ledger.selection import Selection, Setting
-from palslib.study.results.tables import average
+from palslib.study.ledger.selection import Setting
+from palslib.study.results.tables import average, label, line_of, usual_schedule
 
 
 def setting_name(record: dict) -> str:
@@ -81,15 +81,15 @@ def acting_by_step(records: Sequence[dict], methods: Sequence[str] = ("pals-204"
 
 
 def _plain(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
-    """The annealed runs of these methods without options."""
-    selections = [Selection.parse(f"{method} annealed") for method in methods]
-    return [record for record in records if any(selection.matches(record) for selection in selections)]
+    """The runs of these lines under the usual schedule."""
+    schedule = usual_schedule(records)
+    return [record for record in records if record["config"]["schedule"] == schedule and line_of(record) in methods]
 
 
 def _named(record: dict) -> str:
     """The setting's name, after that of a method other than PALs."""
     method = record["config"]["method"]
-    return ("" if method == "pals-204" else f"{LABELS[method]}: ") + setting_name(record)
+    return ("" if method == "pals-204" else f"{label(method)}: ") + setting_name(record)
 
 
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
@@ -106,7 +106,7 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
         scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
         name = config["method"]
-        row = {"method": LABELS.get(name, name), "rate": config["learning_rate"], "steps": config["steps"]}
+        row = {"method": label(name), "rate": config["learning_rate"], "steps": config["steps"]}
         row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
         rows.append(row | {"seed": config["seed"]} | scores)
     columns = ["dev average", "without CoLA", "CoLA", "switched off"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -35,7 +36,6 @@ TUNING_SEEDS, LOOKS = (200, 201), ((range(300, 306), 0.995), (range(300, 312), 0
 FEWEST = 3
 """The least number of seeds of the fifth arm."""
 NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
-_BASE = {"preset": "mini", "evaluate_every": 0, "checkpoint_every": 250, "keep": "none", "precision": "bf16"}
 
 
 def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
@@ -43,15 +43,16 @@ def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
     return [record for record in records if record["file"].split("/")[0] == name]
 
 
-def tuning(records: Sequence[dict], ruled_out: Sequence[str] = ()) -> pd.DataFrame:
-    """A row for each setting of the grid `tuning`: `method`, `setting`, `learning_rate`, `adaptation_rate`, `seeds`,
-    `mean` of the scores on held-out training rows, and `chosen`, the best of each method of which all runs are there.
+def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "tuning") -> pd.DataFrame:
+    """A row for each setting of the grid `tuning`, or of another plan of its kind: `method`, `setting`,
+    `learning_rate`, `adaptation_rate`, `seeds`, `mean` of the scores on held-out training rows, and `chosen`, the best
+    of each method of which all runs are there.
 
     Args:
         ruled_out: names of settings of which a run ended in a loss that is not finite.
     """
     rows = []
-    for config in Grid.named("tuning").configs(Path("runs")):
+    for config in Grid.named(plan).configs(Path("runs")):
         row = {name: getattr(config, name) for name in ("method", "setting", "learning_rate", "adaptation_rate")}
         score = next((average(record) for record in records if record["key"] == config.key), math.nan)
         rows.append(row | {"score": score, "out": config.setting in ruled_out})
@@ -66,32 +67,27 @@ def tuning(records: Sequence[dict], ruled_out: Sequence[str] = ()) -> pd.DataFra
     return frame.drop(columns="out")
 
 
-def grids(tuned: pd.DataFrame, look: int = 0) -> dict[str, dict]:
-    """The grids `confirmation` (of one look: its new seeds) and `separate`, from the complete frame of `tuning`.
+def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str, dict]:
+    """The grids `confirmation` (of one look: its new seeds; twice the tuning's steps) and `separate` (half of them),
+    from the complete frame of `tuning`.
 
     Raises:
         ValueError: naming methods whose tuning is not complete.
     """
-    best = tuned[tuned["chosen"]].set_index("method")
-    if missing := [method for method in METHODS if method not in best.index]:
+    grid, chosen = Grid.named(plan), set(tuned.loc[tuned["chosen"], "setting"])
+    best = {run["method"]: run for run in grid.runs if run["setting"] in chosen}
+    if missing := [method for method in METHODS if method not in best]:
         raise ValueError(f"the tuning is not complete: {', '.join(missing)}")
-    rate = float(best.loc["shared", "learning_rate"])
-    size = {"pals-204": {"size": 120}, "pal-common": {"size": 120}}
-    runs = [
-        {"setting": best.loc[method, "setting"], "method": method, "inspect": method != "shared"}
-        | {"learning_rate": float(best.loc[method, "learning_rate"])}
-        | ({"adaptation_rate": float(best.loc[method, "adaptation_rate"])} if method != "shared" else {})
-        | size.get(method, {})
-        for method in METHODS
-    ]
-    one_rate = {"method": "pals-204", "size": 120, "learning_rate": rate, "inspect": True}
-    runs.append({"setting": f"PALs, one rate for all, {rate:g}"} | one_rate)
+    rate, base = best["shared"]["learning_rate"], {k: v for k, v in grid.base.items() if k != "held_out"}
+    at_one = {"setting": f"PALs, one rate for all, {rate:g}", "learning_rate": rate, "adaptation_rate": 1}
+    runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
+    runs.append(best["pals-204"] | at_one | {"inspect": True})
     seeds = [seed for seed in LOOKS[look][0] if look == 0 or seed not in LOOKS[0][0]]
-    alone = {"method": "shared", "learning_rate": rate, "setting": f"separate models, rate {rate:g}"}
+    alone = best["shared"] | {"setting": f"separate models, rate {rate:g}", "steps": grid.base["steps"] // 2}
     each = {"seed": list(LOOKS[0][0])[:3], "tasks": [[task] for task in TASKS]}
     return {
-        "confirmation": {"base": _BASE | {"steps": 8000}, "product": {"seed": seeds}, "runs": runs},
-        "separate": {"base": _BASE | {"steps": 2000} | alone, "product": each},
+        "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": {"seed": seeds}, "runs": runs},
+        "separate": {"base": base | alone, "product": each},
     }
 
 
@@ -194,5 +190,6 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-if __name__ == "__main__":  # python -m palslib.study.results.second: the grids that follow from the tuning, as JSON
-    print(json.dumps(grids(tuning(read_records(RECORDS / "tuning"))), indent=1))
+if __name__ == "__main__":  # the grids that follow from a tuning, as JSON; for BERT-base: bert-base-tuning FOLDER
+    of, folder = sys.argv[1:] or ("tuning", RECORDS / "tuning")
+    print(json.dumps(grids(tuning(read_records(Path(folder)), plan=of), plan=of), indent=1))

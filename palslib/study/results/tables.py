@@ -1,7 +1,9 @@
 """Table 3 and further results on the central question, beside the paper's numbers (notebook 11).
 
-All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. Means
-are over seeds, with standard error and number of seeds; without runs they are NaN, with 0 seeds.
+All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. A line
+is a method, by its name and the options that it has (`pals-204 freeze=backbone`): those that the paper compares, or
+`lines` of any runs. Means are over seeds, with standard error and number of seeds; without runs they are NaN, with 0
+seeds.
 """
 
 import json
@@ -9,13 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import cache
 from statistics import fmean
 
 import pandas as pd
 
-from palslib.common.names import check_name
+from palslib.common.names import shown
 from palslib.data.metrics import main_scores
-from palslib.data.tasks import TASKS
+from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
@@ -71,14 +74,8 @@ _PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-
 
 
 def one_setting(records: Iterable[dict]) -> list[dict]:
-    """The finished runs on GLUE's eight tasks in the setting that most of them share."""
-    mixed = [
-        r
-        for r in records
-        if r["status"] == "finished"
-        and set(r["config"]["tasks"]) == set(TASKS)
-        and r["config"]["schedule"] in SCHEDULES
-    ]
+    """The finished runs in the setting that most of them share."""
+    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in SCHEDULES]
     found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
     if not found:
         return []
@@ -97,6 +94,84 @@ def _without_quirks(record: dict) -> dict:
     return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
 
 
+def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
+    """The runs that are in no line of the tables of `runs`: their number, `runs`, and `why`, which is what they have
+    and the others have not."""
+    kept = {id(run) for run in runs if line_of(run)}
+    usual = {name: value for run in runs for name, value in _shared(run).items()}
+    found = Counter(_why(record, usual) for record in records if id(record) not in kept)
+    return pd.DataFrame(found.most_common(), columns=["why", "runs"])[["runs", "why"]]
+
+
+def _shared(record: dict) -> dict:
+    """What a run must have in common with those that it is compared with."""
+    setting = Setting.of(_without_quirks(record))
+    return json.loads(setting.shared) | json.loads(setting.acting or "{}")
+
+
+def _why(record: dict, usual: dict) -> str:
+    config = record["config"]
+    if record["status"] != "finished" or config["schedule"] not in SCHEDULES:
+        return f"{record['status']}, {config['schedule']}"
+    differ = {name: value for name, value in _shared(record).items() if value != usual.get(name, value)}
+    differ |= {name: config[name] for name in ("recipe_options", "alpha") if config.get(name)}
+    said = [f"{name} {shown(value, 60)}" for name, value in differ.items() if not name.endswith(" rows")]
+    return ", ".join(said) or "other numbers of examples" if differ else "options that no line can have"
+
+
+def line_of(record: dict) -> str | None:
+    """The line that a finished run belongs to; None for one that changes single fields of its recipe."""
+    config = record["config"]
+    texts = (config["method"], f"{config['method']} {_options(record)}".rstrip())
+    return next((text for text in texts if _selection(text, config["schedule"]).matches(record)), None)
+
+
+def lines(records: Sequence[dict]) -> list[str]:
+    """The lines that runs make; those that the paper compares come first."""
+    found = dict.fromkeys(filter(None, map(line_of, records)))
+    return sorted(found, key=lambda line: [*COMPARED, *found].index(line))
+
+
+def first_two(methods: Iterable[str]) -> tuple[str, str]:
+    """The two lines to compare first: PALs and sharing everything or, where one has no runs, the next."""
+    known = [method for method in ("shared", "pals-204") if method in methods]
+    base, left, *_ = dict.fromkeys([*known, *methods, "shared", "pals-204"])
+    return left, base
+
+
+def label(line: str) -> str:
+    """A line's name for people: `PALs, freeze=backbone`."""
+    method, *options = line.split(" ", 1)
+    return ", ".join([LABELS.get(method, method), *options])
+
+
+def usual_schedule(records: Sequence[dict]) -> str:
+    """The schedule under which methods are compared: annealed or, where no run has it, that of most runs."""
+    found = Counter(record["config"]["schedule"] for record in records)
+    return "annealed" if "annealed" in found or not found else found.most_common(1)[0][0]
+
+
+@cache
+def _selection(line: str, schedule: str) -> Selection:
+    return Selection.parse(_with_schedule(line, schedule), anywhere=True)
+
+
+def _with_schedule(line: str, schedule: str) -> str:
+    method, *options = line.split(" ", 1)
+    return " ".join([method, schedule, *options])
+
+
+def compared(left: str, right: str, records: Sequence[dict], what: str = "average") -> Outcome:
+    """Two lines under the usual schedule, paired by seed, by their dev average or by a task."""
+    both = (_with_schedule(line, usual_schedule(records)) for line in (left, right))
+    return Comparison.parse(f"{' > '.join(both)} : {what}", anywhere=True).decide(records)
+
+
+def like_the_papers(records: Sequence[dict]) -> bool:
+    """Whether runs mix the paper's eight tasks on GLUE, so that the paper's numbers may stand beside theirs."""
+    return all(r["config"]["data"] == "glue" and set(r["config"]["tasks"]) == set(TASKS) for r in records)
+
+
 def _mean(scores: Sequence[float]) -> dict:
     """Mean, standard error (NaN for one seed) and number of seeds."""
     known = len(scores) > 1 and not any(map(math.isnan, scores))
@@ -104,24 +179,25 @@ def _mean(scores: Sequence[float]) -> dict:
     return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
 
 
-def runs_of(selected: str, records: Sequence[dict]) -> list[dict]:
-    """The runs of a selection (`pals-204 annealed`), one for each seed: of several the last, as in a comparison; a
-    repeated run is not a second seed."""
-    selection = Selection.parse(selected)
+def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
+    """The runs of a line under a schedule (the usual one), one for each seed: of several the last, as in a comparison;
+    a repeated run is not a second seed."""
+    selection = _selection(line, schedule or usual_schedule(records))
     return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
 
-def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFrame:
-    """A row for each method and schedule: `paper`, `paper error`, `mean`, `error`, `seeds` of the dev average.
+def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Iterable[str] = COMPARED) -> pd.DataFrame:
+    """A row for each line and schedule: `paper`, `paper error`, `mean`, `error`, `seeds` of the dev average.
 
     Args:
         without: tasks that our average leaves out; the paper's scores are then NaN.
+        methods: the lines.
     """
-    rows = []
-    for method in COMPARED:
+    rows, papers = [], TABLE_3 if like_the_papers(records) and not without else {}
+    for method in methods:
         for schedule in SCHEDULES:
-            scores = [average(r, without) for r in runs_of(f"{method} {schedule}", records)]
-            printed = None if without else TABLE_3.get(method, {}).get(schedule)
+            scores = [average(r, without) for r in runs_of(method, records, schedule)]
+            printed = papers.get(method, {}).get(schedule)
             paper, error = printed or (math.nan, None)
             row = {"method": method, "schedule": schedule, **_mean(scores)}
             rows.append(row | {"paper": paper, "paper error": error or math.nan})
@@ -129,9 +205,9 @@ def table_3(records: Sequence[dict], without: Sequence[str] = ()) -> pd.DataFram
 
 
 def of_common_seeds(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
-    """The runs of these methods, of the seeds that every schedule has with which each of them was run: their means can
-    be compared by eye."""
-    groups = [runs_of(f"{method} {schedule}", records) for method in methods for schedule in SCHEDULES]
+    """The runs of these lines, of the seeds that every schedule has with which each of them was run: their means can be
+    compared by eye."""
+    groups = [runs_of(method, records, schedule) for method in methods for schedule in SCHEDULES]
     seeds = [{r["config"]["seed"] for r in group} for group in groups if group]
     return [r for group in groups for r in group if r["config"]["seed"] in set.intersection(*seeds)]
 
@@ -142,56 +218,45 @@ def average(record: dict, without: Sequence[str] = ()) -> float:
     return fmean(score for task, score in scores.items() if task not in without)
 
 
-def scores_by_method(records: Sequence[dict], without: Sequence[str] = ()) -> dict[str, list[float]]:
-    """Method of `COMPARED` -> the dev averages of all its runs under annealed sampling."""
-    return {method: [average(r, without) for r in runs_of(f"{method} annealed", records)] for method in COMPARED}
+def scores_by_method(
+    records: Sequence[dict], without: Sequence[str] = (), methods: Iterable[str] = COMPARED
+) -> dict[str, list[float]]:
+    """Line -> the dev averages of all its runs under the usual schedule."""
+    return {method: [average(r, without) for r in runs_of(method, records)] for method in methods}
 
 
-def against(records: Sequence[dict], base: str = "shared") -> pd.DataFrame:
-    """Every method minus `base`, from all seeds of both: the columns of `intervals.family` (`low` and `high` are
-    Dunnett's, for all methods together; methods without runs have NaN and 0 seeds), and the paper's difference,
-    `paper`, with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
-    scores = scores_by_method(records)
-    frame = family(scores, base).set_index("method").reindex([method for method in COMPARED if method != base])
+def against(records: Sequence[dict], base: str = "shared", methods: Iterable[str] = COMPARED) -> pd.DataFrame:
+    """Every line minus `base`, from all seeds of both: the columns of `intervals.family` (`low` and `high` are
+    Dunnett's, for all lines together; lines without runs have NaN and 0 seeds), and the paper's difference, `paper`,
+    with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
+    scores, schedule = scores_by_method(records, methods=(base, *methods)), usual_schedule(records)
+    frame = family(scores, base).set_index("method").reindex([method for method in methods if method != base])
     frame["base seeds"], frame["verdict"] = len(scores[base]), frame["verdict"].fillna("not run")
     frame["seeds"] = [len(scores[method]) for method in frame.index]
-    papers = [
-        (TABLE_3.get(method, {}).get("annealed"), TABLE_3.get(base, {}).get("annealed")) for method in frame.index
-    ]
+    table = TABLE_3 if like_the_papers(records) else {}
+    papers = [(table.get(method, {}).get(schedule), table.get(base, {}).get(schedule)) for method in frame.index]
     frame["paper"] = [a.mean - b.mean if a and b else math.nan for a, b in papers]
     known = [a and b and a.error and b.error for a, b in papers]
     halves = [2.776 * math.hypot(a.error, b.error) if k else math.nan for k, (a, b) in zip(known, papers, strict=True)]
     return frame.assign(**{"paper half": halves}).reset_index()
 
 
-def _annealed(left: str, right: str, what: str = "average") -> Comparison:
-    """The comparison of two methods under annealed sampling, by the dev average or by a task."""
-    left, right = (check_name("method of table 3", method, COMPARED) for method in (left, right))
-    return Comparison.parse(f"{left} annealed > {right} annealed : {what}")
-
-
 def variants(records: Sequence[dict]) -> pd.DataFrame:
-    """The other runs under annealed sampling: methods that are not in `COMPARED`, and options of those that are.
+    """The other runs under the usual schedule: methods that are not in `COMPARED`, and options of those that are.
 
     Columns `run`, `size`, `mean`, `error`, `seeds`; the texts `minus shared` and `minus the method as it stands`
     (without these options), each paired by seed, with its 95 % interval and number of pairs.
     """
-    found = {}  # selection -> name, selection without options
-    for record in records:
-        config = record["config"]
-        plain, options = f"{config['method']} annealed", _options(record)
-        text = plain if Selection.parse(plain).matches(record) else f"{plain} {options}"
-        if text.removesuffix(" annealed") not in COMPARED and Selection.parse(text).matches(record):
-            name = LABELS.get(config["method"], config["method"]) + (f", {options}" if text != plain else "")
-            found[text] = name, plain
-    rows = []
-    for text, (name, plain) in found.items():
-        runs = runs_of(text, records)
-        row = {"run": name, "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
-        outcome = Comparison.parse(f"{text} > shared annealed").decide(records)
+    rows, schedule = [], usual_schedule(records)
+    for line in lines([r for r in records if r["config"]["schedule"] == schedule]):
+        if line in COMPARED or "recipe=" in line:  # quirks have a table of their own
+            continue
+        runs, plain = runs_of(line, records), line.split()[0]
+        row = {"run": label(line), "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
+        outcome = compared(line, "shared", records)
         row |= {"minus shared": _paired(outcome), "other processor": on_other_processors(outcome)}
-        if text != plain and not any(map(Selection.parse(plain).matches, runs)):  # else compared with themselves
-            row["minus the method as it stands"] = _paired(Comparison.parse(f"{text} > {plain}").decide(records))
+        if line != plain and not any(map(_selection(plain, schedule).matches, runs)):  # else compared with themselves
+            row["minus the method as it stands"] = _paired(compared(line, plain, records))
         rows.append(row)
     names = ["run", "size", "mean", "error", "seeds", "minus shared", "other processor"]
     return pd.DataFrame(rows, columns=[*names, "minus the method as it stands"])
@@ -202,15 +267,15 @@ def _paired(outcome: Outcome) -> str:
 
 
 def _options(record: dict) -> str:
-    """The options of a run's method, size, weights and memory, in the form that `Selection.parse` reads."""
+    """The options of a run's method, size, weights, memory and recipe, in the form that `Selection.parse` reads."""
     config = record["config"]
     said = {k: v for k, v in config.get("own_method", {}).items() if k != "kind"}
     said |= {k: v for k, v in config["method_options"].items() if k != "init"}
     if record["method"].get("size") is not None:
         usual = "paper" if config.get("own_method") else "budget"
         said |= {"size": config["size"]} if config["size"] not in (None, usual) else {}
-    if config.get("weights", "pretrained") != "pretrained":
-        said["weights"] = config["weights"]
+    usual = {"weights": "pretrained", "recipe": "paper"}
+    said |= {k: config[k] for k, v in usual.items() if config.get(k, v) != v}
     if config.get("memory"):
         said["gem"] = config["memory"]
         said |= {k: config[k] for k in ("memory_margin", "memory_over") if config[k] != getattr(RunConfig, k)}
@@ -219,20 +284,26 @@ def _options(record: dict) -> str:
     return " ".join(f"{k}={v}" for k, v in values.items())
 
 
-def by_task(records: Sequence[dict]) -> pd.DataFrame:
-    """A row for each method and column of table 2: the paper's test score, our dev score (`mean`, `error`, `seeds`)."""
-    rows = []
-    for method, printed in TABLE_2.items():
-        results = [r["results"]["last"] for r in runs_of(f"{method} annealed", records)]
-        for column, paper in printed.items():
-            if column == "average":
-                scores = [last["glue_average"] for last in results]
-            else:
-                task, metric = COLUMNS[column]
-                scores = [last["scores"][task][metric] for last in results]
+def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) -> pd.DataFrame:
+    """A row for each line and column of table 2, or for each line and task of runs on others than the paper's eight:
+    the paper's test score (else NaN), our dev score (`mean`, `error`, `seeds`)."""
+    rows, theirs = [], like_the_papers(records)
+    columns = (*COLUMNS, "average") if theirs else records[0]["config"]["tasks"]
+    for method in methods:
+        results = [r["results"]["last"] for r in runs_of(method, records)]
+        for column in columns:
+            scores = [_score(last, column) for last in results]
             known = [math.nan if score is None else score for score in scores]
+            paper = TABLE_2.get(method, {}).get(column, math.nan) if theirs else math.nan
             rows.append({"method": method, "column": column, "paper": paper, **_mean(known)})
     return pd.DataFrame(rows)
+
+
+def _score(last: dict, column: str) -> float | None:
+    if column == "average":
+        return last["glue_average"]
+    task, metric = COLUMNS.get(column, (column, None))
+    return last["scores"][task][metric] if metric else main_scores(last["scores"])[task]
 
 
 def cell(mean: float, error: float, seeds: int | None = None) -> str:
@@ -244,17 +315,18 @@ def cell(mean: float, error: float, seeds: int | None = None) -> str:
 
 
 def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `table_3` as text: a row for each method, and under each schedule the paper's cell and ours."""
+    """The frame of `table_3` as text: a row for each line, and under each schedule the paper's cell and ours, without
+    columns of dashes."""
     rows = []
     for method, part in table.groupby("method", sort=False):
-        row = {("", "method"): LABELS[method]}
+        row = {("", "method"): label(method)}
         for line in part.to_dict("records"):
             row[line["schedule"], "paper"] = cell(line["paper"], line["paper error"])
             row[line["schedule"], "here"] = cell(line["mean"], line["error"], line["seeds"])
         rows.append(row)
     frame = pd.DataFrame(rows)
     frame.columns = pd.MultiIndex.from_tuples(frame.columns)
-    return frame.drop(columns=("round-robin", "paper"))  # the paper prints no such score
+    return frame.loc[:, (frame != "–").any()]
 
 
 def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -266,29 +338,27 @@ def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `by_task` as text: for each method a row of the paper's scores and one of ours."""
+    """The frame of `by_task` as text: for each line a row of the paper's scores, if it has any, and one of ours."""
     rows = []
     for method, part in scores.groupby("method", sort=False):
         lines = part.to_dict("records")
         paper = {c["column"]: cell(c["paper"], math.nan) for c in lines}
         here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in lines}
-        rows += [
-            {"method": f"{LABELS[method]}, paper (test)"} | paper,
-            {"method": f"{LABELS[method]}, here (dev)"} | here,
-        ]
-    return pd.DataFrame(rows).rename(columns=dict(zip(COLUMNS, _PRINTED, strict=True)))
+        rows += [{"method": f"{label(method)}, paper (test)"} | paper] if part["paper"].notna().any() else []
+        rows.append({"method": f"{label(method)}, here (dev)"} | here)
+    return pd.DataFrame(rows).rename(columns=TASK_LABELS | dict(zip(COLUMNS, _PRINTED, strict=True)))
 
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
     """left - right for each task, paired by seed, which helps for large tasks: `task`, `difference`, `low`, `high` (of
     intervals that hold for all tasks together, Bonferroni's 95 %), `seeds`, `verdict`."""
-    rows = []
-    for task in TASKS:
-        outcome = _annealed(left, right, task).decide(records)
-        of = paired(outcome.differences, 1 - 0.05 / len(TASKS))
+    rows, tasks = [], records[0]["config"]["tasks"] if records else ()
+    for task in sorted(tasks, key=[*TASKS, *tasks].index):
+        outcome = compared(left, right, records, task)
+        of = paired(outcome.differences, 1 - 0.05 / len(tasks))
         row = {"task": task, "difference": of.value, "low": of.low, "high": of.high, "seeds": len(outcome.seeds)}
         rows.append(row | {"verdict": kind(of.low, of.high, outcome.margin) if outcome.seeds else "not run"})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
@@ -309,13 +379,12 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         changed = tuple(sorted((k, v) for k, v in differ.items() if (k, v) != ("decay", "constant")))
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
-            plain = f"{config['method']} {config['schedule']} {_options(record)}"
-            found.setdefault((plain, _rate(record), changed, whole), {})[config["seed"]] = record
+            line = f"{config['method']} {_options(record | {'config': config | {'recipe': 'paper'}})}".rstrip()
+            found.setdefault((line, config["schedule"], _rate(record), changed, whole), {})[config["seed"]] = record
     rows = []
-    for (plain, rate, changed, whole), switched in found.items():
-        selection = Selection.parse(plain)
+    for (line, schedule, rate, changed, whole), switched in found.items():
+        selection, method = _selection(line, schedule), line.split()[0]
         paper = [record for record in records if _rate(record) == rate and selection.matches(record)]
-        method, schedule, *_ = plain.split()
         partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
         pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
         if not pairs:

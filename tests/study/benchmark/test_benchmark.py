@@ -75,6 +75,9 @@ def test_parts(done):
     assert [r["precision"] for r in parts["evaluation"]] == precisions
     assert [r["tasks"] for r in parts["many_tasks"]] == [1, 2, 4]
     assert [r["what"] for r in parts["start_up"]] == ["Python alone", "import palslib"]
+    mixed = [(r["precision"], r["texts a task"], r["what"]) for r in parts["mixed_tasks"]]
+    assert mixed == [(p, n, way) for p in precisions for n in (1, 8) for way in ("a call a task", "one call")]
+    assert all(r["speed-up"]["median"] == 1 for r in parts["mixed_tasks"] if r["what"] == "a call a task")
 
 
 def test_profile(done):

@@ -8,11 +8,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from palslib.methods.backbone import Backbone
-from palslib.methods.counting import count_parameters
 from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import METHODS, get_method
 from palslib.study.figures.blocks import ALL_TASKS, BERT, TASK, TASK_ALL_LAYERS
-from palslib.study.figures.diagrams import draw_figure_1, draw_layer, draw_methods, draw_places
+from palslib.study.figures.diagrams import draw_figure_1, draw_layer, draw_methods
 from palslib.study.figures.style import method_name
 
 
@@ -265,24 +264,3 @@ def test_figure_1():
         extents = [text.get_window_extent() for text in (*ax.texts, ax.title)]
         assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
     assert len(figure.legends[0].get_texts()) == 3
-
-
-def test_places_of_every_method():
-    """A dot for each place that a method uses, in its owner's colour; those that nobody uses are no column."""
-    counts = [f"{count_parameters(m).per_task:,}" for m in METHODS]
-    ax = draw_places(METHODS, columns={"numbers": counts, "starts as BERT": ["yes"] * len(METHODS)}).axes[0]
-    ax.figure.canvas.draw()
-    names = [tick.get_text() for tick in ax.get_yticklabels()]
-    columns = [tick.get_text() for tick in ax.get_xticklabels()]
-    assert columns[-2:] == ["numbers", "starts as BERT"]
-    boxes = [[t.get_window_extent() for t in ax.texts if t.get_text() in words] for words in (counts, ["yes"])]
-    lines_end = ax.transData.transform((max(line.get_xdata()[-1] for line in ax.lines), 0))[0]
-    assert lines_end < min(b.x0 for b in boxes[0]) and max(b.x1 for b in boxes[0]) < min(b.x0 for b in boxes[1])
-    points = [line for line in ax.lines if len(line.get_xdata()) == 1]
-    dots = {(names[int(p.get_ydata()[0])], columns[int(p.get_xdata()[0])]): p for p in points}
-    assert names == [method_name(m) for m in METHODS] and "beside feed-forward" not in columns
-    for method in METHODS.values():
-        used = {part.place for part in method.parts(Backbone.of("bert-base-uncased"))}
-        assert {place for name, place in dots if name == method_name(method)} == used
-    assert dots["PALs, s = 204", "beside"].get_markerfacecolor() == TASK_ALL_LAYERS[0]
-    assert dots["low rank, s = 100", "beside"].get_markerfacecolor() == TASK[0]

@@ -30,14 +30,16 @@ def test_forgetting_lines():
     """Means over seeds of 60 and 70, and of 80 and 90; the dotted line stands where the panel's task was trained."""
     scores = {("sst2", 0): 60.0, ("sst2", 1): 70.0, ("rte", 0): 80.0, ("rte", 1): 90.0}
     rows = [
-        {"run": "plain", "seed": seed, "after": after, "task": task, "score": score}
+        {"method": method, "run": "plain", "seed": seed, "after": after, "task": task, "score": score}
+        for method in ("shared", "PALs")
         for (after, seed), score in scores.items()
         for task in ("sst2", "rte")
     ]
-    figure, axes = plt.subplots(1, 2)
+    figure, axes = plt.subplots(2, 2)
     forgetting_lines(pd.DataFrame(rows), axes)
-    assert [ax.get_title() for ax in axes] == ["SST-2", "RTE"]
-    for place, ax in enumerate(axes):
+    assert [ax.get_title() for ax in axes.flat] == ["SST-2", "RTE", "", ""]
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["shared: score (%)", "PALs: score (%)"]
+    for place, ax in [*enumerate(axes[0]), *enumerate(axes[1])]:
         np.testing.assert_allclose(ax.lines[0].get_xydata(), [[0, 65], [1, 85]])
         assert list(ax.lines[-1].get_xdata()) == [place, place]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain"]

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_small_and_without_widgets_or_paths_of_this_machine(path):
 def test_opens_with_a_title(path):
     first = cells_of(path)[0]
     assert first.cell_type == "markdown" and first.source.startswith("# ")
+
+
+@every_notebook
+def test_starts_by_installing_what_is_missing(path):
+    """By one text, right after the parameters; it gives the repository's address where pyproject.toml does."""
+    first = [cell.source for cell in code_cells(PATHS[0])][1]
+    assert code_cells(path)[1].source == first and "pip" in first
+    urls = tomllib.loads((reproduce.PROJECT / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls.get("Repository", "ADDRESS") in first
 
 
 @every_notebook
@@ -112,6 +122,12 @@ def test_parameters_reach_the_notebook_and_the_last_tagged_cell_is_the_headline(
     result = run_notebook(path, tmp_path / "out" / "{braces}.ipynb", {"steps": 21})
     assert (result.name, result.error, result.headline) == ("01_a", "", "total: 42 x")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["{braces}.ipynb"]
+
+
+def test_a_long_headline_is_cut_between_words_but_never_within_an_interval(tmp_path):
+    said = f"{'w ' * 55}+0.73 [+0.27, +1.19], 8 seeds"
+    result = run_notebook(write(tmp_path, "01_a.ipynb", "n = 2", f"print('{said}')"), tmp_path / "out.ipynb")
+    assert result.headline == f"{'w ' * 55}+0.73 …"
 
 
 def test_an_unknown_parameter_is_refused_before_anything_runs(tmp_path):

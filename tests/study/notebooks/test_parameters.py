@@ -38,7 +38,7 @@ GRID = [
     ("09", "method=pals-204 steps=9 memory=4 margin=0 learning_rate=1e-3 seed=2", "backward transfer"),
     ("10", "backbone=tiny measured='pals-204 shared' also=lhuc rows=1 repeats=1", "operations of 8 tasks"),
     ("10", "backbone=tiny measured=fine-tuned also=[] rows=2 repeats=1", "operations of 8 tasks"),
-    ("11", "records=FOLDER", "is not known yet"),
+    ("11", "records=FOLDER", "Not shown: any difference"),
     ("12", "records=FOLDER", "0 seeds"),
     ("13", "backbone=tiny steps=6 seed=1", "3 tasks"),
 ]

@@ -208,8 +208,9 @@ def test_training_curves():
     runs = [followed(), followed(seed=1, scores=(42.0, 70.0, 62.0)), followed(schedule="round-robin")]
     figure = training_curves(curves_frame(runs), {task: LABELS[task] for task in COLUMNS})
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["shared", "annealed", "round-robin"]
-    assert [ax.get_title() for ax in figure.axes[:3]] == ["SST-5", "Quora", "STS"]
+    assert [text.get_text() for text in legend.get_texts()] == ["annealed", "round-robin"]
+    assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "STS, training loss"]
+    assert figure.axes[0].get_ylabel() == "shared\ndev score (%)"
     drawn = {tuple(y) for line in figure.axes[0].lines if len(y := line.get_ydata())}
     assert drawn == {(31, 41), (30, 40)}  # annealed is the mean of two seeds
     plt.close(figure)

@@ -22,7 +22,7 @@ from palslib.study.figures.results import acting_panels, forest, schedule_lines,
 from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
 from palslib.study.notebook import show_table
-from palslib.study.results.answer import answer, differences_table, first_study
+from palslib.study.results.answer import answer, differences_table, first_study, own_answer
 from palslib.study.results.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
 from palslib.study.results.tables import (
     COLUMNS,
@@ -31,6 +31,9 @@ from palslib.study.results.tables import (
     SCHEDULES,
     against,
     by_task,
+    first_two,
+    left_out,
+    lines,
     of_common_seeds,
     one_setting,
     plan_frame,
@@ -218,7 +221,7 @@ def test_methods_against_shared_from_all_seeds_of_both():
     assert (pals["paper"], pals["paper half"]) == (pytest.approx(1.0), pytest.approx(2.776 * math.hypot(0.2, 0.3)))
     assert frame.loc["low-rank-100", "seeds"] == 2 and frame.loc["lhuc", "verdict"] == "not run"
     assert list(frame.index) == [method for method in COMPARED if method != "shared"] and set(COMPARED) <= set(LABELS)
-    shown = differences_table(frame.reset_index(), LABELS)
+    shown = differences_table(frame.reset_index())
     assert shown["method"].tolist() == ["PALs"] and shown.iloc[0, 2].startswith(f"{pals['difference']:+.2f} [")
 
 
@@ -437,14 +440,53 @@ def test_the_answer_in_five_sentences():
     assert "is not known yet" in said[1] and "(0 of 32 tuning runs, 0 of 30 confirmation runs)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
     assert said[4].startswith("**Not shown**: BERT-base") and len(answer([])) == 5
-    own = answer([r for r in RECORDS if r["config"]["method"] != "low-rank-100"])  # of a study of one's own
-    assert "looks" not in own[0] and own[4].endswith("beyond minilm, 2,000 steps, data glue.")
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert "do harm here" in worse[0] and "-2.00 [" in worse[0]
     same = answer(RECORDS, own_rate=runs("pals-204", 59.9, 62.0, 61.1))
     assert "At one rate for all, as in the paper, no difference shows**" in same[3] and "+0.00 [" in same[3]
     equal = runs("low-rank-100", 62.0, 64.1, 62.9, adaptation_rate=10)
     assert "That their attention helps does not show" in answer([*RECORDS[:6], *equal])[2]
+
+
+def small(method: str, seed: int, score: float, steps: int = 40, recipe: str = "paper") -> dict:
+    """A run of two tasks, one of them one's own, on generated data with the backbone for tests."""
+    of = {"tasks": ["rte"], "backbone": "tiny", "data": "synthetic", "schedule": "proportional", "recipe": recipe}
+    record = run(method, seed, score, steps=steps, **of)
+    scores = {"rte": {"accuracy": score}, "mood": {"accuracy": score + 2}}
+    record["config"] |= {"tasks": ["rte", "mood"], "own": {"mood": "mood.csv"}}
+    record["results"]["last"] |= {"scores": scores, "dev_average": score + 1, "glue_average": None}
+    return record
+
+
+def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
+    """Houlsby 61, 63, 62 and LHUC 60, 62, 61, on other tasks, data, schedule and backbone than the paper's: +1 ± t of
+    four degrees of freedom · √(2/3). Without `shared` the first line is what others are compared with."""
+    sweep = [small("lhuc", seed, score) for seed, score in enumerate((60.0, 62.0, 61.0))]
+    sweep += [small("houlsby-64", seed, score) for seed, score in enumerate((61.0, 63.0, 62.0))]
+    others = [small("lhuc", 0, 50.0, steps=10), small("lhuc", 3, 50.0) | {"status": "killed"}]
+    found = one_setting([*sweep, *others])
+    assert found == sweep and lines(found) == ["lhuc", "houlsby-64"]
+    assert left_out([*sweep, *others], found).to_dict("records") == [
+        {"runs": 1, "why": "steps 10"},
+        {"runs": 1, "why": "killed, proportional"},
+    ]
+    methods = tuple(lines(found))
+    left, base = first_two(methods)
+    assert (left, base) == ("houlsby-64", "lhuc") and first_two(COMPARED) == ("pals-204", "shared")
+    row = against(found, base, methods).iloc[0]
+    half = stats.t.ppf(0.975, 4) * math.sqrt(2 / 3)
+    assert (row["difference"], row["high"]) == (approx(1.0), approx(1 + half, abs=0.01)) and math.isnan(row["paper"])
+    said = own_answer(found, against(found, base, methods), base)
+    assert said[0].startswith("**Houlsby minus LHUC** +1.00 [") and "3 seeds: open." in said[0]
+    assert said[1].endswith("beyond tiny, 40 steps, data synthetic.")
+    cells = table_3_cells(table_3(found, methods=methods))
+    assert cells.values.tolist() == [["LHUC", "62.0 ± 0.58 (3)"], ["Houlsby", "63.0 ± 0.58 (3)"]]
+    assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "mood"), "mean"] == approx(63.0)
+    tasks = task_differences(found, left, base)
+    assert tasks["task"].tolist() == ["rte", "mood"] and tasks["difference"].tolist() == [1.0, 1.0]
+    released = one_setting([small("pals-204", seed, 60.0, recipe="released") for seed in range(3)])
+    assert lines(released) == ["pals-204 recipe=released"]
+    assert own_answer([], against([], "shared", ()), "shared")[0].startswith("**Not shown**: any difference")
 
 
 def test_the_answer_is_the_second_studys_where_it_decides():

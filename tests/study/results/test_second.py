@@ -26,9 +26,9 @@ def scored(config, score: float, grid: str, **by_task: float) -> dict:
     return record | {"data": {"dev": {task: {"validation": 277} for task in tasks}}, "key": getattr(config, "key", "")}
 
 
-def tuned(**scores: float) -> list[dict]:
+def tuned(plan: str = "tuning", **scores: float) -> list[dict]:
     """A record of each run of the tuning: of the settings whose words are given, with this score, else 60."""
-    configs = Grid.named("tuning").configs(Path("runs"))
+    configs = Grid.named(plan).configs(Path("runs"))
     return [
         scored(c, next((v for k, v in scores.items() if c.setting.startswith(k.replace("_", " "))), 60.0), "tuning")
         for c in configs
@@ -82,6 +82,17 @@ def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
     again = Grid(**grids(tuning(tuned()), look=1)["confirmation"]).configs(tmp_path)
     assert {c.seed for c in again} == set(range(306, 312))
     assert not any(c.held_out for c in confirmation + separate)
+
+
+def test_the_same_design_with_bert_base(tmp_path):
+    """Tuned for 30,000 steps at rates around the paper's 2e-5, confirmed for the paper's 60,000, sizes the paper's."""
+    plan = "bert-base-tuning"
+    found = grids(tuning(tuned(plan), plan=plan), plan=plan)
+    confirmation, separate = (Grid(**found[name]).configs(tmp_path) for name in ("confirmation", "separate"))
+    assert {second.arm({"config": vars(c)}) for c in confirmation} == set(ARMS) and len(separate) == 24
+    assert {(c.backbone, c.steps, c.size, c.held_out) for c in confirmation} == {
+        ("bert-base-uncased", 60_000, "paper", False)
+    }
 
 
 def test_each_question_is_asked_after_the_one_before_is_decided():

@@ -1,0 +1,53 @@
+"""Rows of several tasks in one pass: BERT's own maps run over all rows, what a task adds over the rows of that task.
+
+The rows of a task are adjacent, so their word pieces are a slice of the N, and a layer (`bert/layer.py`) reads as for
+one task:
+
+    h = [h_1, h_2, ...]        TS(h) = [TS_1(h_1), TS_2(h_2), ...]        likewise at every other place
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from palslib.bert.layer import Places
+from palslib.bert.rows import Rows
+
+
+def _by_task(place: str):
+    """The function of a `Mixed` at a place: that of each task, on the task's slice of every argument (N, ...)."""
+
+    def each(self, layer: int, *given):
+        slices = [self.parts if isinstance(x, Rows) else x.split(self.sizes) for x in given]
+        new = [getattr(task, place)(layer, *own) for task, *own in zip(self.tasks, *slices, strict=True)]
+        if all(y is None for y in new):
+            return None
+        if all(y is x for y, x in zip(new, slices[0], strict=True)):
+            return given[0]  # no task has changed it
+        return torch.cat([torch.zeros_like(x) if y is None else y for y, x in zip(new, slices[0], strict=True)])
+
+    return each
+
+
+class Mixed(Places):
+    """What several tasks add to a layer, each to its own rows.
+
+    Args:
+        tasks: the tasks' adaptations.
+        parts: the rows of each task, as a batch of their own; `rows` has them all, end to end.
+    """
+
+    def __init__(self, tasks: Sequence[Places], parts: Sequence[Rows]):
+        self.tasks, self.parts, self.rows = tasks, parts, Rows.joined(parts)
+        self.sizes = [len(part.input_ids) for part in parts]
+
+    query, key, value = map(_by_task, ("query", "key", "value"))
+    after_attention, inner, after_feed_forward = map(_by_task, ("after_attention", "inner", "after_feed_forward"))
+    parallel, after_layer = map(_by_task, ("parallel", "after_layer"))
+
+    def norms(self, layer):
+        own = [task.norms(layer) for task in self.tasks]
+        return tuple(map(self._slice_by_slice, zip(*own, strict=True))) if any(own) else None
+
+    def _slice_by_slice(self, functions):
+        return lambda x: torch.cat([f(own) for f, own in zip(functions, x.split(self.sizes), strict=True)])
