@@ -15,7 +15,7 @@ from palslib.study.ledger.verdicts import evidence, verdict_frame
 from palslib.study.results import answer as answers
 from palslib.study.results import second, tables
 from palslib.study.results.pilot import pilot_frame
-from palslib.study.results.tables import LABELS, cell
+from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
 BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
@@ -34,7 +34,7 @@ def answer() -> str:
 
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
-    found = answers.differences_table(tables.against(tables.one_setting(evidence())), LABELS)
+    found = answers.differences_table(tables.against(tables.one_setting(evidence())))
     return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
 
 

@@ -308,14 +308,13 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
     """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns, a list of dicts), or from a
     dict of tables by split (a `datasets.DatasetDict`), written once under `runs/data/`; takes the arguments of
     `task_from_file`."""
-    used = [*((text,) if isinstance(text, str) else text), label]
     several = frame.values() if isinstance(frame, Mapping) else ()
     by_split = bool(several) and all(isinstance(t, pd.DataFrame) or hasattr(t, "column_names") for t in several)
     tables = dict(frame) if by_split else {"": frame}
     content = hashlib.sha256()
     for split, table in tables.items():
         what = f"task {name!r}" + f", split {split!r}" * by_split
-        table = as_frame(table, what)
+        table, used = as_frame(table, what), [*((text,) if isinstance(text, str) else text), label]
         for column in used:
             check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
         tables[split] = table = table[used].reset_index(drop=True).map(cell_text)
@@ -324,7 +323,7 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
         content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
     place = f"{check_task_name(name)}-{content.hexdigest()[:12]}{'-{split}' * by_split}.parquet"
     for split, table in tables.items():
-        path = runs_folder() / "data" / place.replace("{split}", split)
+        path = runs_folder() / "data" / (place.replace("{split}", check_task_name(split)) if by_split else place)
         if not path.exists():
             with atomic_write(path) as temporary:
                 table.to_parquet(temporary, index=False)

@@ -37,6 +37,8 @@ def begin(*packages: str, **valid: Collection) -> None:
         take_parameters(shell.user_ns)
         for name, values in valid.items():
             check_value(name, shell.user_ns[name], values)
+        # A page that nbconvert exports would print the code of `show_source` in the font of the text.
+        display(HTML("<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }</style>"))
     use_style()
     names = ("palslib", *packages)
     print(f"Python {platform.python_version()}", *(f"{n} {importlib.metadata.version(n)}" for n in names), sep=" · ")
