@@ -263,7 +263,7 @@ class Run:
         if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if it went on elsewhere without fp16
             self.scaler.load_state_dict(scales)
         for p, moments in self.optimizer.state.items():  # others would end the process in torch's fused update
-            if any(x.ndim and x.shape != p.shape for x in moments.values()):
+            if any(getattr(x, "ndim", 0) and x.shape != p.shape for x in moments.values()):
                 raise ValueError("the optimiser's moments have other shapes than the weights")
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
         self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
