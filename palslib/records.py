@@ -19,6 +19,7 @@ from palslib.bert.backbones import portable
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS, place
+from palslib.common.processes import processor
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now
@@ -46,7 +47,7 @@ def environment() -> dict:
         "packages": {name: _version(name) for name in _PACKAGES},
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changes is None else bool(changes),  # None: unknown, which is not clean
-        "cpu": _processor(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
     }
 
@@ -65,13 +66,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def make_record(run) -> dict:

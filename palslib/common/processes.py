@@ -6,6 +6,7 @@ import platform
 import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 FIRST = os.environ.get("RANK", "0") == "0"
 """Whether this is the first process of a run, the only one that prints and writes."""
@@ -18,6 +19,14 @@ def end_with_launcher() -> None:
     """
     if platform.system() == "Linux" and {"TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION"} & set(os.environ):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def say(sentences: Iterable[str], where: object) -> None:

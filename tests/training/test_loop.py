@@ -301,12 +301,14 @@ def test_bf16(tmp_path, short_run):
 
 
 @pytest.mark.parametrize(
-    ("amx", "avx", "found"), [(True, False, "bf16"), (False, True, "bf16"), (False, False, "float32")]
+    ("amx", "avx", "maker", "found"),
+    [(1, 0, "Intel", "bf16"), (0, 1, "AMD", "bf16"), (0, 1, "Intel", "float32"), (0, 0, "AMD", "float32")],
 )
-def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, found):
+def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, maker, found):
+    monkeypatch.setattr("palslib.common.precision.processor", lambda: f"{maker} 9")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
     assert precision_of("auto") == found
 
 
