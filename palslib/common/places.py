@@ -30,5 +30,7 @@ def data_folder() -> Path | None:
 
 
 def place(path: str | Path) -> Path:
-    """A path as a user writes it, with `~` for the home folder."""
+    """A path as a user writes it, with `~` for the home folder. Raises ValueError for what is no path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"{path!r} is not the path of a file or folder")
     return Path(path).expanduser()

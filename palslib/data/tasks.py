@@ -378,7 +378,7 @@ def task_from_file(
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
-    source, texts = place(path), (text,) if isinstance(text, str) else tuple(text)
+    source, texts = place(path), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or separator_of(path)
     reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}

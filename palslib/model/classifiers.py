@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from palslib.bert.rows import check_integers
 from palslib.data.tasks import Task
 
 
@@ -51,12 +52,17 @@ def make_head(task: Task, d: int) -> nn.Module:
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy,
     where each row counts as much as its class in `Task.class_weights`.
-    Raises ValueError for labels of another shape, which would be spread over the rows."""
+    Raises ValueError for labels of another shape, which would be spread over the rows, and for what is no class."""
+    if task.num_outputs > 1:
+        check_integers(f"labels of task {task.name!r}", labels)
     if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):
         raise ValueError(f"labels of task {task.name!r} must have shape ({len(logits)},), not {tuple(labels.shape)}")
     labels = labels.reshape(-1)
     if task.is_regression:
         return functional.mse_loss(logits[:, 0], labels)
+    most, looks = len(task.labels) - 1, labels.device.type == "cpu" and not torch.compiler.is_compiling()
+    if looks and not 0 <= labels.min() <= labels.max() <= most:  # for a GPU one would have to wait
+        raise ValueError(f"labels of task {task.name!r} are class numbers from 0 to {most}, not {labels.tolist()}")
     if task.class_weights is None and task.num_outputs == 1:
         return functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
     if task.class_weights is not None:

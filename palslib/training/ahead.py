@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """`make(step)`; the result for the step after it is begun in a thread at once, up to step `end` (exclusive).
+    """Gives `make(step)`, and at once begins `make(step + 1)` in a thread, up to the step `end` (exclusive).
 
-    `make` must be a function of the step alone, as batches are. Its error is raised when its step is asked for.
+    `make` must be a function of the step alone, as batches are. Its error is raised when its step is asked for. It is
+    given with each call: kept here, a run and this would hold each other, and the run's memory would not be freed.
     """
 
-    def __init__(self, make: Callable[[int], T], end: int):
-        self.make, self.end = make, end
-        self.thread = ThreadPoolExecutor(1)
+    def __init__(self, end: int):
+        self.end, self.thread = end, ThreadPoolExecutor(1)
         self.coming: dict[int, Future] = {}
 
-    def __call__(self, step: int) -> T:
+    def __call__(self, make: Callable[[int], T], step: int) -> T:
         known = self.coming.pop(step, None)
-        made = known.result() if known else self.make(step)
-        self.coming = {step + 1: self.thread.submit(self.make, step + 1)} if step + 1 < self.end else {}
+        made = known.result() if known else make(step)
+        self.coming = {step + 1: self.thread.submit(make, step + 1)} if step + 1 < self.end else {}
         return made

@@ -116,8 +116,7 @@ class Run:
         self.embeddings = RowGradients()
         self.optimizer = self.make_optimizer()
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
-        on_gpu = self.accelerator.device.type != "cpu"
-        self.next_batches = Ahead(self.batches, config.steps) if on_gpu else self.batches
+        self.ahead = Ahead(config.steps) if self.accelerator.device.type != "cpu" else None
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
@@ -182,7 +181,7 @@ class Run:
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
         config, accelerator, step, task = self.config, self.accelerator, self.step, self.plan.tasks[self.step]
-        rows, batches = self.next_batches(step)
+        rows, batches = self.ahead(self.batches, step) if self.ahead else self.batches(step)
         # Dropout too is a function of the step, so resuming needs no random state.
         torch.manual_seed(seed_from(config.seed, step, accelerator.process_index))
         self.tokens += int(self.train_data[task].lengths[rows].sum())

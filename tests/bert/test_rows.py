@@ -119,7 +119,7 @@ def test_from_padded_without_the_rest():
 )
 def test_what_is_no_batch(inputs, message):
     with pytest.raises(ValueError, match=message):
-        Rows.from_padded(*inputs)
+        Rows.from_padded(inputs[0].long(), *inputs[1:])
 
 
 @pytest.mark.parametrize("lengths", [[], [3, 0], [3, 3], [5]])

@@ -176,3 +176,21 @@ def test_an_odd_number_of_texts_is_no_batch_of_pairs(head):
     """The cosine of two rows with one would be broadcast."""
     with pytest.raises(ValueError, match="3 texts are not pairs"):
         head(4, 1)(torch.randn(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "input_ids"),
+        ({"input_ids": [[2, 5, 3]]}, "input_ids"),
+        ({"input_ids": torch.tensor([[2.0, 5.0]])}, "input_ids"),
+        ({"labels": torch.tensor([7])}, "labels of task 'rte'"),
+        ({"labels": torch.tensor([1.0])}, "labels of task 'rte'"),
+        ({"labels": [1]}, "labels of task 'rte'"),
+    ],
+)
+def test_what_is_no_batch_is_refused_by_name(given, named):
+    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte",), size=24)
+    batch = given if "labels" not in given else {"input_ids": torch.tensor([[2, 5, 3]])} | given
+    with pytest.raises(ValueError, match=named):
+        model(task="rte", **batch)

@@ -106,19 +106,19 @@ def test_batches_made_ahead_in_a_thread_train_the_same_model(tmp_path):
     """As on a GPU; from the third step on it is resumed, and the last step asks for no batch after it."""
     config = RunConfig(tasks=("rte", "cola"), backbone="tiny", steps=4, batch_size=6, micro_batches=2, progress=False)
     runs = [Run(replace(config, folder=str(tmp_path / name)), tmp_path / name) for name in ("here", "ahead")]
-    runs[1].next_batches = Ahead(runs[1].batches, config.steps)
+    runs[1].ahead = Ahead(config.steps)
     for run in runs:
         for run.step in (0, 1, 3):
             run.train_step()
         run.read_losses()
-    assert runs[0].losses == runs[1].losses and not runs[1].next_batches.coming
+    assert runs[0].losses == runs[1].losses and not runs[1].ahead.coming
 
 
 def test_an_error_in_a_batch_made_ahead_is_raised_at_its_step():
-    shown = Ahead(lambda step: 1 / (2 - step), 4)
-    assert [shown(0), shown(1)] == [0.5, 1]
+    ahead, make = Ahead(4), lambda step: 1 / (2 - step)
+    assert [ahead(make, 0), ahead(make, 1)] == [0.5, 1]
     with pytest.raises(ZeroDivisionError):
-        shown(2)
+        ahead(make, 2)
 
 
 @pytest.mark.slow

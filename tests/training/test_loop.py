@@ -1,5 +1,6 @@
 """Training: a killed run ends with the same bits, a bad number stops it, a step does what the algorithm says."""
 
+import gc
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.engines import finished
 from palslib.records import load_records
+from palslib.training.ahead import Ahead
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, train
 
@@ -516,3 +519,20 @@ def test_files_named_like_attributes_of_a_module_train(tmp_path):
     model = record.model()
     assert list(model.adaptations) == list(model.tasks) == ["train", "a.b", "type"]
     assert {key.split(".")[1] for key in model.heads.state_dict(prefix="heads.")} == {"train%", "a%2Eb", "type%"}
+
+
+@pytest.mark.parametrize("ahead", [None, Ahead(3)])
+def test_a_finished_run_is_freed_at_once(tmp_path, ahead):
+    """Not only when Python looks for objects that hold each other: a sweep in one process would fill the memory."""
+    seen = []
+
+    def on_step(run):
+        run.ahead = ahead
+        seen[:] = [weakref.ref(run)]
+
+    gc.disable()
+    try:
+        train(small(tmp_path, steps=3), on_step=on_step)
+        assert seen[0]() is None
+    finally:
+        gc.enable()
