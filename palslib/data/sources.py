@@ -258,6 +258,10 @@ def _check_size(path: Path, size: int) -> None:
         raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
 
 
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, NotImplementedError)
+"""What libraries raise for a damaged file, or (the last, by zipfile) for one packed in a way that they do not know."""
+
+
 def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: str = "utf-8") -> pd.DataFrame:
     """Every cell of a file as text (`cell_text`). The index, whose name says which, is the `row`'s number from 0 in a
     Parquet file, else the `line` on which a row begins, as an editor counts. ImportError: Excel without openpyxl."""
@@ -277,9 +281,6 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
     text = _decoded(path, content, encoding)
     frame = _read_lines(path, text) if ".jsonl" in kind else _read_delimited(path, text, separator, quoted)
     return frame.rename_axis("line")
-
-
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, NotImplementedError)
 
 
 def _read_excel(path: Path) -> pd.DataFrame:

@@ -8,6 +8,7 @@ There is no residual around all of them, so the model starts at random, not as B
 for all tasks.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -74,7 +75,7 @@ class OneMoreLayer(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectedOnTop(Method):
+class ProjectedOnTop(Method, ABC):
     """V^E, `on_top` small layers and V^D; a subclass defines the layers."""
 
     size: int = 204
@@ -93,13 +94,13 @@ class ProjectedOnTop(Method):
         """Number of gains and shifts of one small layer's norm."""
         return 2 * self.size * self.layer_norm
 
+    @abstractmethod
     def small_layer(self) -> Box:
         """The box of one small layer."""
-        raise NotImplementedError(f"family {type(self).__name__} names no small layer")
 
+    @abstractmethod
     def make_layer(self, config) -> "SmallLayer":
         """One small layer."""
-        raise NotImplementedError(f"family {type(self).__name__} makes no small layer")
 
     def parts(self, backbone):
         d, s = backbone.hidden_size, self.size

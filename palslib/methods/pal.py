@@ -8,6 +8,7 @@ MH has no output matrix, V^D takes its place: 3s² weights a layer. All layers o
 TS(h) is added to the layer's second residual sum (`bert/layer.py`). V^D starts at zero, so the model starts as BERT.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -78,7 +79,7 @@ _PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the capti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projected(Method):
+class Projected(Method, ABC):
     """V^D g(V^E h) beside each layer; a subclass defines g."""
 
     size: int = 204
@@ -119,9 +120,9 @@ class Projected(Method):
             return [(owner, f"$V^E$, $V^D$: {words}; {function}: one per layer, for all tasks")]
         return [(owner, f"$V^E$, $V^D$: {words}"), ("layer", f"{function}: {half_of(self.layers)}")]
 
+    @abstractmethod
     def make_function(self, config):
         """The module g of one layer."""
-        raise NotImplementedError(f"family {type(self).__name__} names no function g")
 
     def make_functions(self, config):
         """The modules g, one for each adapted layer."""
