@@ -17,6 +17,7 @@ Letters are those of `bert/rows.py`.
 
 import math
 import re
+from abc import ABC
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -175,6 +176,8 @@ class Method:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        if ABC in cls.__bases__:  # no family by itself
+            return
         cls.kind = vars(cls).get("kind") or cls.__name__
         other = Method.families.get(cls.kind, cls)
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # not its own cell, run again
