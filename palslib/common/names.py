@@ -25,6 +25,13 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
     return name
 
 
+def check_type(name: str, value: object, kind: type | tuple[type, ...], words: str):
+    """Returns `value` if it is of a type; raises ValueError, with what it must be in words, otherwise."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {words}, not {shown(value)}")
+    return value
+
+
 def listed(names: Iterable, most: int = 20) -> str:
     """The first `most` names for a message, and how many more there are; a long name is cut."""
     names = [str(name) for name in names]

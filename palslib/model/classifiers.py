@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from palslib.bert.rows import check_integers
+from palslib.common.names import check_type
 from palslib.data.tasks import Task
 
 
@@ -55,6 +56,7 @@ def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.T
     Raises ValueError for labels of another shape, which would be spread over the rows, and for what is no class."""
     if task.num_outputs > 1:
         check_integers(f"labels of task {task.name!r}", labels)
+    check_type(f"labels of task {task.name!r}", labels, torch.Tensor, "a tensor of numbers")
     if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):
         raise ValueError(f"labels of task {task.name!r} must have shape ({len(logits)},), not {tuple(labels.shape)}")
     labels = labels.reshape(-1)

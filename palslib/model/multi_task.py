@@ -10,7 +10,7 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 (`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.mixed import Mixed
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name
+from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
@@ -105,8 +105,8 @@ class MultiTaskModel(
         self, encoder: nn.Module, method: str | Method, tasks, seed: int = 0, backbone_name: str = "", tokenizer=None
     ):
         super().__init__()
-        if isinstance(tasks, str):
-            raise ValueError(f"tasks must be a list of names or Tasks, not {tasks!r}: [{tasks!r}]")
+        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+            raise ValueError(f"tasks must be a list of names or Tasks, not {shown(tasks)}")
         check_encoder(encoder)
         self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
         self.own_tokenizer = tokenizer

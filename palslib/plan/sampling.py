@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from numbers import Real
 
 import numpy as np
 import pandas as pd
 
-from palslib.common.names import check_name, shown
+from palslib.common.names import check_name, check_type, shown
 from palslib.common.seeds import seed_from
 from palslib.data.glue import TRAIN_SIZES
 
@@ -49,7 +50,8 @@ def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, floa
     >>> task_probabilities({"rte": 100, "mnli": 300}, 1)
     {'rte': 0.25, 'mnli': 0.75}
     """
-    for task, size in sizes.items():
+    check_type("alpha", alpha, Real, "a number")
+    for task, size in check_type("sizes", sizes, Mapping, "a dict of each task's number of examples").items():
         if size < 1:
             raise ValueError(f"task {task!r} has {size} training examples; every task needs at least one")
     with np.errstate(over="ignore", invalid="ignore"):

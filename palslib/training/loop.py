@@ -21,6 +21,7 @@ from palslib.bert.backbones import load_config, load_tokenizer, plain
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.memory import enough_memory
+from palslib.common.names import check_type
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
 from palslib.common.processes import bar_place, in_notebook, say
@@ -439,7 +440,7 @@ def train(
     ends after the current step, with a checkpoint if it has any, and raises `signals.Stopped`, a KeyboardInterrupt.
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
-    config = config.with_steps()
+    config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())

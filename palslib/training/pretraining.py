@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from palslib.bert.backbones import portable
 from palslib.bert.encoders import check_pieces
 from palslib.common.files import atomic_write
+from palslib.common.names import check_type
 from palslib.common.places import runs_folder
 from palslib.common.sealed import MANIFEST, seal
 from palslib.common.seeds import seed_from
@@ -46,7 +47,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.
     """
     _check(config)
-    config = config.with_steps()
+    config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process")

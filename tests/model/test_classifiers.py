@@ -187,10 +187,11 @@ def test_an_odd_number_of_texts_is_no_batch_of_pairs(head):
         ({"labels": torch.tensor([7])}, "labels of task 'rte'"),
         ({"labels": torch.tensor([1.0])}, "labels of task 'rte'"),
         ({"labels": [1]}, "labels of task 'rte'"),
+        ({"labels": [1.0], "task": "stsb"}, "labels of task 'stsb'"),
     ],
 )
 def test_what_is_no_batch_is_refused_by_name(given, named):
-    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte",), size=24)
+    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte", "stsb"), size=24)
     batch = given if "labels" not in given else {"input_ids": torch.tensor([[2, 5, 3]])} | given
     with pytest.raises(ValueError, match=named):
-        model(task="rte", **batch)
+        model(**{"task": "rte"} | batch)

@@ -380,9 +380,10 @@ def test_parameter_groups(name, decay_lhuc):
 # Losses, labels and errors.
 
 
-def test_one_task_is_a_list_of_one():
-    with pytest.raises(ValueError, match=r"tasks must be a list of names or Tasks, not 'rte': \['rte'\]"):
-        tiny_model("shared", tasks="rte")
+@pytest.mark.parametrize("tasks", ["rte", None, 3])
+def test_one_task_is_a_list_of_one(tasks):
+    with pytest.raises(ValueError, match=f"tasks must be a list of names or Tasks, not {tasks!r}"):
+        tiny_model("shared", tasks=tasks)
 
 
 @pytest.mark.parametrize(

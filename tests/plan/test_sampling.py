@@ -32,6 +32,12 @@ def test_probabilities_by_hand():
     assert task_probabilities(sizes, 0) == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 
+@pytest.mark.parametrize(("sizes", "alpha", "named"), [([1, 2], 1, "sizes"), ({"a": 1}, "annealed", "alpha")])
+def test_what_has_another_type_is_named(sizes, alpha, named):
+    with pytest.raises(ValueError, match=f"^{named} must be"):
+        task_probabilities(sizes, alpha)
+
+
 @pytest.mark.parametrize("alpha", [1e308, 1e12, float("nan"), float("inf"), -1e308])
 def test_an_exponent_that_leaves_no_probabilities(alpha):
     """They would be NaN, and every step the first task's."""

@@ -30,6 +30,7 @@ from palslib.records import load_records
 from palslib.training.ahead import Ahead
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, train
+from palslib.training.pretraining import pretrain
 
 TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "stsb"), "steps": 12, "batch_size": 8}
 TINY |= {"schedule": "proportional", "alpha": 0.0}
@@ -519,6 +520,13 @@ def test_files_named_like_attributes_of_a_module_train(tmp_path):
     model = record.model()
     assert list(model.adaptations) == list(model.tasks) == ["train", "a.b", "type"]
     assert {key.split(".")[1] for key in model.heads.state_dict(prefix="heads.")} == {"train%", "a%2Eb", "type%"}
+
+
+@pytest.mark.parametrize("config", [{"method": "shared"}, "tiny", None])
+def test_what_is_no_config_is_refused_by_name(config):
+    for call in (train, pretrain):
+        with pytest.raises(ValueError, match=r"^config must be a RunConfig, as RunConfig\(steps=100\), not "):
+            call(config)
 
 
 @pytest.mark.parametrize("ahead", [None, Ahead(3)])
