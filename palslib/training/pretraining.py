@@ -46,8 +46,8 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     Locks, signals and exchanged inputs are handled as in `training.loop.train`.
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.
     """
-    _check(config)
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
+    _check(config)
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process")
