@@ -113,7 +113,7 @@ def show_figure(figure: Figure, name: str, colours: int = 128) -> None:
     save_figure(figure, name)
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=150)
-    picture = Pillow.open(drawn).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE)
+    picture = Pillow.open(drawn).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)
     picture.save(small, "png", optimize=True)
     display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
     plt.close(figure)

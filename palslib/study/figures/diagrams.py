@@ -230,7 +230,7 @@ def draw_methods(methods, backbone="bert-base-uncased") -> Figure:
     limits = [draw_layer(m, ax, b).get_ylim() for m, ax, b in zip(methods, axes, each, strict=True)]
     if each is backbone:
         for ax, b in zip(axes, each, strict=True):
-            ax.set_title(f"{ax.get_title()} on {Backbone.of(b).name}", loc="center", fontsize=FONT + 1.5)
+            ax.set_title(f"{ax.get_title()}\non {Backbone.of(b).name}", loc="center", fontsize=FONT + 1.5)
     low, high = min(low for low, _ in limits), max(high for _, high in limits)
     plt.setp(axes, ylim=(low, high))
     figure.set_figheight(PAGE_WIDTH / 3 * (high - low) / 10.6 + 0.3)

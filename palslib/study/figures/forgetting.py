@@ -50,6 +50,7 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> None:
             ax.axvline(tasks.index(task), color="black", linestyle=":", linewidth=1, zorder=0)
             ax.set(xlabel="after training on", ylabel=f"{method}: score (%)")
             ax.set_xticks(range(len(tasks)), labels)
+            ax.margins(x=0.2)  # so that labels of neighbouring panels do not meet
             ax.grid(axis="x", visible=False)
             ax.legend().remove()
             ax.label_outer()

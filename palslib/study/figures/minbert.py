@@ -11,6 +11,9 @@ from matplotlib.figure import Figure
 
 from palslib.study.figures.style import PAGE_WIDTH
 
+_SCHEDULES = ("annealed", "round-robin", "proportional")
+_COLOURS = dict(zip(_SCHEDULES, sns.color_palette("colorblind"), strict=False)) | {"single-task": "black"}
+
 
 def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     """Scores, a panel for each task and the mean, and places by mean: filled dots are ours, hollow ones the report's.
@@ -41,6 +44,23 @@ def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str,
     return figure
 
 
+def seed_dots(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
+    """A dot for each run: the steps and the score of a task, a panel for each task, a colour for each schedule.
+
+    Args:
+        frame: columns `task`, `schedule`, `steps`, `score`.
+        titles: task -> the title of its panel.
+    """
+    figure, axes = plt.subplots(1, len(titles), figsize=(PAGE_WIDTH, 2.6), sharey=True)
+    for ax, (task, title) in zip(axes, titles.items(), strict=True):
+        for schedule, part in frame[frame["task"] == task].groupby("schedule"):
+            ax.scatter(part["steps"], part["score"], s=26, color=_COLOURS[schedule], label=schedule)
+        ax.set(title=title, xlabel="steps of this task", ylabel="score (%)" if ax is axes[0] else "")
+    if len(frame):
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
 def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     """Dev scores over steps, means over seeds: a row of panels for each kind of model, a column for each task, a colour
     for each schedule; in one more column the training loss of the last task.
@@ -49,9 +69,8 @@ def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
         frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `minbert_report.curves_frame` gives it.
         titles: task -> the title of its column.
     """
-    kinds, schedules = list(frame["kind"].unique()), ("annealed", "round-robin", "proportional")
-    colours = dict(zip(schedules, sns.color_palette("colorblind"), strict=False)) | {"single-task": "black"}
-    look = {"hue": "schedule", "palette": colours, "marker": "o", "markersize": 4, "errorbar": None}
+    kinds = list(frame["kind"].unique())
+    look = {"hue": "schedule", "palette": _COLOURS, "marker": "o", "markersize": 4, "errorbar": None}
     size = (len(kinds), len(titles) + 1)
     about = {"sharex": True, "sharey": "col", "squeeze": False}
     figure, axes = plt.subplots(*size, figsize=(PAGE_WIDTH, 1.4 * size[0] + 0.6), **about)

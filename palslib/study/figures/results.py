@@ -96,36 +96,32 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
     return ax
 
 
-def acting_panels(sizes: pd.DataFrame, steps: pd.DataFrame, off: pd.DataFrame, axes) -> None:
-    """‖TS(h)‖ / ‖h‖ by layer and over training, and what switching the adaptations off costs, a colour each setting,
-    named beside the last panel; lines and points are means over seeds, with standard errors; a point of one seed is
-    hollow.
+def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
+    """‖TS(h)‖ / ‖h‖ by layer, and what switching the adaptations off costs, a colour each setting; lines and points are
+    means over seeds, with standard errors; a point of one seed is hollow.
 
     Args:
-        sizes: columns `setting`, `layer`, `size`, `seed`. steps: the same with `step`, as
-            `results.pilot.acting_by_step` gives it; may be empty. off: columns `setting`, `difference`, `seed`.
-        axes: three, side by side.
+        sizes: columns `setting`, `layer`, `size`, `seed`. off: columns `setting`, `difference`, `seed`.
+        axes: two, side by side.
     """
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
     style = {"y": "size", "hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "marker": "o"}
-    axes[1].sharey(axes[0])
-    sns.lineplot(sizes, x="layer", ax=axes[0], **style)
-    sns.lineplot(steps[steps["setting"].isin(settings)], x="step", ax=axes[1], **style)
+    sns.lineplot(sizes, x="layer", ax=axes[0], legend=False, **style)
+    ends = sizes[sizes["layer"] == sizes["layer"].max()].groupby("setting")["size"].mean()
+    for setting, end in ends.items():
+        place = (sizes["layer"].max() + 0.2, end)
+        axes[0].text(*place, setting.removesuffix(" BERT's rate"), color=palette[setting], va="center", fontsize=9)
     words = "size of TS(h),\n‖TS(h)‖ / ‖h‖"
     axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step")
-    axes[1].set(xlabel="step", ylabel="", yscale="log", title="mean over layers")
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
-    for ax in axes[:2]:
-        if ax.get_legend():
-            ax.get_legend().remove()
     for place, setting in enumerate(settings[::-1]):
         values = off.loc[off["setting"] == setting, "difference"]
         hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
         style = {"fmt": "o", "capsize": 2, "color": palette[setting]} | hollow
-        axes[2].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
-    axes[2].axvline(0, color="black", linewidth=1)
+        axes[1].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
+    axes[1].axvline(0, color="black", linewidth=1)
     words = "change of the dev average\n(points; mean ± s.e.)"
-    axes[2].set(xlabel=words, title="TS switched off")
-    axes[2].yaxis.tick_right()
-    axes[2].set_yticks(range(len(settings)), settings[::-1])
+    axes[1].set(xlabel=words, title="TS switched off")
+    axes[1].yaxis.tick_right()
+    axes[1].set_yticks(range(len(settings)), settings[::-1])

@@ -6,6 +6,7 @@ Each question has the sentence of the second study as soon as its runs decide it
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
@@ -31,11 +32,11 @@ record; 5 became 8 since the interval of five ended at 0."""
 _UNKNOWN = "not known"
 _SAID = (
     {
-        POSITIVE: "Task-specific parameters inside the layers help here",
-        NEGATIVE: "Task-specific parameters inside the layers do harm here",
-        TOO_SMALL: "Task-specific parameters inside the layers make no difference that matters here",
-        OPEN: "Whether task-specific parameters inside the layers help is open",
-        _UNKNOWN: "Whether task-specific parameters inside the layers help is not known yet",
+        POSITIVE: "PALs inside the layers help here",
+        NEGATIVE: "PALs inside the layers do harm here",
+        TOO_SMALL: "PALs inside the layers make no difference that matters here",
+        OPEN: "Whether PALs inside the layers help is open",
+        _UNKNOWN: "Whether PALs inside the layers help is not known yet",
     },
     {
         POSITIVE: "A PAL of each task's own is better than one for all tasks",
@@ -111,6 +112,13 @@ def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[
     of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
     rest = [difference(scores, *of) if all(scores[name] for name in of) else none for of in of_rest]
     return [paired(pairs, level_of_looks(looks) if looks else 0.95), none, *rest]
+
+
+def growth(records: Sequence[dict]) -> str:
+    """The first study's main difference at each of its looks, in words."""
+    pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+    said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
+    return f"{_MINUS[0]} at each look: {said or 'none yet'}"
 
 
 def second_study(folder: Path = RECORDS) -> list[dict]:

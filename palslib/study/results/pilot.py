@@ -71,15 +71,6 @@ def _after_the_last_step(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
 
 
-def acting_by_step(records: Sequence[dict], methods: Sequence[str] = ("pals-204",)) -> pd.DataFrame:
-    """‖TS(h)‖ / ‖h‖ over training, in runs that were inspected more than once: `setting` as in `acting`, `seed`,
-    `step`, `size`, a mean over tasks and layers."""
-    runs = _plain(records, methods)
-    frame = acting_frame(runs).groupby(["key", "seed", "step"], sort=False)["size"].mean().reset_index()
-    frame = frame[frame.groupby("key")["step"].transform("nunique") > 1]
-    return frame.assign(setting=frame["key"].map({r["key"]: _named(r) for r in runs}))
-
-
 def _plain(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
     """The runs of these lines under the usual schedule."""
     schedule = usual_schedule(records)

@@ -9,7 +9,7 @@ seeds.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from statistics import fmean
@@ -70,7 +70,15 @@ COLUMNS = {
 }
 """Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
 _PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE")
-"""The names of these columns in our tables."""
+PRINTED = TASK_LABELS | dict(zip(COLUMNS, _PRINTED, strict=True))
+"""The names of these columns, and of tasks, in our tables."""
+_SETTINGS = {"backbone": "backbone", "data": "data", "tasks": "tasks", "steps": "steps", "batch_size": "batch"}
+_SETTINGS |= {"max_length": "longest text", "learning_rate": "highest rate", "warmup": "warm-up (share of the steps)"}
+_SETTINGS |= {
+    "head_dropout": "dropout before the head",
+    "weight_decay": "weight decay",
+    "clip": "gradient's length, at most",
+}
 
 
 def one_setting(records: Iterable[dict]) -> list[dict]:
@@ -329,6 +337,16 @@ def table_3_cells(table: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[:, (frame != "–").any()]
 
 
+def settings_table(configs: Mapping[str, RunConfig]) -> pd.DataFrame:
+    """A row for each setting that decides what a run learns, and how fast; a column for each config, by its name."""
+    rows = []
+    for field, name in _SETTINGS.items():
+        values = [len(value) if field == "tasks" else value for value in (getattr(c, field) for c in configs.values())]
+        rows.append([name, *(f"{v:,}" if isinstance(v, int) else "BERT's" if v is None else str(v) for v in values)])
+    rows.append(["decay", *(config.resolved_recipe().decay for config in configs.values())])
+    return pd.DataFrame(rows, columns=["setting", *configs])
+
+
 def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame of `variants` with sizes and means as text."""
     here = [cell(line["mean"], line["error"], line["seeds"]) for line in frame.to_dict("records")]
@@ -346,7 +364,7 @@ def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
         here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in lines}
         rows += [{"method": f"{label(method)}, paper (test)"} | paper] if part["paper"].notna().any() else []
         rows.append({"method": f"{label(method)}, here (dev)"} | here)
-    return pd.DataFrame(rows).rename(columns=TASK_LABELS | dict(zip(COLUMNS, _PRINTED, strict=True)))
+    return pd.DataFrame(rows).rename(columns=PRINTED)
 
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
 from palslib.study.notebook import show_table
 from palslib.study.results.answer import answer, differences_table, first_study, own_answer
-from palslib.study.results.pilot import acting, acting_by_step, acting_table, chosen_setting, pilot_frame
+from palslib.study.results.pilot import acting, acting_table, chosen_setting, pilot_frame
 from palslib.study.results.tables import (
     COLUMNS,
     COMPARED,
@@ -348,10 +348,6 @@ def test_whether_adaptations_act_by_setting():
     low_rank = runs("low-rank-100", 60.0, off=-4.0, adaptation_rate=10)
     sizes, off = acting([*low_rank, *pilot], methods=("pals-204", "low-rank-100"))
     assert off["setting"].tolist()[-1] == "low rank: 10 × BERT's rate" and len(off) == 5
-    pilot[2]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.1, "1": 0.2}}}})
-    steps = acting_by_step(pilot)  # of the one run that was inspected twice, means over layers
-    assert steps[["step", "size"]].values.ravel() == pytest.approx([1_000, 0.15, 2_000, 0.2])
-    assert set(steps["setting"]) == {"10 × BERT's rate"}
     table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
     assert table["seeds"].tolist() == [2, 2, 2]
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
@@ -435,7 +431,7 @@ def test_the_plan_says_what_so_many_seeds_can_show():
 def test_the_answer_in_five_sentences():
     """2, 2.1, 1.9 in three pairs: one look, ± 4.303 · .1 / √3 = .25."""
     said = answer(RECORDS, new=[])
-    assert len(said) == 5 and said[0].startswith("**Task-specific parameters inside the layers help here**")
+    assert len(said) == 5 and said[0].startswith("**PALs inside the layers help here**")
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
     assert "is not known yet" in said[1] and "(0 of 32 tuning runs, 0 of 30 confirmation runs)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
@@ -517,12 +513,9 @@ def test_figures_draw_what_there_is():
     axes = plt.subplots(1, 2)[1]
     schedule_lines(table_3(RECORDS), LABELS, ("shared", "pals-204"), axes)
     assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(SCHEDULES)
-    axes = plt.subplots(1, 3)[1]
-    found = runs("pals-204", 60.0, 60.0, off=-0.1)
-    found[0]["history"].insert(0, {"step": 1_000, "acting": {"rte": {"size": {"0": 0.2, "1": 0.2}}}})
-    sizes, off = acting(found)
-    acting_panels(sizes, acting_by_step(found), off, axes)
-    assert [len(ax.lines[0].get_xdata()) for ax in axes[:2]] == [2, 2]
+    axes = plt.subplots(1, 2)[1]
+    acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes)
+    assert len(axes[0].lines[0].get_xdata()) == 2 and [text.get_text() for text in axes[0].texts] == ["1 ×"]
     for of in ([], RECORDS[:1]):
         forest(against(of), LABELS, "shared", plt.subplots()[1])
         task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
