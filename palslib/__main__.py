@@ -360,16 +360,21 @@ class Reproduce:
     """Parameters of each notebook: steps=100."""
     out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
+    record: Path | None = None
+    """A JSON file for the seconds and the memory that each notebook took."""
 
 
 def reproduce(given: Reproduce) -> int:
     """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
     with wrong_call():
+        from palslib.records import check_place
         from palslib.study.reproduce import check, reproduce
 
+        if given.record:
+            check_place(given.record, "notebooks")
         out = given.out or runs_folder() / "notebooks"
         paths = check(given.notebooks, given.parameters, out)
-    return reproduce(paths, given.parameters, out)
+    return reproduce(paths, given.parameters, out, given.record)
 
 
 @settings

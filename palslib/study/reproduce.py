@@ -5,11 +5,13 @@ failed. The headline in the final table is the output of the notebook's last cel
 """
 
 import re
+import resource
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -24,6 +26,7 @@ from traitlets import default
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT
+from palslib.records import environment, write_record
 
 NOTEBOOKS = PROJECT / "notebooks"
 
@@ -49,6 +52,8 @@ class Result:
     """The notebook's file name without its ending."""
     seconds: float
     """Wall-clock time, kernel start included."""
+    gigabytes: float
+    """The largest memory of a kernel that this process has run."""
     cells: int
     """Number of code cells that ran."""
     headline: str
@@ -122,15 +127,16 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
         shutil.copyfile(partial, temporary)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
     why = _explain(error, notebook) if error else ""
-    return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+    return Result(path.stem, time.perf_counter() - start, peak, ran, _headline(notebook), why)
 
 
 def _table(results: Sequence[Result]) -> str:
     width = max(len(result.name) for result in results)
-    lines = [f"{'notebook':{width}}  seconds  cells  headline"]
+    lines = [f"{'notebook':{width}}  seconds   GB  cells  headline"]
     for r in results:
         last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
-        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
+        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.gigabytes:3.1f}  {r.cells:5d}  {last}".rstrip())
     return "\n".join(lines)
 
 
@@ -159,17 +165,22 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     return paths
 
 
-def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path) -> int:
-    """Runs notebooks, prints how each ended and a final table; returns the exit status, 1 if one failed."""
+def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Path | None = None) -> int:
+    """Runs notebooks, each from a process of its own, prints how each ended and a final table, and writes a record of
+    what each took, if a path is given for it; returns the exit status, 1 if one failed."""
     results = []
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
         try:
-            result = run_notebook(path, out / path.name, parameters, progress=sys.stderr.isatty())
+            with ProcessPoolExecutor(1) as own:
+                result = own.submit(run_notebook, path, out / path.name, parameters, sys.stderr.isatty()).result()
         except Exception as error:  # not a notebook, or no kernel available
-            result = Result(path.stem, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
+            result = Result(path.stem, 0.0, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)
     failed = sum(bool(result.error) for result in results)
+    if record:
+        took = [{"notebook": r.name, "seconds": round(r.seconds), "gigabytes": round(r.gigabytes, 1)} for r in results]
+        write_record(record, {"failed": failed, "notebooks": took, "environment": environment()})
     print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks ran through; copies in {out}")
     return 1 if failed else 0
