@@ -225,7 +225,10 @@ class Attacks:
         shutil.copytree(self.folder / "whole-0", earlier.folder)
         self.damage(Path(earlier.folder, "last", self.random.choice(OF_A_MODEL)))
         start = str(Path(earlier.folder, "last"))
-        further = RunConfig(**TINY | {"tasks": ("cola",), "start": start}, folder=config.folder)
+        try:
+            further = RunConfig(**TINY | {"tasks": ("cola",), "start": start}, folder=config.folder)
+        except NAMED:  # palslib.json, which says what the weights' tasks are
+            return "refused"
         status = self.end(self.start(further))
         if Path(config.folder).exists():
             return "silent" if status == 0 else "left over"
