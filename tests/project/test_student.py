@@ -1,6 +1,7 @@
 """The student edition: the same notebooks, with their solutions in files of their own."""
 
 import nbformat
+import pytest
 import student
 
 from palslib.common.places import PROJECT
@@ -17,4 +18,20 @@ def test_solutions_are_in_files_of_their_own(tmp_path, monkeypatch):
         assert "<summary>Solution" not in "".join(cell.source for cell in theirs)
         assert not any(cell.get("outputs") for cell in theirs)
         code = [[cell.source for cell in cells if cell.cell_type == "code"] for cells in (ours, theirs)]
-        assert code[0] == code[1]
+        assert code[0] == [source for source in code[1] if not source.startswith("import hashlib")]
+
+
+@pytest.mark.parametrize(("given", "said"), [(0.455, "right"), (0.46, "right"), (0.4, "not yet"), (None, "")])
+def test_a_number_is_checked(capsys, given, said):
+    cell = student.check({1: "0.455", 3: "4332"}).source
+    assert "0.455" not in cell and "4332" not in cell
+    exec(cell.replace("{1: None", f"{{1: {given}"), {})
+    assert capsys.readouterr().out == f"exercise 1: {said}\n" * bool(said)
+
+
+def test_answers_lie_beside_the_solutions_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    folder = student.main()
+    checked = [path for path in folder.glob("*.ipynb") if "import hashlib" in path.read_text(encoding="utf-8")]
+    assert len(checked) >= 8
+    assert not any("<!-- answer" in path.read_text(encoding="utf-8") for path in folder.rglob("*.*"))
