@@ -1,0 +1,52 @@
+"""What stands beside the second study's decisions, on made-up records."""
+
+import numpy as np
+import pytest
+from pytest import approx
+from test_second import confirmed
+
+from palslib.study.results import beside
+from palslib.study.results.second import ARMS, QUESTIONS
+
+
+def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
+    records = confirmed()
+    for number, record in enumerate(records):
+        record["key"] = str(number)
+        record["results"]["last"]["dev_average"] = 60.0
+        if record["config"]["method"] != "shared":
+            layers = {"size": {"0": 0.1, "1": 0.3}, "entropy": {"0": 0.9, "1": 1.0}}
+            point = {"step": 8000, "acting": {"rte": layers}}
+            record["history"] = [{"step": 4000, "acting": {"rte": {"size": {"0": 9.0}}}}, point]
+            scores = record["results"]["last"]["scores"]
+            record["results"]["switched off"] = {"dev_average": 58 + record["config"]["seed"] % 2, "scores": scores}
+        else:
+            record["history"] = []
+    frame = beside.acting_by_arm(records).set_index("arm")
+    assert set(frame.index) == set(ARMS) - {"shared"} and (frame["seeds"] == 6).all()
+    assert frame["size"].tolist() == approx([0.2] * 4) and frame["entropy"].tolist() == approx([0.95] * 4)
+    assert frame["switched off"].str.startswith("-1.50 [-2.07, -0.93]").all()  # 0.548 / √6 · t = 0.57
+    assert beside.acting_by_arm([]).empty
+
+
+@pytest.mark.parametrize(("seeds", "level", "draws"), [(range(300, 306), 0.995, 50), (range(300, 312), 0.952, 2)])
+def test_questions_over_seeds_and_examples(monkeypatch, seeds, level, draws):
+    """PALs are right on all of 200 rows, the others on nine tenths: 10 points, by rows alone ± 2.1 at 95 %."""
+    labels = {"rte/validation": np.random.default_rng(0).integers(0, 2, 200)}
+    wrong = {name: np.where(np.arange(200) < 20, 1 - of, of) for name, of in labels.items()}
+    runs = confirmed(seeds)
+    for run in runs:
+        run["file"] = f"{run['config']['method']}-{run['config']['adaptation_rate']}-{run['config']['seed']}.json"
+    monkeypatch.setattr(beside, "read_records", lambda folder: runs)
+    monkeypatch.setattr(
+        beside, "read_predictions", lambda path: labels if path.name.startswith("pals-204-10") else wrong
+    )
+    rows = beside.over_both(beside.RECORDS, labels, draws)
+    assert [(row["left"], row["right"]) for row in rows] == list(QUESTIONS)
+    assert [row["difference"] for row in rows] == approx([10, 10, 10, 0])
+    assert {row["level"] for row in rows} == {level} and rows[0]["seeds"] == f"{len(seeds)} and {len(seeds)}"
+    assert draws == 2 or 2.1 < (rows[0]["high"] - rows[0]["low"]) / 2 < 8
+
+
+def test_without_runs_no_question_has_a_difference(tmp_path):
+    assert all(np.isnan(row["difference"]) for row in beside.over_both(tmp_path, {}))
