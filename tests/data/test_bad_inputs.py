@@ -131,8 +131,6 @@ def changed(draw, tree: dict) -> tuple[dict, list]:
 
 
 # ------------------------------------------------------------------------------------------------------ delimited files
-
-
 def whole(path: Path):
     """The rows of a file as the one split that it is."""
     return load_rows(MOOD, str(path.with_name("{split}.csv")), path.stem)
@@ -247,8 +245,6 @@ def test_a_damaged_repository_is_what_arrow_says_or_refused(data, name):
 
 
 # ------------------------------------------------------------------------------- models, tasks, backbones, token caches
-
-
 @cache
 def model() -> MultiTaskModel:
     """A small one in which nothing is as it was drawn."""

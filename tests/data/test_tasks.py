@@ -37,8 +37,6 @@ def as_split(folder, text):
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
-
-
 def test_table_of_tasks():
     expected = {
         "cola": (2, "matthews", "accuracy"), "sst2": (2, "accuracy"), "mrpc": (2, "accuracy", "f1"),
@@ -159,12 +157,6 @@ def test_rows_are_those_of_the_folder_as_it_stands(tmp_path, own_cache, describe
     assert load_rows("rte", folders[1]).sentence2.tolist() == ["It is wet.", "It is dry.", ""]
 
 
-def test_glue_is_the_mirror_where_there_is_one(tmp_path, own_cache, monkeypatch):
-    mirror(tmp_path / "glue")
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
-    assert len(load_rows("rte", "glue")) == 3
-
-
 SIZES = "  splits:\n  - {name: train, num_examples: 1234}\n---"
 
 
@@ -205,8 +197,6 @@ def test_a_bad_score_in_a_folder_is_named_by_its_row(tmp_path, label, message):
 
 
 # ------------------------------------------------------------------------------------------------------ no such source
-
-
 def test_hub_out_of_reach():
     """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
     code = "from palslib import load_rows\ntry: load_rows('rte', 'glue')\nexcept ConnectionError as e: print(e)"
@@ -222,6 +212,8 @@ def test_no_such_source(tmp_path):
     for data in ("sythetic", "", "a\0b"):  # an empty one was the working folder
         with pytest.raises(ValueError, match="unknown data source"):
             load_rows("rte", data)
+    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
+        load_rows("sst5", "minbert-x")
 
 
 @pytest.mark.parametrize("data", ["nowhere.csv", "no/such/folder", "{tmp}/none", "./x", "inner/x"])
@@ -259,8 +251,6 @@ def test_a_folder_without_the_task(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------- delimited files
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -374,11 +364,13 @@ def test_rows_without_a_label(tmp_path):
     with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
         frame = load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
     assert frame["text"].tolist() == ["a", "c"]
+    path = as_split(tmp_path, "text,mood\na,neutral\n" + "b,\n" * 50_000)
+    with pytest.warns(UserWarning) as warned:
+        load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
+    assert len(str(warned[0].message)) < 500
 
 
 # ----------------------------------------------------------------------------------------------- files as tasks, suites
-
-
 def test_a_file_is_a_task(tmp_path):
     """Called as the file is; its classes are those that occur, sorted; a folder of files offers each."""
     rows = "text,label\nGood.,up\nBad.,down\n" + "".join(f"t{i},flat\n" for i in range(40))
@@ -459,6 +451,9 @@ def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message)
     path = labels_in(tmp_path, labels)
     with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*score=True.*classes that are meant"):
         get_task("mood", path)
+    # Eighteen classes of 140 rows, as Crowdflower's emotions; twenty numbers; two classes in two rows.
+    for few in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(20)] * 5, ["a", "b"]):
+        assert get_task("mood", labels_in(tmp_path, few)).labels == tuple(sorted(set(few)))
 
 
 def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
@@ -472,19 +467,15 @@ def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
     assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100
 
 
-def test_many_classes_with_rows_enough_are_classes(tmp_path):
-    """Eighteen classes of 140 rows, as Crowdflower's emotions; twenty numbers; two classes in two rows."""
-    for labels in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(20)] * 5, ["a", "b"]):
-        assert get_task("mood", labels_in(tmp_path, labels)).labels == tuple(sorted(set(labels)))
-
-
-def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
-    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA."""
+def test_a_named_folder_of_the_data(tmp_path, own_cache, monkeypatch):
+    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA, and `data="glue"` where there is one."""
+    mirror(tmp_path / "glue")
     (tmp_path / "crowdflower").mkdir()
     written(tmp_path / "crowdflower", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(60)), "airline.csv")
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     assert get_task("airline", "crowdflower").labels == ("0", "1")
     assert len(load_rows("airline", "crowdflower", "train")) > 30
+    assert len(load_rows("rte", "glue")) == 3
 
 
 @pytest.mark.parametrize("name", SUITES["minbert"])
@@ -501,12 +492,6 @@ def test_the_minbert_tasks_from_a_folder(tmp_path, name):
         assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
     with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
         load_rows(name, str(tmp_path), "test")
-
-
-def test_the_minbert_tasks_without_files():
-    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
-        load_rows("sst5", "minbert-x")
-    assert len(load_rows("quora-pair")) == len(load_rows("quora")) == 3637
 
 
 # ---------------------------------------------------------------------------------------------------------- real files
