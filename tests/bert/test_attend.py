@@ -115,18 +115,13 @@ def test_what_looks_sees_weights_that_sum_to_one():
     assert row == len(rows)
 
 
-def test_bf16_is_summed_in_float32():
-    rows = rows_of(LENGTHS)
-    given = [x.detach().bfloat16() for x in drawn(sum(LENGTHS))]
-    wide = attend(*(x.float() for x in given), rows, HEADS)
-    assert torch.equal(attend(*given, rows, HEADS), wide.bfloat16())
-
-
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_bf16_of_any_mixture(odd):
     """Under autocast a task's own term leaves one of the three in float32 ((IA)³ the value): all are cast, context and
     gradients are float32's to bf16's eight bits."""
     rows, found = rows_of(LENGTHS), []
+    alike = [x.detach().bfloat16() for x in drawn(sum(LENGTHS))]  # are summed in float32
+    assert torch.equal(attend(*alike, rows, HEADS), attend(*(x.float() for x in alike), rows, HEADS).bfloat16())
     for mixed in (True, False):
         given = drawn(sum(LENGTHS))
         cast = [x.bfloat16() if mixed and i != odd else x for i, x in enumerate(given)]
@@ -140,8 +135,6 @@ def test_bf16_of_any_mixture(odd):
 
 
 # ------------------------------------------------------------------------------------------------------- other kernels
-
-
 @pytest.fixture
 def calls():
     """What a function that stands under a name of its own among Transformers' is called with."""

@@ -57,8 +57,6 @@ def check_parts(plain: BertModel, ours: MinBert, inputs: dict) -> None:
 
 
 # --- equal to Hugging Face's
-
-
 @ATTENTION
 def test_minilm(attention):
     """A real backbone on real sentences: pairs with both token types, padding at three lengths."""
@@ -83,17 +81,9 @@ def test_any_sizes(heads, width, sizes, activation, attention, given_inputs):
     """Odd sizes show where two are mixed up; masks and token types each with and without. In float64, for the norm of a
     few numbers that are nearly equal blows up what float32 rounds."""
     inner, layers, rows, tokens = sizes
-    config = BertConfig(
-        hidden_size=heads * width,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=13,
-        type_vocab_size=3,
-        hidden_act=activation,
-        initializer_range=0.3,
-    )
+    about = {"hidden_size": heads * width, "num_attention_heads": heads, "intermediate_size": inner}
+    about |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY, "max_position_embeddings": 13}
+    config = BertConfig(**about, type_vocab_size=3, hidden_act=activation, initializer_range=0.3)
     plain = AutoModel.from_config(config, attn_implementation=attention).eval()
     randomise(plain, std=0.1)
     draw = torch.Generator().manual_seed(tokens)
@@ -107,21 +97,6 @@ def test_any_sizes(heads, width, sizes, activation, attention, given_inputs):
     check_parts(plain.double(), MinBert.of(plain).double(), taken)
 
 
-@ATTENTION
-def test_dropout_falls_where_hugging_faces_falls(attention):
-    """From the same random state, the same sums with the same numbers left out: every dropout is in its place."""
-    plain = tiny_encoder(attention=attention, dropout=0.5)
-    ours = MinBert.of(plain)
-    outputs = []
-    for model in (plain.train(), ours.train()):
-        torch.manual_seed(3)
-        outputs.append(model(**batch()).last_hidden_state)
-    check_close(outputs[1], outputs[0])
-    torch.manual_seed(4)
-    assert not torch.allclose(ours(**batch()).last_hidden_state, outputs[1], atol=0.1)
-    assert torch.equal(*(ours.eval()(**batch()).last_hidden_state for _ in range(2)))
-
-
 def gradients(model, **inputs) -> dict[str, torch.Tensor]:
     torch.manual_seed(5)
     model.zero_grad()
@@ -132,7 +107,7 @@ def gradients(model, **inputs) -> dict[str, torch.Tensor]:
 
 @ATTENTION
 def test_gradients(attention):
-    """Of every weight, as Hugging Face's, with dropout."""
+    """Of every weight, as Hugging Face's, with dropout: from the same random state each falls in its place."""
     plain = tiny_encoder(attention=attention, dropout=0.2).train()
     ours = MinBert.of(plain).train()
     theirs, mine = gradients(plain, **batch()), gradients(ours, **batch())
@@ -142,8 +117,6 @@ def test_gradients(attention):
 
 
 # --- adapted as Hugging Face's is
-
-
 def adapted(encoder, name: str, tasks=("rte", "sts")) -> MultiTaskModel:
     """A model as training may leave it, the same whatever the encoder's class."""
     model = MultiTaskModel.from_backbone(encoder, tiny_method(name), tasks)
@@ -175,7 +148,7 @@ def test_every_method_adapts_it(name, attention):
         torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pals-204", "bert-layer-on-top", "fine-tuned"])
+@pytest.mark.parametrize("name", ["pals-204", "bert-layer-on-top"])
 def test_saved_and_loaded(name, tmp_path):
     """A whole model comes back as our own BERT, with the same bits."""
     model = adapted(load_encoder("minbert:tiny"), name)
@@ -196,17 +169,8 @@ def test_a_task_fits_either_class(tmp_path):
     assert equal_states(other, model)
 
 
-RUN = {
-    "method": "pals-204",
-    "size": 24,
-    "tasks": ("sst5", "quora", "sts"),
-    "steps": 6,
-    "batch_size": 6,
-    "max_length": 24,
-    "head_dropout": 0.3,
-    "evaluate_every": 3,
-    "progress": False,
-}
+RUN = {"method": "pals-204", "size": 24, "tasks": ("sst5", "quora", "sts"), "steps": 6, "batch_size": 6}
+RUN |= {"max_length": 24, "head_dropout": 0.3, "evaluate_every": 3, "progress": False}
 
 
 def test_training(tmp_path):
@@ -228,8 +192,6 @@ def test_training(tmp_path):
 
 
 # --- weights
-
-
 def small(**options) -> BertConfig:
     return BertConfig(**(tiny_encoder().config.to_dict() | options))
 
@@ -253,31 +215,19 @@ def test_every_key_has_to_fit():
     plain = tiny_encoder()
     plain.encoder.layer[0].output.dense = torch.nn.Linear(5, D)
     plain.encoder.layer[1].extra, plain.pooler.dense = torch.nn.LayerNorm(3), None
-    with pytest.raises(
-        RuntimeError, match=r"(?s)Missing.*pooler.*Unexpected.*layer\.1\.extra.*mismatch.*0\.output\.dense"
-    ):
+    with pytest.raises(RuntimeError, match=r"(?s)Missing.*pooler.*Unexpected.*1\.extra.*mismatch.*0\.output\.dense"):
         MinBert.of(plain)
 
 
 # --- configurations and inputs
 
 
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        (RobertaConfig(), "roberta"),
-        (small(is_decoder=True), "decoder"),
-        (small(hidden_act="gelo"), "'gelo'"),
-        (small(num_attention_heads=5), "24 .* 5 heads"),
-    ],
-)
-def test_configuration_that_is_none(config, named):
-    with pytest.raises(ValueError, match=named):
-        MinBert(config)
-
-
-def test_too_long_and_unknown_attention():
-    """40 positions take 40 tokens, not 41."""
+def test_what_is_refused():
+    """Configurations that are none of BERT's; 40 positions take 40 tokens, not 41; unknown attention."""
+    configs = {"roberta": RobertaConfig(), "decoder": small(is_decoder=True), "'gelo'": small(hidden_act="gelo")}
+    for named, config in (configs | {"24 .* 5 heads": small(num_attention_heads=5)}).items():
+        with pytest.raises(ValueError, match=named):
+            MinBert(config)
     ours = MinBert.of(tiny_encoder())
     assert ours(torch.zeros(1, 40, dtype=torch.long)).last_hidden_state.shape == (1, 40, D)
     with pytest.raises(ValueError, match=r"41 tokens.* 40 positions"):

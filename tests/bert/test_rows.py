@@ -4,9 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import randomised, tiny_encoder
+from shapes import randomised
 
-from palslib.bert.encoders import hidden_states
 from palslib.bert.rows import ALIKE, Rows
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=2 * ALIKE + 3)
@@ -113,19 +112,15 @@ def test_from_padded_without_the_rest():
         ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids must be \(B, S\) like input_ids, \(2, 3\)"),
         ((torch.ones(3),), r"input_ids must be \(B, S\), not \(3,\)"),
         ((torch.ones(0, 3),), "a batch has rows"),
-        ((torch.ones(0, 3), torch.ones(0, 3)), "a batch has rows"),
         ((torch.ones(3, 0),), "row 0 of the batch"),
     ],
 )
 def test_what_is_no_batch(inputs, message):
     with pytest.raises(ValueError, match=message):
         Rows.from_padded(inputs[0].long(), *inputs[1:])
-
-
-@pytest.mark.parametrize("lengths", [[], [3, 0], [3, 3], [5]])
-def test_lengths_that_are_none(lengths):
-    with pytest.raises(ValueError, match=r"here lengths of \[.*\] share 4 word pieces"):
-        Rows.pack(torch.arange(4), torch.zeros(4), lengths)
+    for lengths in ([], [4, 0], [3, 3], [5]):
+        with pytest.raises(ValueError, match=r"here lengths of \[.*\] share 4 word pieces"):
+            Rows.pack(torch.arange(4), torch.zeros(4), lengths)
 
 
 @settings(deadline=None)
@@ -192,21 +187,6 @@ def test_with_padding(lengths, width):
     for name in ("input_ids", "token_type_ids", "positions"):
         assert given_rows(wide, getattr(wide, name)) == given_rows(rows, getattr(rows, name))
         assert torch.equal(wide.padded(getattr(wide, name)), rows.padded(getattr(rows, name)))
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.permutations(range(12)), st.integers(1, 12))
-def test_values_do_not_depend_on_company_or_order(order, number):
-    """A row's hidden states are the same alone, among others, and wherever it stands among them."""
-    encoder, lengths = tiny_encoder(), [3, 3, 9, 1, 4, 5, 7, 2, 8, 3, 6, 1]
-    ids, types = pieces_of(lengths)
-    rows, chosen = Rows.pack(ids % 99, types, lengths), order[:number]
-    with torch.no_grad():
-        h, of_some = hidden_states(encoder, rows), rows.take(chosen)[0]
-        some = hidden_states(encoder, of_some)
-    whole, found = (given_rows(r, x) for r, x in ((rows, h), (of_some, some)))
-    for i, row in zip(chosen, found, strict=True):
-        torch.testing.assert_close(torch.tensor(row), torch.tensor(whole[i]), atol=2e-6, rtol=0)
 
 
 def test_filled_rows_have_the_same_logits_and_gradients():

@@ -10,8 +10,10 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from palslib.data.glue import RELEASED_SIZES, SIZES, TRAIN_SIZES
 from palslib.data.lexicon import LEXICON
 from palslib.data.synthetic import SYNTHETIC_DEV_SIZE, SYNTHETIC_TRAIN_SIZES, synthetic_split
+from palslib.data.tasks import TASKS
 
 PAIR = ["sentence1", "sentence2"]
 COLUMNS = {  # nyu-mll/glue
@@ -30,7 +32,9 @@ SPLITS = [
     (task, split) for task in COLUMNS for split in ("train", "validation") if (task, split) != ("mnli", "validation")
 ]
 SPLITS += [("mnli", "validation_matched"), ("mnli", "validation_mismatched")]
+COURSE = list(product(("sst5", "quora", "sts"), ("train", "validation")))
 GOLDEN = "f382e644e5e32c1ff45e09da7b71aef896dfed38329b59202a16168eba23162c"
+GOLDEN_COURSE = "60a44f448ab7536ed12711266da34a24c662f9bb126a230ed0b46549a6981f96"
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +58,19 @@ def joined(frame, task):
     return frame[COLUMNS[task]].agg(" ".join, axis=1)
 
 
-def test_golden(frames):
+@pytest.mark.parametrize(("splits", "golden"), [(SPLITS, GOLDEN), (COURSE, GOLDEN_COURSE)])
+def test_golden(splits, golden):
     digest = hashlib.sha256()
-    for frame in frames.values():
-        digest.update(frame.to_csv(index=False, lineterminator="\n").encode())
-    assert digest.hexdigest() == GOLDEN
-
-
-def test_golden_of_the_course():
-    digest = hashlib.sha256()
-    for task, split in product(("sst5", "quora", "sts"), ("train", "validation")):
-        digest.update(synthetic_split(task, split).to_csv(index=False, lineterminator="\n").encode())
-    assert digest.hexdigest() == "60a44f448ab7536ed12711266da34a24c662f9bb126a230ed0b46549a6981f96"
+    for split in splits:
+        digest.update(synthetic_split(*split).to_csv(index=False, lineterminator="\n").encode())
+    assert digest.hexdigest() == golden
 
 
 def test_sizes_keep_the_ratios_of_glue(frames):
+    """GLUE's own: 8,551 + 67,349 + 3,668 + 5,749 + 363,846 + 392,702 + 104,743 + 2,490 = 949,098; test: 426,309."""
+    assert list(TRAIN_SIZES) == list(RELEASED_SIZES) == list(TASKS) == list(COLUMNS)
+    assert sum(TRAIN_SIZES.values()) == 949_098
+    assert sum(sum(sizes.test.values()) for sizes in SIZES.values()) == 426_309
     assert SYNTHETIC_TRAIN_SIZES == {
         "cola": 220, "sst2": 1731, "mrpc": 94, "stsb": 148, "qqp": 9352, "mnli": 10094, "qnli": 2692, "rte": 64,
         "sst5": 220, "quora": 3637, "sts": 155,
@@ -135,10 +137,9 @@ def test_every_word_of_the_lexicon_has_one_meaning():
 @pytest.mark.parametrize(
     ("task", "split", "message"),
     [
-        ("rtee", "train", r"unknown task of the synthetic data 'rtee': did you mean 'rte'\? Valid: cola, .*mnli"),
-        ("rte", "validaton", r"unknown split of rte 'validaton': did you mean 'validation'\? Valid: train, validation"),
+        ("rtee", "train", r"'rtee': did you mean 'rte'\? Valid: cola, .*mnli"),
+        ("rte", "validaton", r"'validaton': did you mean 'validation'\? Valid: train, validation"),
         ("mnli", "validation", r"unknown split of mnli .* Valid: train, validation_matched, validation_mismatched"),
-        ("rte", "test", r"unknown split of rte 'test'.* Valid: train, validation"),
     ],
 )
 def test_unknown_names_are_refused_with_the_valid_ones(task, split, message):

@@ -9,11 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from palslib.data.sources import check_texts, find_file
 from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.plan.config import RunConfig
 
@@ -40,8 +37,6 @@ def as_split(folder, text):
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
-
-
 def test_table_of_tasks():
     expected = {
         "cola": (2, "matthews", "accuracy"), "sst2": (2, "accuracy"), "mrpc": (2, "accuracy", "f1"),
@@ -53,6 +48,8 @@ def test_table_of_tasks():
     assert [name for name, t in TASKS.items() if t.is_regression] == ["stsb"]
     assert TASKS["mnli"].evaluation == ("validation_matched", "validation_mismatched")
     assert TASKS["rte"].labels == TASKS["qnli"].labels == ("entailment", "not_entailment")
+    names = [name for suite in SUITES.values() for name in suite]
+    assert len(names) == len(set(names)), "SUITES: a name is looked up in all of them"
 
 
 def test_get_task():
@@ -62,32 +59,14 @@ def test_get_task():
         get_task("rtee")
 
 
-BAD_NAMES = [
-    "日" * 34,  # 102 bytes
-    "/tmp/x",
-    "../x",
-    "a/b",
-    "a\\b",
-    "..",
-    ".",
-    "",
-    " ",
-    "a\0b",
-    "a\nb",
-    "\x1b[2J",
-    "\ud800",
-    "x" * 101,
-    "model",
-]
-
-
-@pytest.mark.parametrize("name", [*BAD_NAMES, None, 5])
+@pytest.mark.parametrize(
+    "name", ["日" * 34, "x" * 101, "/tmp/x", "a\\b", "..", " ", "a\nb", "\ud800", "model", None, 5]
+)
 def test_names_of_tasks_are_names_of_files(name, tmp_path):
     """A task called `/tmp/x` was saved as /tmp/x.safetensors, wherever it was to lie."""
-    with pytest.raises(ValueError, match="is no name of a task: a task's name has 1 to 100 letters that can be seen"):
-        Task(name, ("text",))
-    with pytest.raises(ValueError, match="is no name of a task"):
-        get_task(name, tmp_path)
+    for make in (lambda: Task(name, ("text",)), lambda: get_task(name, tmp_path)):
+        with pytest.raises(ValueError, match="is no name of a task"):
+            make()
 
 
 @pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "-", "a%2E", "[a]", "x" * 100])
@@ -96,29 +75,25 @@ def test_names_that_a_file_may_have(name, tmp_path):
     assert Task(name, ("text",)).name == get_task(name, tmp_path).name == get_task(name, path).name == name
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"texts": "sentence"}, "texts must be a list of strings, not 'sentence'"),
-        ({"texts": ("a", 2)}, r"texts must be a list of strings, not \('a', 2\)"),
-        ({"texts": ("a", "b", "c")}, "texts must be a name of one column or of two"),
-        ({"texts": ()}, "texts must be a name of one column or of two, not"),
-        ({"labels": ("a",)}, "labels must be a list of two classes or more, or empty for a score, not"),
-        ({"metrics": ()}, "metrics must be a list of names, at least one"),
-        ({"evaluation": ()}, "evaluation must be a list of splits"),
-        ({"labels": ("a", "a")}, "labels must be a list in which each class is once"),
-        ({"labels": ("a", "b\0")}, "labels must be a list of names without control characters"),
-        ({"scale": 0.0}, "scale must be a number above 0, not 0.0"),
-        ({"scale": float("nan")}, "scale must be a number above 0, not nan"),
-        ({"scale": True}, "scale must be a number above 0, not True"),
-        ({"separator": "||"}, "separator must be "),
-        ({"skip_unlabelled": 1}, "skip_unlabelled must be true or false, not 1"),
-        ({"label": None}, "label must be a string, not None"),
-    ],
-)
-def test_what_a_task_cannot_have(values, message):
-    with pytest.raises(ValueError, match=f"^task 'mine': {message}"):
-        Task(**({"name": "mine", "texts": ("text",)} | values))
+NO_VALUES = {
+    "texts": ["sentence", ("a", 2), ("a", "b", "c"), ("label",)],
+    "labels": [("a",), ("a", "a"), ("a", "b\0")],
+    "metrics": [()],
+    "evaluation": [(), ("test", "test")],
+    "scale": [0.0, math.inf, True],
+    "separator": ["||", "\n"],
+    "skip_unlabelled": [1],
+    "label": [None],
+    "head": ["cosine"],  # of two texts, and a score
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, of in NO_VALUES.items() for value in of])
+def test_what_a_task_cannot_have(field, value):
+    with pytest.raises(ValueError, match=f"^task 'mine': {field} "):
+        Task(**{"name": "mine", "texts": ("text",), field: value})
+    with pytest.raises(ValueError, match="takes no classes"):
+        Task("mine", ("a", "b"), ("x", "y"), head="cosine")
 
 
 # --------------------------------------------------------------------------------------------------- folder of Parquet
@@ -182,114 +157,66 @@ def test_rows_are_those_of_the_folder_as_it_stands(tmp_path, own_cache, describe
     assert load_rows("rte", folders[1]).sentence2.tolist() == ["It is wet.", "It is dry.", ""]
 
 
-def test_rows_that_are_missing_from_a_folder_are_said(tmp_path, own_cache):
+SIZES = "  splits:\n  - {name: train, num_examples: 1234}\n---"
+
+
+@pytest.mark.parametrize(
+    ("readme", "message"),
+    [
+        (README % ("not_entailment", "entailment"), r"label names \['not_ent.* are not the task's \['ent"),
+        (README.rstrip()[:-3] % ("entailment", "not_entailment") + SIZES, "numbers of rows .* train 1,234, 3$"),
+        ("---\nconfigs: [{\n---\n", r"the head of README\.md is no YAML: "),
+    ],
+)
+def test_a_readme_that_says_something_else(tmp_path, own_cache, readme, message):
     folder = mirror(tmp_path / "own")
-    sizes = "  splits:\n  - {name: train, num_examples: 1234}\n  - {name: validation, num_examples: 1}\n---"
-    (tmp_path / "own" / "README.md").write_text((README % ("entailment", "not_entailment")).rstrip()[:-3] + sizes)
-    with pytest.raises(ValueError, match=r"own rte/train: dataset_info .* than there are: train 1,234, 3$"):
+    written(tmp_path / "own", readme, "README.md")
+    with pytest.raises(ValueError, match=f"own rte/train: .*{message}"):
         load_rows("rte", folder)
 
 
-def test_glue_is_the_mirror_where_there_is_one(tmp_path, own_cache, monkeypatch):
-    mirror(tmp_path / "glue")
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
-    assert len(load_rows("rte", "glue")) == 3
-
-
-def test_other_label_names(tmp_path, own_cache):
-    with pytest.raises(ValueError, match=r"rte/train: label names \['not_ent.* are not the task's \['ent"):
-        load_rows("rte", mirror(tmp_path / "own", names=("not_entailment", "entailment")))
-
-
-def test_a_missing_column_in_a_folder_is_named(tmp_path, own_cache):
-    with pytest.raises(ValueError, match=r"no column 'premise' for task 'rte'; it has: \['sentence1', 'sentence2', 'l"):
-        load_rows(replace(TASKS["rte"], texts=("premise",)), mirror(tmp_path / "own"))
-
-
-def of_one_file(folder, task, **columns):
-    """A folder of one task whose README does not name the classes."""
-    (folder / task).mkdir(parents=True)
-    pq.write_table(pa.table(columns), folder / task / "train.parquet")
-    files = f"  data_files: [{{split: train, path: {task}/train.parquet}}]"
-    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: {task}\n{files}\n---\n")
-    return str(folder)
-
-
-def test_labels_as_texts_in_a_folder(tmp_path, own_cache):
-    """Names are labels then too."""
-    labels = ["not_entailment", "entailment"]
-    folder = of_one_file(tmp_path / "own", "rte", sentence1=["a", "b"], sentence2=["c", "d"], label=labels)
-    assert load_rows("rte", folder)["label"].tolist() == [1, 0]
-
-
-BAD_CELLS = [
-    ("sentence2", ["a", None, "c"], r"1 \(the first is 0\), column 'sentence2': (None|nan) is not a text"),
-    ("label", [0, 1, -1], r"2 \(the first is 0\), column 'label': -1.* is not a (label|score from 0 to 5)"),
-    # Parquet has kinds that pandas would turn into numbers in silence, or stumble over
-    ("label", pa.array([0, 1, 0], pa.timestamp("ns")), "0 .*'label': .* is not a (label|finite number)"),
-    ("label", pa.array([0, 1, 0], pa.duration("ns")), "0 .*'label': .* is not a (label|finite number)"),
-    ("label", [b"0", b"1", b"0"], "0 .*'label': .* is not a (label|finite number)"),
-    ("label", [[0], [1], [0]], "0 .*'label': .* is not a (label|finite number)"),
-    ("label", [{"a": 0}, {"a": 1}, {"a": 0}], "0 .*'label': .* is not a (label|finite number)"),
-]
-
-
-@pytest.mark.parametrize("task", [TASKS["rte"], replace(TASKS["stsb"], head="cosine", scale=1.0)], ids=["rte", "stsb"])
-@pytest.mark.parametrize(("column", "values", "message"), BAD_CELLS)
-def test_a_bad_cell_in_a_folder_is_named_by_its_row(tmp_path, own_cache, column, values, message, task):
-    columns = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "label": [0, 1, 0], column: values}
-    with pytest.raises(ValueError, match=rf"own {task.name}/train, row {message}"):
-        load_rows(task, of_one_file(tmp_path / "own", task.name, **columns))
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "a page"])
-def test_a_damaged_parquet_file_is_named(tmp_path, own_cache, damage):
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_damaged_parquet_file_is_named(tmp_path, own_cache, cut):
     folder = mirror(tmp_path / "own")
     path = tmp_path / "own" / "rte" / "train-00000-of-00001.parquet"
     whole = path.read_bytes()
-    contents = {"cut": whole[:-30], "empty": b"", "noise": b"noise" * 99, "a page": whole[:4] + bytes(60) + whole[64:]}
-    path.write_bytes(contents[damage])
+    path.write_bytes(whole[:-30] if cut else whole[:4] + bytes(60) + whole[64:])
     with pytest.raises(ValueError, match=r"own rte/train: rte/train-00000-of-00001\.parquet cannot be read: .+"):
         load_rows("rte", folder)
 
 
-def test_a_readme_that_is_none(tmp_path, own_cache):
-    folder = mirror(tmp_path / "own")
-    written(Path(folder), "---\nconfigs: [{\n---\n", "README.md")
-    with pytest.raises(ValueError, match=r"own rte/train: the head of README\.md is no YAML: "):
-        load_rows("rte", folder)
+@pytest.mark.parametrize(("label", "message"), [(-1, "2 .* is not a score from 0 to 5"), ([0], "0 .* finite number")])
+def test_a_bad_score_in_a_folder_is_named_by_its_row(tmp_path, label, message):
+    """Other cells: test_bad_inputs.py. A list is no number, however it is written."""
+    labels = [0, 1, -1] if label == -1 else [label] * 3
+    frame = pd.DataFrame({"sentence1": ["a"] * 3, "sentence2": ["b"] * 3, "label": labels})
+    (tmp_path / "own" / "stsb").mkdir(parents=True)
+    frame.to_parquet(tmp_path / "own" / "stsb" / "train-0.parquet")
+    with pytest.raises(ValueError, match=rf"own stsb/train, row {message}"):
+        load_rows(replace(TASKS["stsb"], head="cosine", scale=1.0), str(tmp_path / "own"))
 
 
 # ------------------------------------------------------------------------------------------------------ no such source
-
-
 def test_hub_out_of_reach():
     """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
     code = "from palslib import load_rows\ntry: load_rows('rte', 'glue')\nexcept ConnectionError as e: print(e)"
     known = {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=120)
-    assert "could not reach 'nyu-mll/glue' on the Hub for task 'rte'" in done.stdout, done.stderr
-    assert "Three things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER" in done.stdout
-    assert "HF_HUB_OFFLINE" in done.stdout
-
-
-@pytest.mark.parametrize("data", ["", "  ", "a\0b"])
-def test_a_source_without_a_name(data):
-    """An empty one was the working folder."""
-    with pytest.raises(ValueError, match="unknown data source"):
-        load_rows("rte", data)
+    for words in ("nyu-mll/glue", "'rte'", "data='synthetic'", "PALSLIB_DATA=FOLDER", "HF_HUB_OFFLINE"):
+        assert words in done.stdout, done.stderr
 
 
 def test_no_such_source(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no data file .*test\.csv.* for task 'sentiment'"):
         load_rows(SENTIMENT, str(tmp_path / "{split}.csv"), "test")
-    with pytest.raises(ValueError, match=r"unknown data source 'sythetic': did you mean 'synthetic'\? Valid: synth"):
-        load_rows("rte", "sythetic")
+    for data in ("sythetic", "", "a\0b"):  # an empty one was the working folder
+        with pytest.raises(ValueError, match="unknown data source"):
+            load_rows("rte", data)
+    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
+        load_rows("sst5", "minbert-x")
 
 
-@pytest.mark.parametrize(
-    "data", ["nowhere.csv", "none.tsv", "no/such/folder", "{tmp}/none.csv", "{tmp}/none", "./x", "inner/x"]
-)
+@pytest.mark.parametrize("data", ["nowhere.csv", "no/such/folder", "{tmp}/none", "./x", "inner/x"])
 @pytest.mark.parametrize("task", ["rte", "sst5", "mood"])
 def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, data):
     """Whether or not the task is known, and with what there is; neither the task nor the source is called unknown."""
@@ -324,8 +251,6 @@ def test_a_folder_without_the_task(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------- delimited files
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -348,16 +273,9 @@ def test_tab_separated_scores(tmp_path):
     assert frame["label"].dtype == "float32"
 
 
-def test_names_that_are_numbers(tmp_path):
-    """Classes called "1" to "3": the label 1 is the first class, and 0 is none of them."""
-    task = Task("stars", ("text",), ("1", "2", "3"))
-    assert load_rows(task, as_split(tmp_path, "text,label\na,1\nb,2\nc,3\n"), "x")["label"].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match=r"x.csv, line 3, column 'label': '0' is not a label \(valid: 1, 2, 3"):
-        load_rows(task, as_split(tmp_path, "text,label\na,1\nb,0\n"), "x")
-
-
-@pytest.mark.parametrize("labels", [("-1", "1"), ("1.0", "2.0"), ("0.5", "1"), ("²", "2")])
-def test_names_that_are_other_numbers(tmp_path, labels):
+@pytest.mark.parametrize("labels", [("1", "2", "3"), ("-1", "1"), ("1.0", "2.0"), ("0.5", "1"), ("²", "2")])
+def test_names_that_are_numbers(tmp_path, labels):
+    """Of classes called "1" to "3" the label 1 is the first, and 0 is none of them."""
     task = Task("stars", ("text",), labels)
     rows = load_rows(task, as_split(tmp_path, f"text,label\na,{labels[0]}\nb,{labels[1]}\n"), "x")
     assert rows["label"].tolist() == [0, 1]
@@ -376,15 +294,17 @@ def test_quotation_marks_that_swallow_rows_are_named(tmp_path):
 def test_split_by_distinct_text(tmp_path):
     """800, 100, 100 of 1,000 texts on average: four standard deviations are 51 and 38."""
     rows = [f"text {i},{('negative', 'positive')[i % 2]}" for i in range(1000)]
-    path = written(tmp_path, "\n".join(["text,mood", *rows, *rows[::-1][:300]]))
+    path = written(tmp_path, "\n".join(["text,mood", *rows, *(f" {row}" for row in rows[:300])]))  # but for a blank
     parts = {split: load_rows(SENTIMENT, path, split) for split in ("train", "validation", "test")}
-    texts = {split: set(part["text"]) for split, part in parts.items()}
+    texts = {split: set(part["text"].str.strip()) for split, part in parts.items()}
+    for split, part in parts.items():  # also for a task of several files: else it is scored on what it was trained on
+        assert part.equals(load_rows(replace(SENTIMENT, files="mood-{split}.csv"), path, split))
     assert sum(map(len, parts.values())) == 1300
     assert sum(map(len, texts.values())) == len(set.union(*texts.values())) == 1000  # no text stands in two parts
     assert abs(len(texts["train"]) - 800) < 51
     assert abs(len(texts["validation"]) - 100) < 38
     other = written(tmp_path, "\n".join(["text,mood", *sorted(rows, reverse=True)]), "other.csv")
-    assert set(load_rows(SENTIMENT, other, "test")["text"]) == texts["test"]  # whatever the order of rows
+    assert set(load_rows(SENTIMENT, other, "test")["text"].str.strip()) == texts["test"]  # whatever the order of rows
     with pytest.raises(ValueError, match=r"unknown split 'dev'.*Valid: train, validation, test"):
         load_rows(SENTIMENT, path, "dev")
 
@@ -396,23 +316,16 @@ def test_bad_row_of_another_part_is_seen(tmp_path):
             load_rows(SENTIMENT, path, split)
 
 
-BAD = [
+BAD = [  # bad_inputs.py has rows of other lengths, quotation marks and bytes
     ("text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]$"),
     ("text\tmood\na\tneutral\n", r"no column 'text' .*it has: \['text\\tmood'\] \(is its separator ','"),
     ("text,mood\na,neutral\nb,happy\n", r", line 3, column 'mood': 'happy' is not a label \(valid: negative, neut"),
-    ("text,mood\na,\n", ", line 2, column 'mood': '' is not a label"),
     ("text,mood\na,3\n", ", line 2, column 'mood': '3' is not a label"),
-    ("text,mood\na,0.5\n", ", line 2, column 'mood': '0.5' is not a label"),
     ("", ": the file is empty"),
     ("text,mood\n", ": the split 'train' of task 'sentiment' is empty"),
     ("text,text,mood\na,b,neutral\n", r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]"),
-    ("text,mood\na,neutral\nb\n", ", line 3: 1 cells, but the header has 2"),
-    ("text,mood\nYes, it is,neutral\n", ", line 2: 3 cells, but the header has 2"),
-    ('text,mood\na,neutral\n"b,neutral\nc,neutral\n', ", line 3: unexpected end of data"),
-    (b"text,mood\na,neutral\ncaf\xe9,neutral\n", ", line 3: not UTF-8 at byte 4 of the line"),
     # line breaks in cells; line 5 is blank
     ('text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n', ", line 6, column 'mood': 'happy'"),
-    ("text,mood\na,neutral\nb\0,neutral\n", ", line 3: a NUL byte"),
     ("text,mood\na,neutral\n".encode("utf-16-le"), ", line 1: a NUL byte"),
     ('text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', ", line 4, column 'mood'"),
 ]
@@ -424,12 +337,15 @@ def test_bad_files(tmp_path, text, message):
         load_rows(SENTIMENT, written(tmp_path, text))
 
 
-@pytest.mark.parametrize("score", ["high", "nan", "inf", "-Infinity", "1e39", "", "4,5"])
+@pytest.mark.parametrize("score", ["high", "inf", "1e39", "", "4,5"])
 def test_bad_scores(tmp_path, score):
-    """1e39 is finite, but not as float32, which is what is trained on."""
-    text = f"first\tsecond\tsimilarity\na\tb\t4.5\nc\td\t{score}\n"
-    with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite number"):
-        load_rows(PAIRS, written(tmp_path, text))
+    """1e39 is finite, but not as float32, which is what is trained on. The scale is the largest size of a score."""
+    path = written(tmp_path, f"first\tsecond\tsimilarity\na\tb\t4.5\nc\td\t{score}\n")
+    texts = ("first", "second")
+    for read in (load_rows, lambda _, path: task_from_file(path, texts, "similarity", "\t", score=True)):
+        with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite"):
+            read(PAIRS, path)
+    assert task_from_file(written(tmp_path, "text,label\na,-10\nb,5\n"), score=True).scale == 10
 
 
 @pytest.mark.parametrize("score", ["5.01", "-1"])
@@ -448,11 +364,13 @@ def test_rows_without_a_label(tmp_path):
     with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
         frame = load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
     assert frame["text"].tolist() == ["a", "c"]
+    path = as_split(tmp_path, "text,mood\na,neutral\n" + "b,\n" * 50_000)
+    with pytest.warns(UserWarning) as warned:
+        load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
+    assert len(str(warned[0].message)) < 500
 
 
 # ----------------------------------------------------------------------------------------------- files as tasks, suites
-
-
 def test_a_file_is_a_task(tmp_path):
     """Called as the file is; its classes are those that occur, sorted; a folder of files offers each."""
     rows = "text,label\nGood.,up\nBad.,down\n" + "".join(f"t{i},flat\n" for i in range(40))
@@ -502,20 +420,15 @@ NO_CLASSES = [
     ("text,label\na,up\nb, \nc,down\n", ", line 3, column 'label': ' ' is empty"),
     ("text,label\na,no\nb,\xa0yes\nc,no\x07\n", r", line 4, column 'label': 'no\\x07' has a control character"),
     ("text,label\na,up\nb,up\n", r", column 'label': .* two classes or more, not \['up'\]"),
-    ("text,label\n", r", column 'label': .* two classes or more, not \[\]"),
     # by their names, with the line of the one that is sorted last
     ("text,label\na,up\nb,down\nc,up \n", r"classes 'up' and 'up ' \(line 4\) differ only in their writing"),
-    ("text,label\na,up\nb,down\nc, up\n", r"classes ' up' and 'up' \(line 2\) differ only in their writing"),
     ("text,label\na,up\nb,down\nc,UP\n", r"classes 'UP' and 'up' \(line 2\) differ only in their writing"),
     ("text,label\na,1\nb,1.0\nc,2\n", r"classes '1' and '1\.0' \(line 3\) differ only in their writing"),
     # the separator is doubted in every error, where the first line looks separated by another
     ("text;label\na;up\n", rf": no column 'text'{DOUBT} ';'\)$"),
     ("text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t'\)$"),
-    ("text;label\nYes, it is;up\n", rf", line 2: 2 cells, {DOUBT} ';'\)$"),
     ('text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';'\)$"),
-    ('"text";"label"\n"a";"up"\n', rf", line 1: ',' expected {DOUBT} ';'\)$"),
     ("id;a, b;text;label\n1;2;3;4\n", rf", line 2: 1 cells, {DOUBT} ';'\)$"),
-    ("text,label\na,b,c\n", r", line 2: 3 cells, but the header has 2: \['text', 'label'\]$"),
 ]
 
 
@@ -528,18 +441,19 @@ def test_a_file_that_is_no_classification(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([f"{i / 7:.2f}" for i in range(7)] * 100, "7 different values in 700 rows, .* numbers, as scores are"),
         (["0", "0.5", "1"] * 100, "3 different values in 300 rows, such as '0' and '1', are numbers"),
-        ([str(i % 101) for i in range(2_000)], "101 different values in 2000 rows, .* numbers, as scores are"),
-        ([f"name {i}" for i in range(100)], "100 different values in 100 rows, .* too many for classes"),
+        ([str(i) for i in range(21)] * 20, "21 different values in 420 rows, .* numbers, as scores are"),
         ([f"name {i % 50}" for i in range(200)], "50 different values in 200 rows, .* too many for classes"),
     ],
 )
 def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message):
-    """Neither numbers with fractions, nor a hundred numbers, nor what hardly occurs twice; what to do is said."""
+    """Neither numbers with fractions, nor more than twenty numbers, nor what hardly occurs twice."""
     path = labels_in(tmp_path, labels)
     with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*score=True.*classes that are meant"):
         get_task("mood", path)
+    # Eighteen classes of 140 rows, as Crowdflower's emotions; twenty numbers; two classes in two rows.
+    for few in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(20)] * 5, ["a", "b"]):
+        assert get_task("mood", labels_in(tmp_path, few)).labels == tuple(sorted(set(few)))
 
 
 def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
@@ -553,19 +467,15 @@ def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
     assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100
 
 
-def test_many_classes_with_rows_enough_are_classes(tmp_path):
-    """Eighteen classes of 140 rows, as Crowdflower's emotions; a scale from 0 to 10; two classes in two rows."""
-    for labels in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(11)] * 5, ["a", "b"]):
-        assert get_task("mood", labels_in(tmp_path, labels)).labels == tuple(sorted(set(labels)))
-
-
-def test_a_named_folder_of_the_data(tmp_path, monkeypatch):
-    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA."""
+def test_a_named_folder_of_the_data(tmp_path, own_cache, monkeypatch):
+    """`data="crowdflower"` is the folder of that name under PALSLIB_DATA, and `data="glue"` where there is one."""
+    mirror(tmp_path / "glue")
     (tmp_path / "crowdflower").mkdir()
     written(tmp_path / "crowdflower", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(60)), "airline.csv")
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     assert get_task("airline", "crowdflower").labels == ("0", "1")
     assert len(load_rows("airline", "crowdflower", "train")) > 30
+    assert len(load_rows("rte", "glue")) == 3
 
 
 @pytest.mark.parametrize("name", SUITES["minbert"])
@@ -574,6 +484,7 @@ def test_the_minbert_tasks_from_a_folder(tmp_path, name):
     task = get_task(name)
     columns = [*task.texts, task.label]
     text = "\tid\t" + "\t".join(columns) + "\n0\tx1\t" + "\t".join(["A film"] * len(task.texts)) + "\t1\n"
+    written(tmp_path, "of several files, the one of the shortest name", task.files.replace("{split}*", "dev-old"))
     for split in ("train-substitute", "dev"):
         written(tmp_path, text, task.files.replace("{split}*", split))
     for split in ("train", "validation"):
@@ -581,21 +492,6 @@ def test_the_minbert_tasks_from_a_folder(tmp_path, name):
         assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
     with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
         load_rows(name, str(tmp_path), "test")
-
-
-def test_one_file_is_split_also_for_a_task_of_several(tmp_path):
-    """Else a model would be scored on the rows that it was trained on."""
-    rows = [f"text {i},{('negative', 'positive')[i % 2]}" for i in range(300)]
-    path = written(tmp_path, "\n".join(["text,mood", *rows]))
-    several = replace(SENTIMENT, files="mood-{split}.csv")
-    parts = [set(load_rows(several, path, split)["text"]) for split in ("train", "validation", "test")]
-    assert sum(map(len, parts)) == len(set.union(*parts)) == 300
-
-
-def test_the_minbert_tasks_without_files():
-    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
-        load_rows("sst5", "minbert-x")
-    assert len(load_rows("quora-pair")) == len(load_rows("quora")) == 3637
 
 
 # ---------------------------------------------------------------------------------------------------------- real files
@@ -643,56 +539,3 @@ def test_real_crowdflower(real_data, name, rows, classes):
     assert sum(map(len, parts)) == rows
     assert task.num_outputs == classes
     assert 0.77 < len(parts[0]) / rows < 0.83
-
-
-def test_no_two_tasks_share_a_name():
-    names = [name for suite in SUITES.values() for name in suite]
-    assert len(names) == len(set(names)), "SUITES: a name is looked up in all of them"
-    assert all(name == task.name for suite in SUITES.values() for name, task in suite.items())
-
-
-def test_texts_that_differ_in_blanks_are_in_one_part(tmp_path):
-    """Else the training set would hold what the test set asks."""
-    rows = "".join(f"text {i},neutral\n text {i} ,positive\n" for i in range(60))
-    path = written(tmp_path, "text,mood\n" + rows)
-    parts = [set(load_rows(SENTIMENT, path, split)["text"].str.strip()) for split in ("train", "validation", "test")]
-    assert sum(map(len, parts)) == len(set.union(*parts)) == 60
-
-
-def test_of_several_files_the_shortest_name(tmp_path):
-    for name in ("quora-dev.csv", "quora-dev-old.csv", "quora-dev-a.csv"):
-        (tmp_path / name).touch()
-    assert find_file(tmp_path, "quora-dev*.csv").name == "quora-dev.csv"
-
-
-def test_the_scale_is_the_largest_size_of_a_score(tmp_path):
-    path = written(tmp_path, "text,label\na,-10\nb,5\n")
-    assert task_from_file(path, score=True).scale == 10
-    path = written(tmp_path, "text,label\na,inf\nb,5\n")
-    with pytest.raises(ValueError, match="line 2, column 'label': 'inf' is not a finite number"):
-        load_rows(task_from_file(path, score=True))
-
-
-def test_twenty_numbers_are_classes_and_more_are_scores(tmp_path):
-    assert len(task_from_file(labels_in(tmp_path, [str(i) for i in range(20)] * 20)).labels) == 20
-    with pytest.raises(ValueError, match="numbers, as scores are"):
-        task_from_file(labels_in(tmp_path, [str(i) for i in range(21)] * 20))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"scale": math.inf}, "scale must be a number above 0, not inf"),
-        ({"separator": "\n"}, "separator must be a single character"),
-        ({"head": "cosine"}, "head 'cosine' compares two texts"),
-        ({"texts": ("a", "b"), "head": "cosine", "labels": ("x", "y")}, "takes no classes"),
-    ],
-)
-def test_what_is_no_task(values, message):
-    with pytest.raises(ValueError, match=message):
-        Task(**{"name": "mine", "texts": ("text",)} | values)
-
-
-def test_a_text_with_a_nul_is_none():
-    with pytest.raises(ValueError, match=r"row 1 .*is not a text"):
-        check_texts(pd.DataFrame({"text": ["a", "b\0"]}), Task("mine", ("text",)), "here")

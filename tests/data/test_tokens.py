@@ -42,42 +42,23 @@ def tokenised(tokenizer, tmp_path):
     return tokenise
 
 
-def test_tokenised_once(tokenizer, cached):
+def test_tokenised_once(cached):
+    """A tokenizer remembers how its latest call cut and padded; that is no part of what the tokens depend on."""
+    tokenizer = load_tokenizer("tiny")  # as it comes from its file, it cuts at 128 and pads to 128
     first = tokenise_task("rte", tokenizer)
     written = [path.stat().st_mtime_ns for path in cached()]
+    tokenizer(["some", "other words"], padding=True, truncation=True, max_length=4)
     second = tokenise_task("rte", tokenizer)
     assert [path.stat().st_mtime_ns for path in cached()] == written and len(written) == 1
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     assert not second.input_ids.flags.owndata  # a view of the mapped file
-
-
-def test_a_file_of_another_task_or_damaged_is_not_read(tokenizer, cached):
-    """Whole, but copied over: it knows what it is."""
-    expected = tokenise_task("rte", tokenizer)
-    (path,) = cached()
-    tokenise_task("mrpc", tokenizer)
-    (other,) = set(cached()) - {path}
-    content = path.read_bytes()
-    for damaged in (other.read_bytes(), content[:-1], b"", content[:99] + bytes([content[99] ^ 1]) + content[100:]):
-        path.write_bytes(damaged)
-        np.testing.assert_array_equal(tokenise_task("rte", tokenizer).input_ids, expected.input_ids)
-        assert path.read_bytes() == content
-
-
-def test_tokenised_once_whatever_the_tokenizer_did_before(cached):
-    """A tokenizer remembers how its latest call cut and padded; that is no part of what the tokens depend on."""
-    one = load_tokenizer("tiny")  # as it comes from its file, it cuts at 128 and pads to 128
-    tokenise_task("rte", one)
-    one(["some", "other words"], padding=True, truncation=True, max_length=4)
-    tokenise_task("rte", one)
-    tokenise_task("rte", load_tokenizer("tiny"))
-    tokenise_task("rte", one, max_length=20)  # the rows are longer: cuts
-    tokenise_task("rte", one)
+    for other, length in ((load_tokenizer("tiny"), 128), (tokenizer, 20), (tokenizer, 128)):  # 20 cuts
+        tokenise_task("rte", other, max_length=length)
     assert len(cached()) == 2
 
 
-def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, cached):
+def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, cached, tmp_path):
     first = "one,two,label\na,b,0\nc,d,1\n"
     tokenised(first)
     tokenised(first.replace("label\n", "label\n\n"))  # other lines of the file, the same rows
@@ -89,6 +70,9 @@ def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, c
     for options in ({"task": Task("own", ("one", "two"), ("a", "b"))}, {"max_length": 127}, {"tokenizer": other}):
         tokenised(first, **options)
     assert len(cached()) == 8
+    (tmp_path / "data").mkdir()  # a split is no way out of the cache
+    tokenised(first, data=str(tmp_path / "data" / "{split}.csv"), split="../x", max_length=126)
+    assert len(cached()) == 9 and any(path.name.startswith("own-.._x-") for path in cached())
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
@@ -154,8 +138,9 @@ def _validation():
     return tokenise_task("rte", load_tokenizer("tiny"), split="validation")
 
 
-def test_cut_rows_are_counted(tokenizer, tokenised):
+def test_cut_rows_are_counted(tokenizer, tokenised, monkeypatch):
     """[CLS], 5 words, [SEP] are 7 pieces: whole at 7, cut at 6; of a pair the longer text is cut first."""
+    assert tokenizer.decode(tokenised('text,label\n"",0\n').input_ids) == "[CLS] [SEP]"
     texts = "text,label\none two three four five,0\none two three four,1\n"
     whole, cut = (tokenised(texts, max_length=length) for length in (7, 6))
     assert (whole.cut, cut.cut) == (0, 1)
@@ -163,10 +148,9 @@ def test_cut_rows_are_counted(tokenizer, tokenised):
     pair = tokenised("one,two,label\none two three four five,six,0\n", max_length=6)
     assert tokenizer.decode(pair.input_ids) == "[CLS] one two [SEP] six [SEP]"
     assert pair.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
-
-
-def test_empty_text(tokenizer, tokenised):
-    assert tokenizer.decode(tokenised('text,label\n"",0\n').input_ids) == "[CLS] [SEP]"
+    monkeypatch.setattr("palslib.data.tokens._AT_ONCE", 2)  # in every portion
+    data = tokenised("text,label\n" + "one two three four five,0\n" * 5, max_length=6)
+    assert data.cut == 5 and data.lengths.tolist() == [6] * 5
 
 
 def test_nothing_half_written(tokenizer, cached, monkeypatch):
@@ -186,29 +170,19 @@ def test_nothing_half_written(tokenizer, cached, monkeypatch):
 
 
 def test_what_is_damaged_is_made_anew(tokenizer, cached):
-    """Wherever a bit flips: in the word pieces Arrow would not see it."""
+    """Wherever a bit flips: in the word pieces Arrow would not see it. Also another task's whole file, copied over."""
     whole = tokenise_task("rte", tokenizer, split="validation")
     expected = [getattr(whole, name).copy() for name in ARRAYS]
     (path,) = cached()
     content = path.read_bytes()
+    tokenise_task("mrpc", tokenizer, split="validation")
+    (other,) = set(cached()) - {path}
     places = range(0, len(content), len(content) // 20)
     flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in places]
-    for damaged in [*flipped, content[:-1], b"", b"noise" * 99, content[:-32]]:
+    for damaged in [*flipped, other.read_bytes(), content[:-1], b"", b"noise" * 99, content[:-32]]:
         path.unlink()
         path.write_bytes(damaged)
         again = tokenise_task("rte", tokenizer, split="validation")
         assert path.read_bytes() == content
         for name, array in zip(ARRAYS, expected, strict=True):
             np.testing.assert_array_equal(getattr(again, name), array)
-
-
-def test_a_split_is_no_way_out_of_the_cache(tokenised, cached, tmp_path):
-    (tmp_path / "data").mkdir()
-    tokenised("text,label\na,0\nb,1\n", data=str(tmp_path / "data" / "{split}.csv"), split="../x")
-    assert [path.name.startswith("own-.._x-") for path in cached()] == [True]
-
-
-def test_cut_rows_are_counted_in_every_portion(tokenised, monkeypatch):
-    monkeypatch.setattr("palslib.data.tokens._AT_ONCE", 2)
-    data = tokenised("text,label\n" + "one two three four five,0\n" * 5, max_length=6)
-    assert data.cut == 5 and data.lengths.tolist() == [6] * 5

@@ -40,6 +40,8 @@ def test_operations_of_a_run_by_hand():
     config = RunConfig(method="shared", tasks=("cola",), steps=20)
     assert operations(config) == 3 * 20 * 32 * text + 1_043 * text
     assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
+    with pytest.raises(ValueError, match="unknown size of task 'sst5': did you mean 'sst2'"):
+        operations(RunConfig(tasks=("rte", "sst5")))
 
 
 def test_what_a_run_does_besides_is_counted():
@@ -68,11 +70,6 @@ def test_the_steps_of_each_task_are_those_of_the_plan(of_plan, rte):
     trained = [operations(b) - operations(a) for a, b in zip(once, twice, strict=True)]
     dev = sum(map(operations, once)) - sum(trained)
     assert operations(both) == pytest.approx(dev + rte * trained[0] + (1 - rte) * trained[1], rel=1e-3)
-
-
-def test_a_task_of_unknown_size_is_named():
-    with pytest.raises(ValueError, match="unknown size of task 'sst5': did you mean 'sst2'"):
-        operations(RunConfig(tasks=("rte", "sst5")))
 
 
 def test_the_rate_that_a_device_attained():

@@ -150,8 +150,6 @@ def wait_for(condition):
 
 
 # --------------------------------------------------------------------------------------------------- with real training
-
-
 @pytest.mark.slow
 def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(write, configs, capsys):
     """Six runs; seeds 1 to 4 are killed, raise, hang and meet a NaN. With checkpoints every 2 steps the killed one, at
@@ -188,8 +186,6 @@ def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(wr
 
 
 # ------------------------------------------------------------------------------------------------------ several sweeps
-
-
 def test_two_sweeps_at_once_share_the_work(write, configs):
     """Every run waits until both sweeps have started one, so both do; one run fails, once for both."""
     body = """
@@ -224,27 +220,6 @@ def test_a_killed_sweep_takes_its_runs_along(write, configs):
     wait_for(lambda: not any(in_use(Path(config.folder)) for config in configs()))
     assert all(Path(config.folder, "saved").exists() for config in configs())
     assert swept(call) == 0 and [len(starts(config)) for config in configs()] == [2, 2]
-
-
-def test_a_killed_sweep_takes_its_training_along(tmp_path):
-    """Nothing trains on unseen."""
-    base = BASE | {"steps": 100_000, "checkpoint_every": 20}
-    (tmp_path / "grid.json").write_text(json.dumps({"base": base, "product": {"seed": [0]}}))
-    call = ["sweep", str(tmp_path / "grid.json"), "--folder", str(tmp_path / "runs")]
-    (config,) = Grid.from_file(tmp_path / "grid.json").configs(tmp_path / "runs")
-    first = subprocess.Popen([sys.executable, "-m", "palslib", *call], stdout=subprocess.DEVNULL)
-    wait_for(lambda: state(config)["step"])
-    first.kill()
-    first.wait()
-    wait_for(lambda: not in_use(Path(config.folder)))
-    assert 0 < state(config)["step"] < 100_000  # it saved on its way out
-
-
-def test_a_lock_that_a_killed_sweep_left_beside_a_record_goes(write, configs):
-    assert swept(write([0])) == 0
-    lock = Path(configs()[0].folder, "lock")
-    lock.write_text("process 1 on a machine that is gone")
-    assert swept(write([0])) == 0 and not lock.exists()
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
@@ -297,46 +272,40 @@ def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeyp
     assert "line 62" in (said := capsys.readouterr().out) and "1 of 2 runs finished" in said
 
 
+class Engine:
+    """Stands for two slots: its jobs end at once, with these results."""
+
+    slots, terms, running, most = 2, Terms(("true",)), 0, 0
+
+    def __init__(self, *results):
+        self.results = list(results)
+
+    def submit(self, config):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        return SimpleNamespace(done=lambda: True, result=self.result)
+
+    def result(self):
+        self.running -= 1
+        return self.results.pop(0)
+
+    def close(self): ...
+
+
 def test_an_outdated_run_that_another_sweep_began_is_waited_for(write, configs, monkeypatch):
     """Its old record is still there, and says finished; so does one that is deleted meanwhile."""
     swept(write([0]))
     (config,) = configs()
     monkeypatch.setattr(sweep, "exchanged_since", lambda record, config, known: bool(record["results"]))
-    results = [{"status": "elsewhere"}, {"status": "failed", "reason": "no"}]
-
-    class Engine:
-        slots, terms, asked = 1, Terms(("true",)), 0
-
-        def submit(self, config):
-            self.asked += 1
-            return SimpleNamespace(done=lambda: True, result=lambda: results[self.asked - 1])
-
-        def close(self): ...
-
-    engine = Engine()
-    assert sweep.sweep([config], engine)[0]["reason"] == "no" and engine.asked == 2
+    engine = Engine({"status": "elsewhere"}, {"status": "failed", "reason": "no"})
+    assert sweep.sweep([config], engine)[0]["reason"] == "no" and not engine.results
     (Path(config.folder) / "record.json").unlink()
     assert sweep._outdated(config, {})
 
 
 def test_no_more_jobs_than_slots(tmp_path):
     """On this machine a pool of threads holds it, too; on Slurm only this does."""
-
-    class Engine:
-        slots, terms, running, most = 2, Terms(("true",)), 0, 0
-
-        def submit(self, config):
-            self.running += 1
-            self.most = max(self.most, self.running)
-            return SimpleNamespace(done=lambda: True, result=self.result)
-
-        def result(self):
-            self.running -= 1
-            return {"status": "failed", "reason": "no"}
-
-        def close(self): ...
-
-    engine = Engine()
+    engine = Engine(*[{"status": "failed", "reason": "no"}] * 5)
     assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
     assert engine.most == 2
 
@@ -348,12 +317,19 @@ def test_base_cannot_replace_what_single_runs_say(write, capsys):
 
 
 # -------------------------------------------------------------------------------------------------------- one run's end
-
-
 def test_a_retry(write, configs, capsys):
-    assert swept(write([0, 1], "if len(open(folder / 'starts').readlines()) < 2: sys.exit(3)")) == 0
+    """A line is printed when a status changes. The lock that a killed sweep left beside a record goes."""
+    assert swept([*write([0]), "--command", "/nowhere/train"]) == 1
+    assert "failed: [Errno 2] No such file or directory: '/nowhere/train'" in capsys.readouterr().out
+    call = write([0, 1], "if len(open(folder / 'starts').readlines()) < 2: sys.exit(3)\ntime.sleep(0.5)")
+    assert swept(call) == 0
     assert [len(starts(config)) for config in configs()] == [2, 2]
     assert Path(configs()[0].folder, "log.txt").read_text().count("=== try 2") == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if configs()[0].name in line]
+    assert [line.split()[-1] for line in lines] == ["running", "finished"] and " 50.0 " in lines[1]
+    lock = Path(configs()[0].folder, "lock")
+    lock.write_text("process 1 on a machine that is gone")
+    assert swept(call) == 0 and not lock.exists()
 
 
 @pytest.mark.parametrize(
@@ -379,11 +355,6 @@ def test_the_limit_kills_all_that_a_run_has_started(write, configs):
     wait_for(lambda: not in_use(Path(configs()[0].folder)))
 
 
-def test_a_command_that_does_not_exist(write, configs, capsys):
-    assert swept([*write([0]), "--command", "/nowhere/train"]) == 1
-    assert "failed: [Errno 2] No such file or directory: '/nowhere/train'" in capsys.readouterr().out
-
-
 def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -404,23 +375,7 @@ def test_one_gpu_or_none(monkeypatch, given, seen):
     engine.close()
 
 
-def test_a_record_without_the_weights_asked_for_is_not_enough(write, configs):
-    assert swept(write([0])) == 0
-    (config,) = configs()
-    assert engines.finished(config)["key"] == config.key
-    with_weights = RunConfig.from_dict(json.loads(Path(config.folder, "config.json").read_text()) | {"keep": "last"})
-    assert with_weights.folder == config.folder and engines.finished(with_weights) is None
-
-
 # --------------------------------------------------------------------------------------------------------- what it says
-
-
-def test_a_line_when_a_status_changes(write, configs, capsys):
-    swept(write([0], "time.sleep(0.5)"))
-    lines = [line for line in capsys.readouterr().out.splitlines() if configs()[0].name in line]
-    assert [line.split()[-1] for line in lines] == ["running", "finished"] and " 50.0 " in lines[1]
-
-
 def test_a_label_says_what_tells_runs_apart(tmp_path):
     """Method, schedule and seed are in a name already; other settings that differ come first."""
     runs = [{"learning_rate": rate, "method": name} for rate in (0.5, 0.25) for name in ("pals-204", "lhuc")]
@@ -441,8 +396,6 @@ def test_collect(write, configs, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- the grid
-
-
 def test_product_and_single_runs(tmp_path):
     """3 seeds x 2 single runs: all runs of a combination come before the next, so that a seed is one machine's."""
     grid = Grid(BASE, {"seed": [0, 1, 2]}, [{"method": "shared", "size": "budget"}, {"steps": 100}])
@@ -457,30 +410,22 @@ def test_product_and_single_runs(tmp_path):
     assert {state(config)["status"] for config in configs} == {"waiting"}
 
 
-TOO_MANY = {
-    name: list(range(1, 60)) for name in ("seed", "steps", "learning_rate", "clip", "weight_decay", "alpha_parts")
-}
-
-
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ('{"base": }', "not JSON: Expecting value: line 1 column 10"),
+        ('{"base": }', "not JSON: Expecting value"),
         ("[]", "not an object of base, product, runs but a list"),
         ({"produkt": {}}, "unknown part of a grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
         ({"base": []}, "part of a grid 'base' must be a dict, not []"),
         ({"product": {"sed": [1]}}, "unknown parameter in product 'sed': did you mean 'seed'?"),
-        ({"product": {"seed": 1}}, "product: seed must be a list of values, not 1"),
         ({"product": {"seed": []}}, "product: seed must be a list of values, not []"),
-        ({"base": {"stepz": 1}}, "run 1, {}: unknown parameter 'stepz': did you mean 'steps'?"),
-        ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be an integer of at least 0 and below 9"),
+        ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be an integer of at least 0"),
         ({"runs": [{"seed": 1}], "product": {"seed": [1]}}, "seed is both in runs and in product"),
         ({"runs": [3]}, "runs: must be objects of parameters, not 3"),
         ({"runs": []}, "runs and product: a grid has 1 to 10,000 runs, not 0"),
-        ({"product": TOO_MANY}, "runs and product: a grid has 1 to 10,000 runs, not 42,180,533,641"),
+        ({"product": {name: [*range(200)] for name in ("seed", "steps")}}, "1 to 10,000 runs, not 40,000"),
         ({"product": {"keep": ["none", "last"]}}, "comes twice (keep and checkpoint_every make no difference)"),
         ({"base": {"folder": "here"}}, "folder is chosen by the sweep"),
-        ({"product": {"method": ["pals-204", "palz"]}}, "run 2, {'method': 'palz'}: unknown method 'palz'"),
         (None, "No such file or directory"),
     ],
 )
@@ -494,8 +439,6 @@ def test_a_grid_is_refused_before_anything_starts(tmp_path, capsys, grid, messag
 
 
 # ---------------------------------------------------------------------------------------------------------------- Slurm
-
-
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

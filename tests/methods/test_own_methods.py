@@ -79,14 +79,9 @@ class IA3(Method):
 class Rescaled(Adaptation):
     def __init__(self, method, encoder, pooler):
         super().__init__(method, encoder, pooler)
-        sizes = {
-            "k": encoder.config.hidden_size,
-            "v": encoder.config.hidden_size,
-            "f": encoder.config.intermediate_size,
-        }
-        self.scales = nn.ParameterDict(
-            {f"{p}{i}": nn.Parameter(torch.ones(n)) for i in self.layers for p, n in sizes.items()}
-        )
+        d, d_ff = encoder.config.hidden_size, encoder.config.intermediate_size
+        sizes = {f"{place}{i}": n for i in self.layers for place, n in (("k", d), ("v", d), ("f", d_ff))}
+        self.scales = nn.ParameterDict({name: nn.Parameter(torch.ones(n)) for name, n in sizes.items()})
 
     def key(self, layer, k, h):
         return k * self.scales[f"k{layer}"]
@@ -98,19 +93,28 @@ class Rescaled(Adaptation):
         return x * self.scales[f"f{layer}"]
 
 
+@pytest.fixture(autouse=True)
+def own_families(monkeypatch):
+    """What a test defines is gone after it."""
+    monkeypatch.setattr(Method, "families", dict(Method.families))
+
+
 OWN = [LoRA("lora", size=4), IA3("ia3")]
 own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 
 
 @own
 def test_counted_as_built(method):
-    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 6 (24 + 4) = 168 biases; (IA)³: 3 · 85."""
+    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 6 (24 + 4) = 168 biases; (IA)³: 3 · 85. No
+    vector is decayed: the released code decays LHUC's alone (ledger D15)."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
     counted = count_parameters(method, model.config, 2, exact=True)
     assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
     assert counted.per_task == {"lora": 1_152 + 168, "ia3": 255}[method.name]
     assert count_parameters(method).ratio > 1
     assert count_operations(method).per_task >= count_operations("lhuc").per_task
+    decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
+    assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
 
 
 @own
@@ -142,10 +146,8 @@ def test_starts_as_bert_and_does_what_it_says(method):
     found = states(model, "rte", inputs)[1]
     with torch.no_grad():  # the layer's own weights, changed as the method says
         if method.name == "lora":
-            for linear, low in (
-                (layer.attention.self.query, one.on_query[0]),
-                (layer.attention.self.value, one.on_value[0]),
-            ):
+            attention = layer.attention.self
+            for linear, low in ((attention.query, one.on_query[0]), (attention.value, one.on_value[0])):
                 linear.weight += low.decoder.weight @ low.encoder.weight
                 linear.bias += low.decoder.weight @ low.encoder.bias + low.decoder.bias
         else:
@@ -177,14 +179,6 @@ def test_trained_saved_loaded(method, tmp_path):
         other.remove_task("rte")
         other.load_task(model.save_task("rte", tmp_path))
         assert torch.equal(other("rte", **batch()).logits, logits)
-
-
-@own
-def test_no_vector_of_ones_own_is_decayed(method):
-    """The released code decays LHUC's vectors (ledger D15); others are not LHUC's."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-    decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
-    assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
 
 
 @own
@@ -240,9 +234,7 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     assert config(METHODS["pals-204"], size="paper") == config("pals-204", size="paper")
     with pytest.raises(ValueError, match="size=120 contradicts the size 60 of the given method 'pals-204'"):
         replace(changed, method=METHODS["pals-204"].with_options(size=60), size=120)
-    with pytest.raises(
-        ValueError, match="size=60 contradicts the size 24 of the given method 'mine': give one of them"
-    ):
+    with pytest.raises(ValueError, match="size=60 contradicts the size 24 of the given method 'mine'"):
         config(replace(METHODS["pals-204"], name="mine", size=24), size=60)
     assert replace(config(fitted), method=METHODS["low-rank-100"], size=None).resolved_method().size == 100
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
@@ -252,15 +244,11 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"own_method": {"kind": "Lora"}},
-            "unknown kind in own_method 'Lora': .*; your own is to be defined first",
-        ),
+        ({"own_method": {"kind": "Lora"}}, "'Lora': .*; your own is to be defined first"),
         ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
         ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
-        ({"method": "a/b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a/b'"),
     ],
 )
 def test_what_a_config_refuses_of_a_method(changes, message):
@@ -302,9 +290,8 @@ def cell(source: str, number: int) -> dict:
     return space
 
 
-def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, monkeypatch, capsys):
+def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, capsys):
     """A cell that is edited and run again: the run is a new one. Run again as it was, its record is found."""
-    monkeypatch.setattr(Method, "families", dict(Method.families))
     formulas, found = ("v * self.by", "v * self.by", "v + self.by"), []
     for number, formula in enumerate(formulas):
         family = cell(SOURCE.replace("FORMULA", formula), number)["OnValues"]
@@ -318,14 +305,10 @@ PLACES = {
     "a base class": "class Base:\n def g(self): return CODE\nclass Mine(Base): pass",
     "a property": "class Mine:\n @property\n def g(self): return CODE",
     "a class method": "class Mine:\n @classmethod\n def g(cls): return CODE",
-    "a static method": "class Mine:\n @staticmethod\n def g(): return CODE",
     "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
-    "a generator": "def f(x): return CODE\nclass Mine:\n def g(self, y): return sum(f(x) for x in y)",
-    "a constant of the module": "k = CODE\nclass Mine:\n def g(self): return k",
     "a table of the module": "k = {'q': [1, CODE]}\nclass Mine:\n def g(self): return k",
     "a class in a function": "def f(): return CODE\nclass Mine:\n def g(self):\n  class A:\n   k = f()\n  return A",
     "a constant of the class": "class Mine:\n k = CODE\n def g(self): return self.k",
-    "an initialiser": "class Mine:\n def __init__(self): self.k = CODE",
     "a lambda": "def f(x): return CODE\nclass Mine:\n def g(self): return lambda x: f(x)",
 }
 
@@ -359,9 +342,8 @@ def test_lora_as_published_is_drawn():
     assert made.down.weight.std() < 0.03 and made.down.weight.any() and not made.up.weight.any()
 
 
-def own_layers(monkeypatch, parameters: str, count: str = "self.adapted_layers(b.num_layers).stop * b.hidden_size"):
+def own_layers(parameters: str, count: str = "self.adapted_layers(b.num_layers).stop * b.hidden_size"):
     """A method whose module calls a part of it `layers`, with other parameters and another count where given."""
-    monkeypatch.setattr(Method, "families", dict(Method.families))
     source = SOURCE.replace("self.by = nn.Parameter(ones(encoder.config.hidden_size))", parameters)
     source = source.replace("self, backbone", "self, b").replace("backbone.hidden_size", count)
     return cell(source.replace("FORMULA", "v * self.layers[layer].weight"), 9)["OnValues"]("mine")
@@ -370,30 +352,22 @@ def own_layers(monkeypatch, parameters: str, count: str = "self.adapted_layers(b
 NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
 
 
-def test_a_module_may_call_its_parts_layers(monkeypatch):
-    """What is adapted is the method's to say."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), own_layers(monkeypatch, NORMS), ["rte"])
+def test_a_module_may_call_its_parts_layers_and_freeze_them():
+    """What is adapted is the method's to say. Its terms are those of what is built: three norms of d = 24 gains."""
+    model = MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS), ["rte"])
     before = states(model, "rte", batch())[1]
     randomise(model.adaptations)
     assert not torch.allclose(states(model, "rte", batch())[1], before)
-
-
-def test_terms_that_are_not_what_is_built_are_refused(monkeypatch):
-    """Three norms of d = 24 gains, and one counted."""
-    method = own_layers(monkeypatch, NORMS, "b.hidden_size")
-    with pytest.raises(ValueError, match="'mine': its `terms` count 24 parameters per task, but what it builds has 72"):
-        MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-
-
-def test_parameters_that_a_module_freezes_stay_frozen(monkeypatch):
-    method = own_layers(monkeypatch, NORMS + "; self.layers[0].requires_grad_(False)")
+    method = own_layers(NORMS + "; self.layers[0].requires_grad_(False)")
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
     assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
+    with pytest.raises(ValueError, match=r"'mine': its `terms` count 24 .* 72"):
+        MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS, "b.hidden_size"), ["rte"])
 
 
-def test_a_module_used_in_two_places_is_saved_and_read(monkeypatch, tmp_path):
+def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
     """safetensors takes no memory under two names; a checkpoint of a run would fail with it."""
-    method = own_layers(monkeypatch, NORMS + "; self.layers[2] = self.layers[0]", "2 * b.hidden_size")
+    method = own_layers(NORMS + "; self.layers[2] = self.layers[0]", "2 * b.hidden_size")
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
     randomise(model.adaptations)
     model.save_pretrained(tmp_path / "model")
@@ -406,18 +380,14 @@ def test_an_option_that_is_no_number_is_refused():
     class Rate(Method):
         rate: float = 1.0
 
-    try:
-        assert Rate("mine", rate=2).rate == 2
-        for wrong in (float("nan"), float("inf"), True, "1"):
-            with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
-                Rate("mine", rate=wrong)
-    finally:
-        del Method.families["Rate"]
+    assert Rate("mine", rate=2).rate == 2
+    for wrong in (float("nan"), True, "1"):
+        with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
+            Rate("mine", rate=wrong)
 
 
-def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path, monkeypatch):
+def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path):
     """The family is another class of the same kind then; tasks of a model made before and of one made after it fit."""
-    monkeypatch.setattr(Method, "families", dict(Method.families))
     source = SOURCE.replace("FORMULA", "v * self.by")
     methods = [cell(source, number)["OnValues"]("m") for number in range(2)]
     before, after = (MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"]) for method in methods)
@@ -435,11 +405,8 @@ def test_two_families_of_one_name_are_no_silent_exchange():
     with pytest.raises(ValueError, match=r"test_own_methods has a family of methods 'LoRA': give this one another"):
         type("LoRA", (Method,), about)
     assert Method.families[kind] is type(OWN[0])
-    try:
-        assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}).kind == "LoRA, elsewhere"
-        assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}) is Method.families["LoRA, elsewhere"]
-    finally:
-        del Method.families["LoRA, elsewhere"]
+    assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}).kind == "LoRA, elsewhere"
+    assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}) is Method.families["LoRA, elsewhere"]
 
 
 @own
@@ -463,10 +430,5 @@ def test_a_family_without_layers_whose_module_acts_within_them_is_refused():
         def value(self, layer, v, h):
             return 2 * v
 
-    try:
-        with pytest.raises(
-            ValueError, match="Within of method 'mine' has value within layers, but its family adapts none"
-        ):
-            MultiTaskModel.from_backbone(tiny_encoder(), Nowhere("mine"), ["rte"])
-    finally:
-        del Method.families["Nowhere"]
+    with pytest.raises(ValueError, match="'mine' has value within layers"):
+        MultiTaskModel.from_backbone(tiny_encoder(), Nowhere("mine"), ["rte"])

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from palslib.common.places import RECORDS
 from palslib.methods.table import METHODS
-from palslib.plan.config import PRESETS, RunConfig, make_plan
+from palslib.plan.config import PRESETS, RunConfig
 from palslib.records import read_records
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**9
@@ -44,14 +44,14 @@ REFUSED = {
 """Field -> values that it does not take. `tasks` is also called `task`."""
 TOGETHER = [
     *(({"recipe_options": {name: value}}, name) for name, value in [("dropuot", "throughout"), ("dropout", "never")]),
-    *(({"recipe_options": {name: value}}, name) for name, value in [("pal_heads", 0), ("bias_correction", "no")]),
-    ({"recipe_options": {"epsilon": -1}}, "epsilon"),
+    *(({"recipe_options": {name: value}}, name) for name, value in [("pal_heads", 0), ("epsilon", -1)]),
     ({"method_options": {"size": 12}}, "size"),
     ({"method_options": {"haeds": 6}}, "haeds"),
     ({"method_options": {"heads": HUGE}}, "heads"),
     ({"method": "lhuc", "method_options": {"heads": 6}}, "heads"),
     ({"method": "shared", "size": 12}, "size"),
     ({"memory": 4, "tasks": ("rte",)}, "memory"),
+    ({"own": {"mood": {"labels": ("bad", "good")}}, "tasks": ("rte", "mod")}, "task"),
     ({"batch_size": 10, "micro_batches": 3}, "micro_batches"),
     ({"alpha": 0.5}, "alpha"),
     *(({"alpha": value, "schedule": "proportional"}, "alpha") for value in (1e308, -1, "0")),
@@ -80,29 +80,23 @@ def test_what_is_given_stays_as_it_is():
 
 
 # -------------------------------------------------------------------------------------------------- from JSON, presets
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets(preset):
     config = RunConfig.from_dict({"preset": preset, "seed": 3})
-    assert config.seed == 3
+    assert config.seed == 3 and config.checkpoint_every  # so that it can be resumed
     for name, value in PRESETS[preset].items():
         assert getattr(config, name) == value
     assert RunConfig.from_dict({"preset": preset, "steps": 7}).steps == 7  # what is given goes before the preset
 
 
-def test_paper_preset_is_the_papers():
-    """Ledger A20: 60,000 steps are 25 epochs of 2,400; warm-up 6,000."""
-    config = RunConfig.from_dict({"preset": "paper"})
-    assert (config.backbone, config.learning_rate) == ("bert-base-uncased", 2e-5)
-    assert (config.batch_size, config.max_length) == (32, 128)
-    assert config.steps / config.alpha_parts == 2400 == 300 * 8 and config.steps * config.warmup == 6000
-    assert config.resolved_method().size == 204
-
-
 @pytest.mark.parametrize(("preset", "rows", "epoch"), [("minbert", 40, 1_950), ("gem", 16, 1_200)])
-def test_the_reports_presets(preset, rows, epoch):
-    """Ten epochs, and so ten values of α, each evaluated; s of 204 on three tasks, where the budget allows 348."""
+def test_the_presets_of_papers(preset, rows, epoch):
+    """Ledger A20: 60,000 steps are 25 epochs of 2,400; warm-up 6,000. The reports: ten epochs, and so ten values of α,
+    each evaluated; s of 204 on three tasks, where the budget allows 348."""
+    paper = RunConfig.from_dict({"preset": "paper"})
+    assert (paper.backbone, paper.learning_rate) == ("bert-base-uncased", 2e-5)
+    assert (paper.batch_size, paper.max_length, paper.resolved_method().size) == (32, 128, 204)
+    assert paper.steps / paper.alpha_parts == 2400 == 300 * 8 and paper.steps * paper.warmup == 6000
     config = RunConfig.from_dict({"preset": preset})
     assert (config.batch_size, config.steps, config.evaluate_every) == (rows, 10 * epoch, epoch)
     assert config.steps / config.alpha_parts == epoch and config.resolved_method().size == 204
@@ -110,11 +104,6 @@ def test_the_reports_presets(preset, rows, epoch):
     assert config.resolved_recipe().decay == "constant" and config.warmup == 0
     large = RunConfig.from_dict({"preset": preset, "size": 324})
     assert large.resolved_method().size == 324
-
-
-def test_a_task_of_ones_own_with_a_slip_of_the_pen():
-    with pytest.raises(ValueError, match=r"'mod'.*mood, cola"):
-        RunConfig(tasks=("rte", "mod"), own={"mood": {"labels": ("bad", "good")}})
 
 
 def test_from_file(tmp_path):
@@ -128,8 +117,6 @@ def test_from_file(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------------- key
-
-
 @pytest.mark.parametrize(
     ("key", "values"),
     [
@@ -165,6 +152,9 @@ def test_key_ignores_what_does_not_decide_the_outcome():
     config, same = RunConfig(), {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5}
     same |= {"log_with": "tensorboard", "tasks": list(config.tasks)}
     assert replace(config, **same).key == config.key
+    options = {"heads": 6, "activation": "gelu", "init": "normal"}
+    turned = dict(reversed(options.items()))
+    assert replace(config, method_options=options).key == replace(config, method_options=turned).key
     assert config.name == f"pals-204-annealed-seed0-{config.key}"
 
 
@@ -187,15 +177,7 @@ def test_key_depends_on_everything_else():
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1
 
 
-def test_key_does_not_depend_on_the_order_of_options():
-    options = {"heads": 6, "activation": "gelu", "init": "normal"}
-    turned = dict(reversed(options.items()))
-    assert RunConfig(method_options=options).key == RunConfig(method_options=turned).key
-
-
 # --------------------------------------------------------------------------------------------- method, size and recipe
-
-
 def test_sizes():
     """Ledger A27: the budget gives the paper's 204 on BERT-base (of the backbone's known shape), 120 on MiniLM."""
     assert RunConfig(backbone="bert-base-uncased").resolved_method() == METHODS["pals-204"]
@@ -204,8 +186,11 @@ def test_sizes():
     method = RunConfig(size=60, method_options={"heads": 6}).resolved_method()
     assert (method.size, method.heads) == (60, 6)
     assert RunConfig(method="shared").resolved_method() == METHODS["shared"]
-    with pytest.raises(ValueError, match="size 100 "):
-        RunConfig(size=100).resolved_method()
+    for size, heads in ((100, {}), ("paper", {"heads": 24})):
+        with pytest.raises(ValueError, match=f"size {204 if heads else 100} "):
+            RunConfig(size=size, method_options=heads).resolved_method()
+    method = RunConfig(method_options={"heads": 24}).resolved_method()  # 24 divide MiniLM's 120, if not BERT-base's 204
+    assert (method.size, method.heads) == (120, 24)
 
 
 def test_size_unsaid_follows_the_recipe():
@@ -236,34 +221,14 @@ def test_released_methods():
     assert released("feature-extraction").freeze == "backbone but norms"
 
 
-def test_paper_leaves_methods_alone():
-    for name, method in METHODS.items():
-        assert RunConfig(method=name, size="paper").resolved_method() == method
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("size", ["paper", "budget"])
 def test_every_method_resolves(method, recipe, size):
     resolved = RunConfig(method=method, recipe=recipe, size=size, backbone="tiny", tasks=("rte",)).resolved_method()
-    assert resolved.name == method
+    assert resolved.name == method and (resolved == METHODS[method] or (recipe, size) != ("paper", "paper"))
     if getattr(resolved, "heads", None):
         assert resolved.size % resolved.heads == 0
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
-
-
-def test_plan_follows_the_config():
-    config = RunConfig(tasks=("rte", "cola"), schedule="round-robin", steps=5, batch_size=3, seed=4, alpha_parts=2)
-    plan = make_plan(config, {"rte": 10, "cola": 30})
-    assert (plan.steps, plan.batch_size, plan.seed, plan.epochs) == (5, 3, 4, 2)
-    assert plan.tasks == ["rte", "cola", "rte", "cola", "rte"]
-
-
-def test_heads_that_divide_the_budgets_size_need_not_divide_the_published_one():
-    """24 divide MiniLM's 120 (5 wide) and not BERT-base's 204; of a size that is given they must be divisors."""
-    method = RunConfig(method_options={"heads": 24}).resolved_method()
-    assert (method.size, method.heads) == (120, 24)
-    with pytest.raises(ValueError, match="size 204 "):
-        RunConfig(size="paper", method_options={"heads": 24})

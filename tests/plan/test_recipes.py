@@ -29,8 +29,6 @@ def test_any_one_can_be_switched_alone(name):
 
 
 # --------------------------------------------------------------------------------------------- runs on a tiny backbone
-
-
 def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), batch_size=8, micro_batches=1, **options):
     """A run of 20 steps, in which tasks take turns, with these fields of the recipe."""
     about = {"schedule": "round-robin", "steps": 20, "batch_size": batch_size, "micro_batches": micro_batches}
@@ -93,7 +91,7 @@ def test_d3_a_nan_is_never_the_best(tmp_path, monkeypatch):
     assert saved == [1, 4]
 
 
-@pytest.mark.parametrize(("batch_size", "parts", "last"), [(12, 1, 4), (12, 2, 4), (12, 4, 4), (14, 7, 8), (20, 5, 4)])
+@pytest.mark.parametrize(("batch_size", "parts", "last"), [(12, 1, 4), (12, 4, 4), (14, 7, 8), (20, 5, 4)])
 def test_d4_a_partial_batch_in_parts(tmp_path, batch_size, parts, last):
     """64 rows in twelves leave 4, which make 4 parts of 1; in fourteens they leave 8, which make seven parts of 1 or 2;
     in twenties they leave 4, which leave one of five parts empty. The loss is the mean over the rows all the same."""
@@ -110,7 +108,6 @@ def test_d4_a_partial_batch_in_parts(tmp_path, batch_size, parts, last):
 METHOD_FIELDS = [
     ({"pal_heads": 6}, "pals-204", {"heads": 6}),
     ({"pal_activation": "gelu"}, "pals-204", {"activation": "gelu"}),
-    ({"low_rank_activation": "gelu"}, "low-rank-100", {"activation": "gelu"}),
     ({"low_rank_activation": "gelu"}, "serial-100", {"activation": "gelu"}),
     ({"init": "normal"}, "pals-204", {"init": "normal"}),
     ({"init": "normal"}, "attention-on-top-204", {"init": "normal"}),
@@ -128,13 +125,6 @@ def test_fields_that_shape_the_method(options, method, expected):
     before = asdict(config.resolved_method())
     after = asdict(replace(config, recipe_options=options).resolved_method())
     assert {k: v for k, v in after.items() if v != before[k]} == expected
-
-
-def test_d6_nearest_divisor():
-    """s = 53 has the divisors 1 and 53: 6 heads are not possible, 1 is nearer than 53."""
-    assert get_recipe("paper", pal_heads=6).apply(RunConfig(size=60).resolved_method()).heads == 6
-    prime = RunConfig(size=53, method_options={"heads": 1}).resolved_method()
-    assert get_recipe("paper", pal_heads=6).apply(prime).heads == 1
 
 
 def test_d10_the_global_norm_is_not_clipped_twice(tmp_path, monkeypatch):
@@ -156,16 +146,11 @@ def test_d11_schedule_by_hand():
     assert jump[10:] == pytest.approx([1 - k / 100 for k in range(10, 100)])
     late = [rate_factor(k, 1000, 0.1, "jump") for k in (99, 100)]
     assert late == pytest.approx([0.99, 0.9])  # the jump
+    constant = [rate_factor(k, 100, 0.04, "constant") for k in range(100)]
+    assert constant == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 97) and rate_factor(0, 100, 0.0, "constant") == 1
 
 
-def test_a_constant_rate_warms_up_and_stays():
-    """100 steps, warm-up 4: a quarter, a half, three quarters, then 1 to the end; without warm-up 1 throughout."""
-    rates = [rate_factor(k, 100, 0.04, "constant") for k in range(100)]
-    assert rates == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 97)
-    assert [rate_factor(k, 100, 0.0, "constant") for k in (0, 99)] == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("steps", [1, 3, 10, 60, 97, 2000])
+@pytest.mark.parametrize("steps", [1, 3, 60, 97])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.33, 0.9])
 def test_d11_the_papers_rate_rises_once_and_falls_once(steps, warmup):
     rates = [rate_factor(k, steps, warmup) for k in range(steps)]
@@ -219,25 +204,17 @@ def test_d13_metrics():
     model = MultiTaskModel.from_backbone("tiny", "shared", tasks)
     dev = {t: {s: tokenise_task(t, tokenizer, split=s, max_length=48) for s in TASKS[t].evaluation} for t in tasks}
     ours, theirs = (evaluate(model, dev, get_recipe("paper", metrics=m)) for m in ("glue", "released"))
-    assert {task: list(values) for task, values in ours.items()} == {
-        "mnli": ["accuracy", "accuracy_mm"],
-        "mrpc": ["accuracy", "f1"],
-        "qqp": ["accuracy", "f1"],
-        "stsb": ["pearson", "spearman"],
-        "cola": ["matthews", "accuracy"],
+    assert {task: list(values) for task, values in ours.items() if task != "mnli"} == {
+        task: list(TASKS[task].metrics) for task in tasks[1:]
     }
+    assert list(ours["mnli"]) == ["accuracy", "accuracy_mm"]
     assert {task: list(values) for task, values in theirs.items()} == {t: list(v)[:1] for t, v in ours.items()}
     assert theirs["mrpc"]["accuracy"] == ours["mrpc"]["accuracy"]
-
-
-def test_d13_scores_are_clipped(tmp_path):
-    """With a bias of 100 all scores are over 1: clipped they are constant and their correlation counts 0."""
-    run = make_run(tmp_path, tasks=("stsb",))
     with torch.no_grad():
-        run.model.heads["stsb"].bias += 100
-    ours, theirs = (evaluate(run.model, run.dev_data, get_recipe("paper", metrics=m)) for m in ("glue", "released"))
-    assert ours["stsb"]["pearson"] != 0
-    assert theirs["stsb"]["pearson"] == 0
+        model.heads["stsb"].bias += 100  # all scores are over 1: clipped they are constant, and the correlation is 0
+    dev = {"stsb": dev["stsb"]}
+    ours, theirs = (evaluate(model, dev, get_recipe("paper", metrics=m)) for m in ("glue", "released"))
+    assert ours["stsb"]["pearson"] != 0 == theirs["stsb"]["pearson"]
 
 
 def test_d14_padding(tmp_path):
@@ -269,13 +246,12 @@ def test_d16_labels_are_divided_by_five(tmp_path):
     assert output.loss.item() == pytest.approx(((output.logits[:, 0] - batch["labels"]) ** 2).mean().item())
 
 
-def test_a_recipe_itself_with_options():
-    assert get_recipe("released", dropout="throughout").dropout == "throughout"
-
-
 def test_a_recipe_leaves_what_is_not_as_published():
-    """Heads and sizes fitted to a budget or of one's own, and a PAL at the second place."""
+    """Heads and sizes fitted to a budget or of one's own, and a PAL at the second place. Of s = 53 the divisor nearest
+    to 6 heads is 1."""
     paper, released = get_recipe("paper"), get_recipe("released")
+    six = get_recipe("paper", pal_heads=6)
+    assert [six.apply(get_method("pals-204", size=s, heads=1)).heads for s in (60, 53)] == [6, 1]
     assert paper.apply(get_method("pals-204", size=60, heads=6)).heads == 6
     assert released.apply(get_method("houlsby-64", size=32)).size == 32
     assert released.apply(get_method("houlsby-64", second="pal")).second == "pal"

@@ -1,6 +1,8 @@
 """The order of training: probabilities by hand (over GLUE's sizes: A17 to A20 in ledger/test_verdicts.py), golden
 vectors, and what holds for every plan."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,8 +24,6 @@ def plan(schedule="annealed", steps=20, batch_size=8, seed=7, epochs=5, sizes=SI
 
 
 # --- probabilities --------------------------------------------------------------------------------------------------
-
-
 def test_probabilities_by_hand():
     """4, 16 and 100: α = 1 gives 4, 16, 100 of 120; α = 1/2 gives 2, 4, 10 of 16; α = 0 a third each."""
     sizes = {"a": 4, "b": 16, "c": 100}
@@ -32,17 +32,14 @@ def test_probabilities_by_hand():
     assert task_probabilities(sizes, 0) == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 
-@pytest.mark.parametrize(("sizes", "alpha", "named"), [([1, 2], 1, "sizes"), ({"a": 1}, "annealed", "alpha")])
-def test_what_has_another_type_is_named(sizes, alpha, named):
-    with pytest.raises(ValueError, match=f"^{named} must be"):
-        task_probabilities(sizes, alpha)
-
-
-@pytest.mark.parametrize("alpha", [1e308, 1e12, float("nan"), float("inf"), -1e308])
-def test_an_exponent_that_leaves_no_probabilities(alpha):
+@pytest.mark.parametrize(
+    ("sizes", "alpha", "named"),
+    [([1, 2], 1, "sizes"), *(({"a": 10, "b": 30}, alpha, "alpha") for alpha in ("annealed", 1e308, -1e308, math.nan))],
+)
+def test_what_leaves_no_probabilities_is_named(sizes, alpha, named):
     """They would be NaN, and every step the first task's."""
-    with pytest.raises(ValueError, match=r"alpha=.*'rte': 1"):
-        task_probabilities({"rte": 100, "mnli": 300}, alpha)
+    with pytest.raises(ValueError, match=f"^{named}( must be|=.*'a': 1)"):
+        task_probabilities(sizes, alpha)
 
 
 @FEW
@@ -58,8 +55,6 @@ def test_probabilities_sum_to_one_and_keep_the_order_of_sizes(numbers, alpha):
 
 
 # --- annealing ------------------------------------------------------------------------------------------------------
-
-
 def test_a18_annealing():
     """1 - 0.8 · 12 / 24 = 0.6 half-way through 25 epochs; the ends are 1 and 0.2; one epoch alone has 1."""
     assert annealed_alpha(1, 25) == 1
@@ -67,18 +62,11 @@ def test_a18_annealing():
     assert annealed_alpha(25, 25) == pytest.approx(0.2)
     assert annealed_alpha(1, 1) == 1
     assert [annealed_alpha(e, 2) for e in (1, 2)] == pytest.approx([1, 0.2])
-
-
-@pytest.mark.parametrize(("epoch", "epochs"), [(0, 25), (26, 25), (2, 1), (1, 0)])
-def test_an_epoch_out_of_range_is_refused(epoch, epochs):
-    with pytest.raises(ValueError, match=f"epochs={epochs}, not {epoch}"):
-        annealed_alpha(epoch, epochs)
-
-
-def test_a20_sixty_thousand_steps_are_25_epochs_of_2400():
-    """Steps 0 to 2,399 are epoch 1, 2,400 begins epoch 2, and 59,999 is in epoch 25."""
-    long = plan(steps=60_000, epochs=PAPER_EPOCHS)
+    long = plan(steps=60_000, epochs=PAPER_EPOCHS)  # A20: 25 epochs of 2,400 steps
     assert [long.epoch(k) for k in (0, 2_399, 2_400, 57_599, 57_600, 59_999)] == [1, 1, 2, 24, 25, 25]
+    for epoch, epochs in ((0, 25), (26, 25), (1, 0)):
+        with pytest.raises(ValueError, match=f"epochs={epochs}, not {epoch}"):
+            annealed_alpha(epoch, epochs)
 
 
 def test_the_exponent_is_constant_within_an_epoch_and_falls_between():
@@ -117,6 +105,7 @@ def test_the_tasks_of_twenty_steps(schedule):
     edges .245, .400, .890; its fourth to sixth numbers .641 .283 .241 are mnli, mrpc, cola.
     """
     drawn = " ".join(plan(schedule).tasks)
+    assert plan(schedule).drawn_steps(14) == {task: plan(schedule).tasks[:14].count(task) for task in SIZES}
     assert GOLDEN.get(schedule) == drawn, f"of a new schedule GOLDEN holds what it draws: {drawn}"
 
 
@@ -140,8 +129,6 @@ def test_a_task_meets_its_examples_in_the_same_order_whatever_the_schedule():
 
 
 # --- a pure function of the step ------------------------------------------------------------------------------------
-
-
 @FEW
 @given(st.sampled_from(list(SCHEDULES)), st.permutations(range(20)), st.integers(0, 2**40))
 def test_a_step_needs_nothing_that_came_before(schedule, order, seed):
@@ -152,14 +139,10 @@ def test_a_step_needs_nothing_that_came_before(schedule, order, seed):
     k = order[0]
     assert plan(schedule, seed=seed).examples(k).tolist() == there[k]
     assert one.tasks == other.tasks
-
-
-@pytest.mark.parametrize("reshuffle", [True, False])
-def test_what_a_caller_does_with_a_batch_changes_no_plan(reshuffle):
-    one = plan("round-robin", reshuffle=reshuffle)
-    before = one.examples(3).copy()
-    one.examples(3)[:] = -1
-    assert (one.examples(3) == before).all()
+    for it in (one, plan(schedule, seed=seed, reshuffle=False)):  # what a caller does with a batch changes no plan
+        before = it.examples(k).copy()
+        it.examples(k)[:] = -1
+        assert (it.examples(k) == before).all()
 
 
 def test_other_seeds_give_other_orders():
@@ -169,8 +152,6 @@ def test_other_seeds_give_other_orders():
 
 
 # --- batches and passes ---------------------------------------------------------------------------------------------
-
-
 @FEW
 @given(
     st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40), min_size=1),
@@ -199,8 +180,6 @@ def test_passes_are_steps_times_batch_over_examples():
 
 
 # --- expected and drawn ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("steps", "epochs"), [(20, 5), (23, 5), (3, 25), (1, 1)])
 def test_expected_and_drawn_steps_sum_to_the_steps(schedule, steps, epochs):
@@ -212,13 +191,6 @@ def test_expected_and_drawn_steps_sum_to_the_steps(schedule, steps, epochs):
     by_step = [it.probabilities(k) for k in range(steps)]
     for task, expected in it.expected_steps().items():
         assert expected == pytest.approx(sum(p[task] for p in by_step))
-
-
-def test_drawn_so_far():
-    """Of GOLDEN's proportional plan: ten times mnli; one cola after; by step 14 also mrpc."""
-    it = plan("proportional")
-    assert it.drawn_steps(10) == {"cola": 0, "mrpc": 0, "mnli": 10, "rte": 0}
-    assert it.drawn_steps(14) == {"cola": 1, "mrpc": 1, "mnli": 12, "rte": 0}
 
 
 @pytest.mark.parametrize("schedule", CHANCE)
@@ -236,8 +208,6 @@ def test_draws_agree_with_what_is_expected_over_many_seeds(schedule):
 
 
 # --- what the released code does ------------------------------------------------------------------------------------
-
-
 def test_d1_round_robin_that_never_advances():
     stuck = plan("round-robin", round_robin_advances=False)
     assert stuck.tasks == ["cola"] * 20
@@ -269,18 +239,16 @@ def test_d5_probabilities_from_other_sizes_than_the_datas():
     assert max(it.examples(it.tasks.index("rte"))) < 10
 
 
-def test_d5_the_released_sizes():
-    """QNLI 108,436 for 104,743, QQP 363,849 for 363,846."""
-    differ = {t: n for t, n in RELEASED_SIZES.items() if n != GLUE_TRAIN_SIZES[t]}
-    assert differ == {"qnli": 108_436, "qqp": 363_849}
-
-
 def test_each_quirk_is_a_field_of_the_recipe():
-    """One field changes one thing of the plan, and nothing else; the recipe `released` has all three."""
+    """One field changes one thing of the plan, and nothing else; the recipe `released` has all three. Of its sizes
+    (D5), QNLI has 108,436 for 104,743, QQP 363,849 for 363,846."""
+    assert RELEASED_SIZES == GLUE_TRAIN_SIZES | {"qnli": 108_436, "qqp": 363_849}
 
-    def made(schedule="round-robin", recipe="paper", **options):
-        config = RunConfig(schedule=schedule, tasks=tuple(SIZES), steps=20, recipe=recipe, recipe_options=options)
+    def made(recipe="paper", **options):
+        about = {"schedule": "round-robin", "steps": 20, "batch_size": 3, "seed": 4, "alpha_parts": 2}
+        config = RunConfig(tasks=tuple(SIZES), recipe=recipe, recipe_options=options, **about)
         it = make_plan(config, SIZES)
+        assert (it.schedule, it.steps, it.batch_size, it.seed, it.epochs) == tuple(about.values())
         return it.round_robin_advances, it.reshuffle, it.sampling_sizes
 
     released = {task: RELEASED_SIZES[task] for task in SIZES}
@@ -293,15 +261,13 @@ def test_each_quirk_is_a_field_of_the_recipe():
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"schedule": "anealed"}, "anealed"),
         ({"sizes": {}}, "task"),
         ({"sizes": {"cola": 5, "rte": 0}}, "'rte'"),
-        *(({"steps": steps}, "steps") for steps in (10**12, 0, 2.0)),
+        *(({"steps": steps}, "steps") for steps in (10**12, 0)),
         ({"batch_size": -1}, "batch_size"),
         ({"epochs": 0}, "epochs"),
         ({"alpha": 0.5}, "alpha=0.5 .*'annealed'"),
@@ -313,14 +279,8 @@ def test_each_quirk_is_a_field_of_the_recipe():
 def test_a_plan_that_makes_no_sense_is_refused(options, named):
     with pytest.raises(ValueError, match=named):
         plan(**options)
-
-
-def test_a_task_without_an_official_size_is_refused():
+    for step in (-1, 20):
+        with pytest.raises(IndexError, match=f"step {step} .*20"):
+            plan().examples(step)
     with pytest.raises(ValueError, match="'sst'"):
         official_sizes(["rte", "sst"])
-
-
-@pytest.mark.parametrize("step", [-1, 20])
-def test_a_step_out_of_range_is_refused(step):
-    with pytest.raises(IndexError, match=f"step {step} .*20"):
-        plan().examples(step)

@@ -29,8 +29,6 @@ def tensor(*values):
 
 
 # ------------------------------------------------------------------------------------------------------ the projection
-
-
 def check_optimal(g, G, margin):
     """The conditions of Karush, Kuhn and Tucker of the dual: v >= margin, w = Kv + c >= 0, and w = 0 where v > margin,
     for rows of length 1 and to the bound that the ridge proves. w is also G g̃, so the primal's constraints hold."""
@@ -122,8 +120,12 @@ def test_no_conflict_no_change():
         assert project(g, torch.as_tensor(G, dtype=torch.float64), margin) is g
 
 
-def test_float32_as_gradients_are():
-    """Precision of the solution, not of 32-bit sums: products with the memories are 0 to rounding."""
+def test_float32_as_gradients_are(monkeypatch):
+    """Precision of the solution, not of 32-bit sums: products with the memories are 0 to rounding, in chunks too."""
+    A, B = torch.arange(14.0).view(2, 7), torch.arange(21.0).view(3, 7)
+    with monkeypatch.context() as patch:
+        patch.setattr("palslib.training.episodic_memory.CHUNK", 3)
+        np.testing.assert_array_equal(inner_products(A, B), (A @ B.T).numpy())
     generator = torch.Generator().manual_seed(0)
     g, G = torch.randn(10_000, generator=generator), torch.randn(7, 10_000, generator=generator)
     g -= 0.1 * G.sum(0)
@@ -134,33 +136,23 @@ def test_float32_as_gradients_are():
     torch.testing.assert_close(projected.double(), check_optimal(g.double(), G.double(), 0.0), atol=1e-5, rtol=1e-5)
 
 
-def test_inner_products_in_chunks(monkeypatch):
-    monkeypatch.setattr("palslib.training.episodic_memory.CHUNK", 3)
-    A, B = torch.arange(14.0).view(2, 7), torch.arange(21.0).view(3, 7)
-    np.testing.assert_array_equal(inner_products(A, B), (A @ B.T).numpy())
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_not_finite_is_refused(bad):
-    with pytest.raises(FloatingPointError, match="gradient of the batch is not finite"):
-        project(tensor(bad, 0), torch.eye(2, dtype=torch.float64))
-    with pytest.raises(FloatingPointError, match="gradient of a memory is not finite"):
-        project(tensor(1, 0), tensor(0, bad)[None])
-
-
-def test_other_shapes_and_margins_are_refused():
+def test_other_shapes_margins_sizes_and_infinite_gradients_are_refused():
     with pytest.raises(ValueError, match=r"G \(t, P\), not \(2,\) and \(1, 3\)"):
         project(tensor(1, 0), torch.zeros(1, 3, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"not \(2,\) and \(2,\)"):
         project(tensor(1, 0), tensor(1, 0))
+    infinite = [(tensor(math.nan, 0), torch.eye(2), "the batch"), (tensor(1, 0), tensor(0, math.inf)[None], "a memory")]
+    for g, G, what in infinite:
+        with pytest.raises(FloatingPointError, match=f"gradient of {what} is not finite"):
+            project(g, G.double())
+    with pytest.raises(ValueError, match="at least one example a task, not 0"):  # of a run, `memory=0` says: none
+        EpisodicMemory(TrainingPlan({"rte": 10}, "sequential", 12, 4), 0)
     for margin in (-0.1, math.nan, math.inf):
         with pytest.raises(ValueError, match="margin must be at least 0"):
             project(tensor(1, 0), tensor(1, 0)[None], margin)
 
 
 # ---------------------------------------------------------------------------------------------------------- the memory
-
-
 def test_a_ring_of_the_latest():
     """Three places: rows 1 2 fill two, 3 4 the last and the first again; 4 and 2 lie there already; 5 takes the place
     of 2, the oldest."""
@@ -191,12 +183,6 @@ def test_contents_are_a_function_of_plan_and_step(size, step, schedule):
         rows = stepped.rows(task)
         assert replayed.rows(task).tolist() == rows.tolist()
         assert len(set(rows)) == len(rows) <= min(size, order.sizes[task])
-
-
-def test_an_empty_memory_is_refused():
-    """Of a run, `memory=0` says that there is none."""
-    with pytest.raises(ValueError, match="at least one example a task, not 0"):
-        EpisodicMemory(TrainingPlan({"rte": 10}, "sequential", 12, 4), 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- real runs
@@ -290,16 +276,12 @@ def test_gradient_of_a_memory_is_the_mean_over_its_rows(tmp_path):
     torch.testing.assert_close(found, flat(run)[0], atol=1e-6, rtol=1e-4)
 
 
-def test_shared_parameters_alone(tmp_path):
-    run = stepped(tmp_path, 0)
-    names = {id(p): n for n, p in run.model.named_parameters()}
-    trained = {names[id(p)].split(".")[0] for p in constrained_parameters(run.model, "trained")}
-    shared = {names[id(p)].split(".")[0] for p in constrained_parameters(run.model, "shared")}
-    assert trained == {"backbone", "adaptations", "heads"} and shared == {"backbone"}
-
-
 def test_tasks_that_share_nothing_have_nothing_to_constrain(tmp_path):
     """Nothing is shared that is trained: `shared` is refused; over `trained` all products are 0, none is negative."""
+    run = stepped(tmp_path / "run", 0)
+    names = {id(p): n.split(".")[0] for n, p in run.model.named_parameters()}
+    own = [{names[id(p)] for p in constrained_parameters(run.model, over)} for over in ("trained", "shared")]
+    assert own == [{"backbone", "adaptations", "heads"}, {"backbone"}]
     frozen = {"method_options": {"freeze": "backbone"}}
     with pytest.raises(ValueError, match="share no trained parameters; use 'trained'"):
         train(config(tmp_path / "shared", memory_over="shared", **frozen))

@@ -9,7 +9,7 @@ from palslib.bert.backbones import load_tokenizer
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.records import load_records
-from palslib.training.evaluation import evaluate, predict
+from palslib.training.evaluation import predict
 from palslib.training.in_turn import REPORT, best_weights, train_in_turn
 
 TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
@@ -50,17 +50,9 @@ def test_the_settings_are_the_reports(in_turn):
         assert [point["step"] for point in record["history"]] == [2, 4]
         assert (config["size"], config["weight_decay"], config["warmup"]) == ("paper", 0.0, 0.1)
         assert record["method"]["size"] == 64 and record["recipe"]["decay"] == "linear"
+    assert best_weights(folder / "2-rte") == folder / "2-rte" / "best"  # of the best epoch
     assert REPORT["learning_rate"] == 3e-4
     assert len(load_records(folder)) == 3
-
-
-def test_what_stays_is_the_best_epoch(in_turn):
-    """The kept model scores on RTE what the record says of its best epoch."""
-    records, folder = in_turn
-    model = MultiTaskModel.from_pretrained(best_weights(folder / "2-rte"))
-    data = tokenise_task("rte", load_tokenizer("tiny"), "synthetic", "validation")
-    found = evaluate(model, {"rte": {"validation": data}})["rte"]["accuracy"]
-    assert found == records[1]["results"]["best"]["dev_average"]
 
 
 def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
@@ -81,35 +73,25 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
 
 
 def test_an_epoch_is_once_through_the_data(tmp_path):
-    """40 lines, 80 % of them for training: of `n` rows in batches of 16, ceil(n / 16) steps."""
+    """40 lines, 80 % of them for training: of `n` rows in batches of 16, ceil(n / 16) steps, also if more are given."""
     two_classes(tmp_path / "mood.csv", rows=40)
-    about = TINY | {"epoch_steps": None, "epochs": 1, "batch_size": 16}
-    (record,) = train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **about)
-    rows = record["data"]["train"]["mood"]
-    assert 16 < rows < 40 and record["config"]["steps"] == -(-rows // 16) == record["config"]["evaluate_every"]
-
-
-def test_a_task_is_trained_once(tmp_path):
-    with pytest.raises(ValueError, match=r"tasks must be at least one, each once, not \['rte', 'rte'\]"):
-        train_in_turn(["rte", "rte"], tmp_path, **TINY)
-    assert not list(tmp_path.iterdir())  # refused before the first of them was trained
-
-
-def test_a_task_that_there_is_goes_on_and_the_others_stay(in_turn, tmp_path):
-    before = weights(in_turn[1] / "2-rte", "best")
-    train_in_turn(["cola"], tmp_path, "houlsby-64-not-shared", start=best_weights(in_turn[1] / "2-rte"), **TINY)
-    after = weights(tmp_path / "1-cola", "last")
-    assert before.keys() == after.keys()
-    assert {name.split(".")[1] for name in before if not torch.equal(before[name], after[name])} == {"cola"}
+    for steps in (None, 1_000):
+        about = TINY | {"epoch_steps": steps, "batch_size": 16}
+        (record,) = train_in_turn(["mood"], tmp_path / str(steps), data=str(tmp_path), **about)
+        rows, found = record["data"]["train"]["mood"], record["config"]
+        once = -(-rows // 16)
+        assert 16 < rows < 40 and (found["steps"], found["evaluate_every"]) == (2 * once, once)
 
 
 def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     """Else it would be overridden without a word, or what the next task starts from would not be kept."""
-    for options in ({"steps": 5}, {"evaluate_every": 1}, {"checkpoint_every": 1}, {"keep": "none"}):
+    for options in ({"steps": 5}, {"keep": "none"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: follows from epochs and epoch_steps"):
             train_in_turn(["rte"], tmp_path, **TINY, **options)
     with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for once through the data, not 0"):
         train_in_turn(["rte"], tmp_path, **TINY | {"epoch_steps": 0})
+    with pytest.raises(ValueError, match=r"tasks must be at least one, each once, not \['rte', 'rte'\]"):
+        train_in_turn(["rte", "rte"], tmp_path, **TINY)
     assert not list(tmp_path.iterdir())
 
 
@@ -122,9 +104,7 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     ],
 )
 def test_a_method_that_trains_what_tasks_share_is_refused(method, options, tmp_path):
-    with pytest.raises(
-        ValueError, match=rf"'{method.rstrip('-0246')}.*' trains parameters that all tasks read .*freeze='backbone'"
-    ):
+    with pytest.raises(ValueError, match=r"trains parameters that all tasks read .*freeze='backbone'"):
         train_in_turn(["rte"], tmp_path, method, **{"size": 12} | TINY | options)
 
 
@@ -136,11 +116,3 @@ def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
     assert record["config"]["tasks"] == ["sst2"]
     assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
     assert len(train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **TINY)) == 2
-
-
-def test_an_epoch_is_at_most_once_through_the_data(tmp_path):
-    two_classes(tmp_path / "mood.csv", rows=40)
-    about = TINY | {"epoch_steps": 1_000, "batch_size": 16}
-    (record,) = train_in_turn(["mood"], tmp_path / "runs", data=str(tmp_path), **about)
-    once = -(-record["data"]["train"]["mood"] // 16)
-    assert (record["config"]["steps"], record["config"]["evaluate_every"]) == (2 * once, once)

@@ -60,8 +60,6 @@ class Killed(BaseException):
 
 
 # ----------------------------------------------------------------------------------------------------- killed, resumed
-
-
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory, one_thread):
     """60 steps without interruption."""
@@ -160,21 +158,15 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
 # ------------------------------------------------------------------------------------------------------------- folders
 
 
-def test_finished_run_is_returned_at_once(tmp_path, monkeypatch):
-    record = train(config(tmp_path))
-    monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
-    assert train(config(tmp_path)) == record
-
-
 @pytest.mark.parametrize("kept", ["none", "last"])
-def test_a_finished_run_that_has_not_kept_what_is_asked_for_says_so(tmp_path, kept):
-    train(config(tmp_path, keep=kept))
-    for asked in ("last", "best"):
-        if asked != kept:
-            with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; resume=False trains it anew"):
-                train(config(tmp_path, keep=asked))
-            assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
-    assert finished(config(tmp_path)) == train(config(tmp_path)) is not None
+def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, kept):
+    record = train(config(tmp_path, keep=kept))
+    for asked in {"last", "best"} - {kept}:
+        with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; resume=False trains it anew"):
+            train(config(tmp_path, keep=asked))
+        assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
+    monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
+    assert finished(config(tmp_path)) == train(config(tmp_path)) == record
 
 
 def test_another_configs_folder_is_refused(tmp_path):
@@ -189,25 +181,18 @@ def test_another_configs_folder_is_refused(tmp_path):
     assert saved_step(tmp_path / "b") == 2
 
 
-def test_anew(tmp_path):
-    """resume=False: a folder of its own, and the same outcome."""
+def test_anew(tmp_path, monkeypatch):
+    """resume=False: a folder of its own, and the same outcome. Without a name the folder is called after the run."""
     first = train(config(tmp_path / "run"))
     again = train(config(tmp_path / "run"), resume=False)
     assert again.folder.name == "run-1" and outcome(again) == outcome(first)
     train(config(tmp_path / "run"), resume=False)
     assert names_in(tmp_path) == ["run", "run-1", "run-2"]
-
-
-def test_default_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    settings = config(tasks=("rte",), steps=1)
-    train(settings)
-    assert (tmp_path / "train" / settings.name / "record.json").exists()
+    assert train(settings := config(tasks=("rte",), steps=1)).folder == tmp_path / "train" / settings.name
 
 
 # ---------------------------------------------------------------------------------------------------------- not finite
-
-
 def test_a_nan_loss_stops_the_run(tmp_path):
     """The weights are spoiled after step 5; the next loss of the task is the first NaN. The checkpoint stays as it was
     and the run goes on from it."""
@@ -228,45 +213,36 @@ def test_a_nan_loss_stops_the_run(tmp_path):
     assert train(settings)["status"] == "finished"
 
 
-def test_spoiled_weights_are_not_saved(tmp_path):
-    """A loss can be finite and its gradients not; a checkpoint of NaN would be no good one."""
-    settings = config(tmp_path, checkpoint_every=4, tasks=("rte", "cola"), schedule="round-robin", alpha=None)
+@pytest.mark.parametrize(("spoiled", "evaluate_every", "saved"), [(7, 0, 4), (5, 6, 4)])
+def test_spoiled_weights_are_not_saved(tmp_path, spoiled, evaluate_every, saved):
+    """A loss can be finite and its gradients not; a checkpoint of NaN would be no good one. An evaluation that meets
+    them names them, too, not a fault of the dev data, which has no step and no checkpoint."""
+    about = {"tasks": ("rte", "cola"), "schedule": "round-robin", "alpha": None, "evaluate_every": evaluate_every}
 
     def on_step(run):
-        if run.step == 7:  # step 7 itself is CoLA's, and its loss is finite
+        if run.step == spoiled:  # this step itself is CoLA's, and its loss is finite
             run.model.heads["rte"].weight.data[0, 0] = math.inf
 
-    with pytest.raises(FloatingPointError, match=r"a weight is not finite after the update at step 7.*\(step 4\)"):
-        train(settings, on_step=on_step)
-    assert saved_step(tmp_path) == 4
-
-
-def test_spoiled_weights_are_named_by_the_evaluation_that_meets_them(tmp_path):
-    """Not as a fault of the dev data, which has no step and no checkpoint."""
-    settings = config(
-        tmp_path, checkpoint_every=2, evaluate_every=4, tasks=("rte", "cola"), schedule="round-robin", alpha=None
-    )
-
-    def on_step(run):
-        if run.step == 3:  # the fourth step is CoLA's
-            run.model.heads["rte"].weight.data[0, 0] = math.nan
-
-    message = r"a weight is not finite after the update at step 3, task 'cola'; last good .*\(step 2\)"
+    message = rf"a weight is not finite after the update at step {spoiled}, task 'cola'.*\(step {saved}\)"
     with pytest.raises(FloatingPointError, match=message):
-        train(settings, on_step=on_step)
+        train(config(tmp_path, checkpoint_every=4, **about), on_step=on_step)
+    assert saved_step(tmp_path) == saved
 
 
 # ------------------------------------------------------------------------------------------------------------ one step
-
-
 def test_learning_rate_by_hand(tmp_path):
-    """12 steps, warm-up 0.25: a third, two thirds, 1 of 3e-3, then (12 - step) / 9 of it."""
+    """12 steps, warm-up 0.25: a third, two thirds, 1 of 3e-3, then (12 - step) / 9 of it. What the method adds
+    (the last two groups) learns at ten times that."""
     rates = []
-    settings = config(tmp_path, learning_rate=3e-3, warmup=0.25)
-    train(settings, on_step=lambda run: rates.append({group["lr"] for group in run.optimizer.param_groups}))
-    assert all(len(rate) == 1 for rate in rates)
+
+    def on_step(run):
+        rates.append([group["lr"] for group in run.optimizer.param_groups])
+        assert (run.model.head_dropout, run.model.max_length) == (0.3, 32)
+
+    train(config(tmp_path, learning_rate=3e-3, warmup=0.25, adaptation_rate=10.0, head_dropout=0.3), on_step=on_step)
     expected = [1e-3, 2e-3, 3e-3, *(3e-3 * (12 - step) / 9 for step in range(3, 12))]
-    assert [rate.pop() for rate in rates] == pytest.approx(expected)
+    for rate, found in zip(expected, rates, strict=True):
+        assert found == pytest.approx([rate, rate, 10 * rate, 10 * rate])
 
 
 def test_gradient_is_clipped_to_a_global_norm(tmp_path, monkeypatch):
@@ -309,22 +285,17 @@ def test_bf16(tmp_path, short_run):
     [(1, 0, "Intel", "bf16"), (0, 1, "AMD", "bf16"), (0, 1, "Intel", "float32"), (0, 0, "AMD", "float32")],
 )
 def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, maker, found):
+    """Of GPUs: H100; T4, whose matrix units take fp16 alone; P40, which has none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for bf16, capability, on_gpu in ((True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (6, 1), "float32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, bf16=bf16: bf16)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        assert (precision_of("auto"), precision_of("fp16")) == (on_gpu, "fp16")
     monkeypatch.setattr("palslib.common.precision.processor", lambda: f"{maker} 9")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
     assert precision_of("auto") == found
-
-
-@pytest.mark.parametrize(
-    ("bf16", "capability", "found"), [(1, (9, 0), "bf16"), (0, (7, 5), "fp16"), (0, (6, 1), "float32")]
-)
-def test_a_gpu_without_bf16_takes_fp16(monkeypatch, bf16, capability, found):
-    """H100; T4, whose matrix units take fp16 alone; P40, which has none."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bool(bf16))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert (precision_of("auto"), precision_of("fp16")) == (found, "fp16")
 
 
 def test_fp16_needs_a_gpu(tmp_path, monkeypatch):
@@ -367,14 +338,6 @@ def test_texts_that_are_cut_or_unknown_are_said_on_screen(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_run_takes_the_head_dropout_and_the_rate_of_what_is_added(tmp_path):
-    run = Run(config(tmp_path, head_dropout=0.3, learning_rate=1e-3, warmup=0.25, adaptation_rate=10.0), tmp_path)
-    assert (run.model.head_dropout, run.model.max_length) == (0.3, 32)
-    run.train_step()  # the first of three of warm-up
-    rates = [group["lr"] for group in run.optimizer.param_groups]
-    assert rates == pytest.approx([1e-3 / 3, 1e-3 / 3, 1e-2 / 3, 1e-2 / 3])
-
-
 def test_dropout_is_a_function_of_seed_step_and_process(tmp_path, monkeypatch):
     run, seen = Run(config(tmp_path, seed=3), tmp_path), []
     monkeypatch.setattr(type(run.accelerator), "process_index", 1)
@@ -403,8 +366,6 @@ def test_tokens_and_seconds_of_all_parts_count(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------- evaluation, records
-
-
 def test_evaluation_equals_a_plain_loop(tmp_path):
     """One row at a time, in the data's order, without padding: the same logits to rounding, the same scores."""
     run = Run(config(tmp_path, tasks=("mnli", "stsb", "cola")), tmp_path)
@@ -496,8 +457,6 @@ def test_record(tmp_path, capsys):
 
 
 # ---------------------------------------------------------------------------------------------- progress, command line
-
-
 def test_progress_has_the_loss_by_task(tmp_path, capsys):
     train(config(tmp_path, steps=45, evaluate_every=7, checkpoint_every=4, progress=True))
     shown = capsys.readouterr().err

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,17 +39,16 @@ def started_twice(folder, run):
     return len(refused)
 
 
-@pytest.mark.parametrize("run", [train, pretrain])
-def test_a_run_is_started_once(tmp_path, run):
+def in_turn(config, on_step):
+    return train_in_turn(["cola", "rte"], config.folder, on_step=on_step, **TURN)
+
+
+@pytest.mark.parametrize(("run", "steps"), [(train, 4), (pretrain, 4), (in_turn, 6)])
+def test_a_run_is_started_once(tmp_path, run, steps):
+    """Tasks in turn also while the second one is trained and the first is finished."""
     config = small(tmp_path / "run", **TINY)
-    assert started_twice(tmp_path, lambda on_step: run(config, on_step=on_step)) == 4
+    assert started_twice(tmp_path, lambda on_step: run(config, on_step=on_step)) == steps
     assert names_in(tmp_path) == ["run"] and "lock" not in names_in(tmp_path / "run")
-
-
-def test_tasks_in_turn(tmp_path):
-    """Also while it is at the second task and the first one is finished."""
-    run = partial(train_in_turn, ["cola", "rte"], tmp_path, **TURN)
-    assert started_twice(tmp_path, lambda on_step: run(on_step=on_step)) == 6
 
 
 def test_another_process_is_named_and_its_lock_dies_with_it(tmp_path):
@@ -98,9 +96,3 @@ def test_a_refused_config_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="max_length 200 is over the 128"):
         train(small(tmp_path / "run", max_length=200))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_called_lock_is_an_error_that_names_it(tmp_path):
-    (tmp_path / "run" / "lock").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"run/lock was not written by palslib"):
-        train(small(tmp_path / "run"))

@@ -95,8 +95,6 @@ def test_own_counters():
 
 
 # ------------------------------------------------------------------------------------------- the optimiser of a recipe
-
-
 @pytest.fixture(scope="module")
 def model():
     return MultiTaskModel.from_backbone("tiny", "lhuc", ("rte", "cola"))
@@ -105,12 +103,6 @@ def model():
 def made(model, recipe="paper", **options):
     config = RunConfig(method="lhuc", backbone="tiny", steps=100)
     return make_optimizer(model, config, get_recipe(recipe, **options))
-
-
-def test_paper_is_adamw(model):
-    for options, epsilon in (({}, 1e-8), ({"epsilon": 1e-6}, 1e-6)):
-        optimizer = made(model, **options)
-        assert type(optimizer) is torch.optim.AdamW and optimizer.defaults["eps"] == epsilon
 
 
 @pytest.mark.parametrize(
@@ -123,6 +115,10 @@ def test_paper_is_adamw(model):
     ],
 )
 def test_each_quirk_alone_and_all_of_them(model, recipe, options, bias_correction, clip_each, epsilon, rates):
+    """Without any, and whatever its epsilon, it is torch's AdamW."""
+    for plain, own in (({}, 1e-8), ({"epsilon": 1e-6}, 1e-6)):
+        optimizer = made(model, **plain)
+        assert type(optimizer) is torch.optim.AdamW and optimizer.defaults["eps"] == own
     optimizer = made(model, recipe, **options)
     assert type(optimizer) is ReleasedAdam
     found = (optimizer.bias_correction, optimizer.clip_each, optimizer.defaults["eps"])
@@ -142,8 +138,6 @@ def test_weight_decay_of_lhuc(model):
 
 
 # --- gradients of embeddings, of which a batch reads a few rows
-
-
 def test_sparse_gradients_train_as_dense_ones():
     """A table of 11 rows of which each step reads some: AdamW on the gradient that is filled where it is in use gives
     what it gives on torch's own dense one, clipped or not, and rows of an earlier step are cleared."""

@@ -51,8 +51,6 @@ def within(count, n, p):
 
 
 # -------------------------------------------------------------------------------------------------------------- masking
-
-
 def test_rates(tokenizer):
     """Of 400,000 pieces 15 % are chosen; of those 80 % are masked, 10 % random (of 30,522, one in 30,522 the same)."""
     ids = torch.randint(1000, 30_000, (4_000, 100), generator=torch.Generator().manual_seed(1))
@@ -69,15 +67,6 @@ def test_rates(tokenizer):
     assert ((by_column - 0.15).abs() < 5 * math.sqrt(0.15 * 0.85 / 4_000)).all()
 
 
-def test_special_pieces_are_never_chosen(tokenizer):
-    special = torch.tensor(tokenizer.all_special_ids)
-    ids = torch.cat([special.repeat(2_000), torch.full((1_000,), 2_003)])[None]
-    assert {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id} <= set(special.tolist())
-    seen, chosen = mask(ids, tokenizer, seed=0)
-    assert torch.equal(seen[0, :-1_000], ids[0, :-1_000]) and not chosen[0, :-1_000].any()
-    assert chosen[0, -1_000:].any()
-
-
 def test_masks_are_a_function_of_the_seed(tokenizer):
     ids = torch.arange(1_000, 2_000).reshape(10, 100)
     state = torch.random.get_rng_state()
@@ -85,6 +74,10 @@ def test_masks_are_a_function_of_the_seed(tokenizer):
     assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
     assert not torch.equal(one[1], other[1])
     assert torch.equal(torch.random.get_rng_state(), state)  # nothing else is drawn from
+    special = torch.tensor(tokenizer.all_special_ids).repeat(2_000)[None]  # which are never chosen
+    assert {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id} <= set(special[0].tolist())
+    seen, chosen = mask(special, tokenizer, seed=0)
+    assert torch.equal(seen, special) and not chosen.any()
 
 
 def test_loss_at_the_chosen_places_alone(tokenizer):
@@ -125,17 +118,14 @@ def test_measured_by_a_plain_loop(tokenizer):
 # ------------------------------------------------------------------------------------------------------------ the model
 
 
-def test_the_decoder_is_tied_and_the_head_is_new():
-    """MiniLM's package has no head: its transform is drawn from the seed, its decoder is the word embeddings."""
+def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
+    """`weights` and the recipe's `decay` decide it too; MiniLM's weights are others than those of its architecture. Its
+    package has no head: the transform is drawn from the seed, the decoder is the word embeddings."""
     models = [masked_language_model("tiny", seed) for seed in (0, 0, 1)]
     for model in models:
         assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
     dense = [model.cls.predictions.transform.dense.weight for model in models]
     assert torch.equal(dense[0], dense[1]) and not torch.equal(dense[0], dense[2])
-
-
-def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
-    """`weights` and the recipe's `decay` decide it too; MiniLM's weights are others than those of its architecture."""
     known, new = (masked_language_model("minilm", weights=weights) for weights in ("pretrained", "random"))
     assert not torch.equal(*(m.bert.encoder.layer[0].output.dense.weight for m in (known, new)))
     about = {"steps": 3, "tasks": ("cola",), "learning_rate": 3e-2}
@@ -151,23 +141,19 @@ def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
         ({"memory": 4}, "memory=4: leave it at 0"),
         ({"recipe_options": {"epsilon": 1e-6}}, "epsilon=1e-06: leave it at 1e-08"),
         ({"recipe": "released", "tasks": ("cola",)}, "dropout='until evaluated': leave it at 'throughout'"),
+        ({"max_length": 200}, "max_length 200 is over the 128 of backbone 'tiny'"),
     ],
 )
 def test_a_setting_that_plays_no_part_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         pretrain(config(tmp_path / "new", **changes))
     assert not list(tmp_path.iterdir())
-
-
-def test_another_architecture_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
     with pytest.raises(ValueError, match="is a roberta; further pre-training takes a BERT"):
         masked_language_model(str(tmp_path))
 
 
 # ----------------------------------------------------------------------------------------------------------- the folder
-
-
 def test_the_folder_is_a_backbone(whole):
     """As Hugging Face's BERT and as ours: weights moved by training, but for the pooler, which is not used."""
     _, folder = whole
@@ -193,9 +179,13 @@ def test_going_on_from_the_folder(whole, tmp_path):
     assert all(torch.equal(head[k], v) for k, v in load_file(folder / HEAD).items())
 
 
-def test_record(whole):
+def test_record(whole, tmp_path, capsys):
+    """The same call, also from the command line, finds it."""
     record, folder = whole
     assert record == json.loads((folder / "record.json").read_text()) == pretrain(config(folder))
+    (tmp_path / "config.json").write_text(json.dumps(asdict(config(folder))))
+    assert main(["pretrain", str(tmp_path / "config.json")]) == 0
+    assert json.loads(capsys.readouterr().out) == {k: record[k] for k in ("key", "before", "after")}
     assert len(record["losses"]) == 6 and record["before"]["pieces"] == record["after"]["pieces"] > 100
     assert str(folder.parent) not in json.dumps(record)
     assert names_in(folder.parent) == ["backbone"]
@@ -239,21 +229,13 @@ def test_it_learns_a_tiny_corpus(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
-
-
 def test_a_folder_of_something_else_is_left_alone(whole, tmp_path):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "config.json").write_text("mine")
-    for folder, word in (
-        (whole[1], "the record of another config"),
-        (tmp_path / "notes", "config.json was not written"),
-    ):
-        with pytest.raises(ValueError, match=f"{word}.*; choose another folder|{word}.*: choose another folder"):
+    (notes := tmp_path / "notes").mkdir()
+    (notes / "config.json").write_text("mine")
+    for folder, word in ((whole[1], "the record of another config"), (notes, "config.json was not written")):
+        with pytest.raises(ValueError, match=f"{word}.*[:;] choose another folder"):
             pretrain(config(folder, steps=7))
-    assert (tmp_path / "notes" / "config.json").read_text() == "mine"
-
-
-def test_a_checkpoint_of_another_config_is_refused(tmp_path):
+    assert (notes / "config.json").read_text() == "mine"
     pretrain(config(tmp_path / "backbone"), on_step=lambda step: False)
     with pytest.raises(ValueError, match="a checkpoint of another config, checkpoint;"):
         pretrain(config(tmp_path / "backbone", seed=1))
@@ -270,30 +252,9 @@ def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_pa
     settings = small(tmp_path / "run", tasks=(str(path),), backbone=str(tmp_path / "bert"), steps=1)
     with pytest.raises(ValueError, match=r"task 'mood', split 'train': word piece 30522, .* 30,522 embeddings"):
         call(settings)
-    synthetic = replace(settings, tasks=("rte",))
     if call is pretrain:
         with pytest.raises(ValueError, match="the tokenizer: word piece"):
-            call(synthetic)
-
-
-def test_texts_longer_than_the_positions_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_length 200 is over the 128 of backbone 'tiny'"):
-        pretrain(config(tmp_path / "backbone", max_length=200))
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "cross_entropy", lambda *args, **how: math.nan * cross_entropy(*args, **how))
-    with pytest.raises(FloatingPointError, match="the loss is nan at step 0, task "):
-        pretrain(config(tmp_path / "backbone"))
-
-
-def test_command_line(tmp_path, capsys):
-    settings = asdict(config(tmp_path / "backbone", steps=1, tasks=("cola",)))
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    assert main(["pretrain", str(tmp_path / "config.json")]) == 0
-    line = json.loads(capsys.readouterr().out)
-    record = json.loads((tmp_path / "backbone" / "record.json").read_text())
-    assert line == {k: record[k] for k in ("key", "before", "after")}
+            call(replace(settings, tasks=("rte",)))
 
 
 def test_the_optimiser_takes_the_configs_numbers(tmp_path, monkeypatch):

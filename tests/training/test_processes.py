@@ -173,8 +173,6 @@ def test_a_batch_that_processes_cannot_share(tmp_path, monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------- parts of a batch, recomputed activations
-
-
 def first_gradients(folder, monkeypatch, **options):
     """The gradients of a run's first step, by name of the parameter, as the optimiser would get them."""
     run = Run(small(folder, **TINY | {"alpha": 0.0, "schedule": "proportional"} | options), folder)

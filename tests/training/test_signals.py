@@ -15,7 +15,6 @@ from small_runs import finish, small
 
 from palslib.__main__ import main
 from palslib.training.loop import Run, train
-from palslib.training.pretraining import pretrain
 from palslib.training.signals import Stopped, StopSignals
 
 TINY = {"steps": 6, "checkpoint_every": 4, "keep": "last"}
@@ -47,23 +46,19 @@ def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, number):
     assert finish(config)[0] == [4, 5, 6]
 
 
-def test_a_run_that_started_anew_says_what_goes_on(tmp_path):
-    """The same call would start anew again, in another folder."""
+def test_what_goes_on_is_said(tmp_path):
+    """The same call would start anew again, in another folder; at the end the run is finished first; without
+    checkpoints nothing is kept."""
+    config = small(tmp_path / "run", **TINY)
     with pytest.raises(Stopped, match=r"a checkpoint is kept, folder='.*run-1' goes on"):
-        train(small(tmp_path / "run", **TINY), resume=False, on_step=send(signal.SIGTERM, 3))
+        train(config, resume=False, on_step=send(signal.SIGTERM, 3))
     assert finish(small(tmp_path / "run-1", **TINY))[0] == [4, 5, 6]
-
-
-def test_at_the_end_the_run_is_finished_first(tmp_path):
     with pytest.raises(Stopped, match="SIGTERM, when the run had ended or stopped"):
-        train(small(tmp_path / "run", **TINY), on_step=send(signal.SIGTERM, 6))
+        train(config, on_step=send(signal.SIGTERM, 6))
     assert (tmp_path / "run" / "record.json").exists()
-
-
-def test_without_checkpoints_nothing_is_kept(tmp_path):
     with pytest.raises(Stopped, match="checkpoint_every=0: nothing is kept"):
-        train(small(tmp_path / "run", steps=6), on_step=send(signal.SIGINT, 3))
-    assert not (tmp_path / "run").exists()
+        train(small(tmp_path / "other", steps=6), on_step=send(signal.SIGINT, 3))
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_second_interrupt_ends_at_once():
@@ -74,15 +69,6 @@ def test_a_second_interrupt_ends_at_once():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
     assert not isinstance(ended.value, Stopped)
-
-
-def test_further_pre_training(tmp_path):
-    config = small(tmp_path / "backbone", **TINY)
-    with pytest.raises(Stopped, match="stopped by SIGTERM at step 3 of 6; a checkpoint is kept"):
-        pretrain(config, on_step=send(signal.SIGTERM, 3))
-    seen = []
-    pretrain(config, on_step=seen.append)
-    assert seen == [4, 5, 6]
 
 
 def test_in_another_thread_training_leaves_signals_alone(tmp_path):

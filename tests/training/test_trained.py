@@ -6,7 +6,7 @@ import torch
 from small_runs import small, weights
 
 from palslib import MultiTaskModel, train
-from palslib.plan.config import PRESETS, RunConfig
+from palslib.plan.config import RunConfig
 
 TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
 
@@ -57,7 +57,3 @@ def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(t
         train(small(tmp_path / "run", **ABOUT)).model()
     with pytest.raises(ValueError, match="unknown weights 'bst': did you mean 'best'"):
         record.model("bst")
-
-
-def test_every_preset_can_be_resumed():
-    assert all(preset.get("checkpoint_every") for preset in PRESETS.values())
