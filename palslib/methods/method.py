@@ -281,7 +281,7 @@ _WORDS |= {tuple: f"positive integers of at most {MOST:,}"}
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
     """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`.
 
-    By hand, not by pydantic as in `plan/settings.py`: importing that would make counting take three times as long.
+    By hand, not by pydantic as in `common/settings.py`: importing that would make counting take three times as long.
     """
     kind, choices = get_origin(wanted) or wanted, get_args(wanted)
     if kind is Literal and not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in choices):

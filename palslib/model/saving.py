@@ -124,8 +124,8 @@ def _task_file(path: Path) -> Path:
 
 
 def _prefixes(model: torch.nn.Module) -> dict[str, str]:
-    """The beginnings of parameters' names here, and those in a file: of backbone and pooler, new or not, Transformers'
-    own for a backbone within a larger model (`bert.`, `roberta.`)."""
+    """Prefix of names in the model -> prefix in the file, there the one Transformers uses inside larger models
+    (`bert.`, `roberta.`)."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
     return {"new_pooler.": f"{theirs}pooler.", "backbone.": theirs}
 

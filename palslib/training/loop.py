@@ -278,7 +278,7 @@ class Run:
             self.keep_model("best")  # in case the run was killed between the checkpoint and these
 
     def _changed(self, state: dict) -> list[str]:
-        """Says, and returns in a list, under which other conditions than those of a state the run goes on."""
+        """Lists and prints how the conditions now differ from those of the saved state."""
         now = self.conditions()
         if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state["under"].items() if was != now[k]]):
             return []

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> Axes:
     """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
 
-    On the diagonal one layer is without, in the upper right corner all are.
+    The diagonal removes one layer's adapters, the upper right corner all.
 
     Args:
         frame: columns `first`, `last` and `change` (relative, in percent of the whole), as

@@ -72,7 +72,7 @@ class Interval:
         return Interval(min(ends), max(ends))
 
     def meets(self, other: "Interval") -> bool:
-        """Whether some number lies in both; where they only touch, it does."""
+        """Whether the intervals overlap; touching counts."""
         return max(self.low, other.low) <= min(self.high, other.high) + 1e-9 * max(1.0, abs(self.high))
 
 
@@ -147,8 +147,8 @@ def _small(method: str, **options) -> int:
 
 
 def _epochs_of_minbert() -> list[int]:
-    """What minbert's epoch can be. If its 1,950 steps are batches: the batch size, of the two that it gives, with which
-    they best fit half a pass over the data. If its 5,850 batches are meant: their examples, 32 to a batch."""
+    """Two readings of minbert's epoch: the stated batch size with which 1,950 steps come closest to half a pass; and
+    the examples in 5,850 batches of 32."""
     printed, half = load_ledger()["B6"].published, sum(MINBERT_TRAIN_SIZES.values()) / 2
     sizes = (printed["batch_in_text"], printed["batch_in_captions"])
     fits = min(sizes, key=lambda batch: abs(half / batch - printed["steps"]))
@@ -265,8 +265,8 @@ been before rounding. All other rows A and B have exact inputs: sizes, counts an
 
 
 def possible(row: Row) -> list[tuple[Interval, float, bool]]:
-    """What a row's values can have been, if each printed input was any number that rounds to it: each value's interval,
-    what is printed for it, and whether a number in the interval rounds to that. Empty where the inputs are exact."""
+    """For a row computed from rounded numbers, for each value: the interval that it can have had, what is printed, and
+    whether the interval allows that. Empty if inputs are exact."""
     unit, derived = _POSSIBLE.get(row.id, (1, list))
     values, printed = derived(), numbers(row.published)
     pairs = zip(values, printed[len(printed) - len(values) :], strict=True)

@@ -1,10 +1,9 @@
 """Intervals of differences between methods, from all seeds of each.
 
-Scores of runs vary by about as much whatever the method, and pairs of one seed have nothing in common in their average.
-So all methods share one variance, estimated from the runs of all; the test of Brown and Forsythe says whether that is
-tenable. Where many methods are compared with one, Dunnett's intervals (1955) hold all together. Where results were
-looked at several times while seeds were added, `level_of_looks` gives the level at which the intervals of all looks
-hold together (Pocock 1977).
+Scores spread about equally for all methods, and averages of runs with the same seed are no more alike than others. So
+one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods are compared with one,
+Dunnett's intervals (1955) hold all together. Where results were looked at several times while seeds were added,
+`level_of_looks` gives the level at which the intervals of all looks hold together (Pocock 1977).
 """
 
 import math
@@ -128,7 +127,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
 
 
 def level_of_looks(seeds: Sequence[int], error: float = 0.05) -> float:
-    """The level of each look's interval that keeps the error of all looks together, as in Pocock's test.
+    """The confidence level for each look, so that all looks together keep the error (Pocock's test).
 
     The statistics of looks at n₁ < n₂ < ... seeds correlate with √(nᵢ / nⱼ); the level is that at which their normal
     distribution lies within the same bounds with a probability of 1 - error. Looks at 3, 5, 8 seeds: 97.8 %.

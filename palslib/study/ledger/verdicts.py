@@ -72,7 +72,7 @@ def _all_near(unit: float) -> Callable[[list, list], bool]:
 
 
 def _any_near(unit: float) -> Callable[[list, list], bool]:
-    """A check whether any printed number follows, for rows B, where every one of them must fail."""
+    """A check that at least one printed number equals the derived one; in rows B none may."""
     return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=True))
 
 
@@ -131,7 +131,7 @@ _NOTES = {
     "B7": "the second average is the fourth value, with (r + 1)/2 for STS; the first is none of them",
     "B14": "where 127 million comes from is not known",
     "B18": "Houlsby's scores on the twelve are not printed; full fine-tuning wins seven, and what decides is one task",
-    "B20": "two printings of one baseline; which correlation each STS-B is cannot be seen in the numbers",
+    "B20": "the same baseline printed twice; the numbers do not say which correlation each STS-B score is",
     "D3": "of CoLA's 131 batches 16 have one label: 915 of 1,043 rows count",
     "D13": "a pooler for each task is an option of the method",
     "D16": "in Task.scale",

@@ -439,9 +439,9 @@ def test_the_answer_in_five_sentences():
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert "do harm here" in worse[0] and "-2.00 [" in worse[0]
     same = answer(RECORDS, own_rate=runs("pals-204", 59.9, 62.0, 61.1))
-    assert "At one rate for all, as in the paper, no difference shows**" in same[3] and "+0.00 [" in same[3]
+    assert "no clear difference**" in same[3] and "+0.00 [" in same[3]
     equal = runs("low-rank-100", 62.0, 64.1, 62.9, adaptation_rate=10)
-    assert "That their attention helps does not show" in answer([*RECORDS[:6], *equal])[2]
+    assert "could not show" in answer([*RECORDS[:6], *equal])[2]
 
 
 def small(method: str, seed: int, score: float, steps: int = 40, recipe: str = "paper") -> dict:
