@@ -1,10 +1,11 @@
 """The training loop; `python -m palslib train` is the same from a terminal.
 
-For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
-update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a
-killed run that resumes from its last checkpoint ends with the same weights as one that was not killed. Several
-processes (`accelerator.py` says how they are started) share every batch: without dropout they train the same model as
-one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the mean alone.
+For each step (`Run.train_step`): task and examples from the plan -> loss -> backward (-> projection, see
+`episodic_memory`) -> clip -> update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on
+(config, step) alone, so a killed run that resumes from its last checkpoint ends with the same weights as one that was
+not killed. Several processes (`accelerator.py` says how they are started) share every batch: without dropout they train
+the same model as one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the
+mean alone.
 """
 
 import itertools

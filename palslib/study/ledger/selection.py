@@ -9,7 +9,7 @@ from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS
-from palslib.plan.config import RunConfig
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import SCHEDULES
 
@@ -17,8 +17,8 @@ from palslib.plan.sampling import SCHEDULES
 _FREE = ("size", "inner", "heads", "init")
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
 _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
-_PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
-_PRACTICAL |= {"inspect", "gradient_checkpointing", "setting"}
+_PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches"}
+_PRACTICAL |= {"inspect", "gradient_checkpointing"}
 # Options of a selection, not of a method; below, the words allowed for them.
 _OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "recipe", "weights")
 _NAMED = {"size": ("paper", "budget"), "gem": ("on", "off"), "pretraining": ("mlm",)}

@@ -22,6 +22,7 @@ from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
+from palslib.plan.sampling import MIXED
 from palslib.study.ledger.claims import (
     SEEDS,
     Comparison,
@@ -37,8 +38,6 @@ from palslib.study.ledger.intervals import family, kind, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.study.ledger.selection import Selection, Setting
 
-SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
-"""The schedules of table 3, and the one that the paper names worst."""
 COMPARED = (
     "shared",
     "fine-tuned",
@@ -83,7 +82,7 @@ _SETTINGS |= {
 
 def one_setting(records: Iterable[dict]) -> list[dict]:
     """The finished runs in the setting that most of them share."""
-    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in SCHEDULES]
+    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in MIXED]
     found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
     if not found:
         return []
@@ -119,7 +118,7 @@ def _shared(record: dict) -> dict:
 
 def _why(record: dict, usual: dict) -> str:
     config = record["config"]
-    if record["status"] != "finished" or config["schedule"] not in SCHEDULES:
+    if record["status"] != "finished" or config["schedule"] not in MIXED:
         return f"{record['status']}, {config['schedule']}"
     differ = {name: value for name, value in _shared(record).items() if value != usual.get(name, value)}
     differ |= {name: config[name] for name in ("recipe_options", "alpha") if config.get(name)}
@@ -202,7 +201,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Itera
     """
     rows, papers = [], TABLE_3 if like_the_papers(records) and not without else {}
     for method in methods:
-        for schedule in SCHEDULES:
+        for schedule in MIXED:
             scores = [average(r, without) for r in runs_of(method, records, schedule)]
             printed = papers.get(method, {}).get(schedule)
             paper, error = printed or (math.nan, None)
@@ -214,7 +213,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Itera
 def of_common_seeds(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
     """The runs whose seed exists for every line and schedule that was run, so that their means can be compared
     directly."""
-    groups = [runs_of(method, records, schedule) for method in methods for schedule in SCHEDULES]
+    groups = [runs_of(method, records, schedule) for method in methods for schedule in MIXED]
     seeds = [{r["config"]["seed"] for r in group} for group in groups if group]
     return [r for group in groups for r in group if r["config"]["seed"] in set.intersection(*seeds)]
 
