@@ -96,7 +96,7 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
         pairs.append(of_task)
     if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
         about = "rows with an empty text get a prediction, but it means little (the first row is 0)"
-        warnings.warn(f"{about}: {listed(empty)}", stacklevel=4)
+        warnings.warn(f"{about}: {listed(empty)}", stacklevel=3)
     return pairs, names
 
 
