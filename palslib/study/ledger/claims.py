@@ -179,9 +179,7 @@ class Outcome:
     @property
     def cells(self) -> dict:
         """Columns of a frame: `difference`, `low`, `high` (of its interval), `seeds`, `verdict`."""
-        of = self.interval
-        about = {"difference": of.value, "low": of.low, "high": of.high}
-        return about | {"seeds": len(self.seeds), "verdict": self.verdict}
+        return self.interval.cells | {"seeds": len(self.seeds), "verdict": self.verdict}
 
     @property
     def bound(self) -> float:

@@ -38,32 +38,27 @@ class Difference:
     def kind(self, margin: float = MARGIN) -> str:
         """`positive` or `negative` if the interval lies on one side of 0; else `too small to matter` if it lies within
         the margin; else `open`."""
-        return kind(self.low, self.high, margin)
+        if self.low > 0 or self.high < 0:
+            return POSITIVE if self.low > 0 else NEGATIVE
+        return TOO_SMALL if -margin <= self.low and self.high <= margin else OPEN
+
+    @property
+    def cells(self) -> dict:
+        """Columns of a frame: `difference`, `low`, `high`."""
+        return {"difference": self.value, "low": self.low, "high": self.high}
 
     @property
     def text(self) -> str:
-        """`+0.73 [+0.27, +1.19]`."""
-        return interval(self.value, self.low, self.high)
+        """`+0.73 [+0.27, +1.19]`; the value alone if the interval is unbounded or unknown, and a dash for NaN."""
+        if math.isnan(self.value):
+            return "–"
+        bounded = math.isfinite(self.high - self.low)
+        return f"{self.value:+.2f}" + (f" [{self.low:+.2f}, {self.high:+.2f}]" if bounded else "")
 
     def __str__(self) -> str:
         """`+0.73 [+0.27, +1.19], 8 seeds and 5`, or `8 seeds` on both sides."""
         left, right = self.seeds
         return f"{self.text}, {left} seeds{'' if left == right else f' and {right}'}"
-
-
-def interval(value: float, low: float, high: float) -> str:
-    """The text of a difference and its interval, `+0.73 [+0.27, +1.19]`; the value alone if the interval is unbounded,
-    and a dash for NaN."""
-    if math.isnan(value):
-        return "–"
-    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" if math.isfinite(high - low) else f"{value:+.2f}"
-
-
-def kind(low: float, high: float, margin: float = MARGIN) -> str:
-    """What an interval shows: see `Difference.kind`."""
-    if low > 0 or high < 0:
-        return POSITIVE if low > 0 else NEGATIVE
-    return TOO_SMALL if -margin <= low and high <= margin else OPEN
 
 
 def equal_variances(scores: Scores) -> float:
@@ -106,11 +101,11 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
         samples = (np.asarray(scores[method], float) for method in others)
         found = stats.dunnett(*samples, control=np.asarray(scores[base], float), rng=np.random.default_rng(0))
         low, high = found.confidence_interval()
-    rows = [
-        {"method": method, "difference": fmean(scores[method]) - fmean(scores[base]), "low": a, "high": b}
-        | {"seeds": len(scores[method]), "base seeds": len(scores[base]), "verdict": kind(a, b)}
-        for method, a, b in zip(others, low, high, strict=True)
-    ]
+    rows = []
+    for method, *ends in zip(others, low, high, strict=True):
+        seeds = (len(scores[method]), len(scores[base]))
+        of = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
+        rows.append((method, *of.cells.values(), *seeds, of.kind()))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -135,8 +135,7 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
 
 
 def _cells(found: Difference) -> dict:
-    of = {"difference": found.value, "low": found.low, "high": found.high}
-    return of | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
+    return found.cells | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
 
 
 def by_task(records: Sequence[dict], left: str = "pals-204", right: str = "shared") -> pd.DataFrame:

@@ -34,7 +34,7 @@ from palslib.study.ledger.claims import (
     smallest_difference,
     standard_error,
 )
-from palslib.study.ledger.intervals import family, kind, paired
+from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.study.ledger.selection import Selection, Setting
 
@@ -372,8 +372,8 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
     for task in sorted(tasks, key=[*TASKS, *tasks].index):
         outcome = compared(left, right, records, task)
         of = paired(outcome.differences, 1 - 0.05 / len(tasks))
-        row = {"task": task, "difference": of.value, "low": of.low, "high": of.high, "seeds": len(outcome.seeds)}
-        rows.append(row | {"verdict": kind(of.low, of.high, outcome.margin) if outcome.seeds else "not run"})
+        verdict = of.kind(outcome.margin) if outcome.seeds else "not run"
+        rows.append({"task": task} | of.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
     return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
 
 
@@ -406,12 +406,10 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         if not pairs:
             continue
         differences = [average(one) - average(other) for one, other in pairs]
-        of_pairs = paired(differences)
         named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
         fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
-        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": of_pairs.value}
-        row |= {"low": of_pairs.low, "high": of_pairs.high}
+        row |= {"method": method, "schedule": schedule, "rate": rate} | paired(differences).cells
         row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
         rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
     columns = ["row", "fields", "method", "schedule", "rate", "difference", "low", "high", "seeds", "undefined"]
