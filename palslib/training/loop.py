@@ -37,15 +37,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import (
-    PREDICTIONS,
-    check_finished,
-    conditions,
-    environment,
-    make_record,
-    write_predictions,
-    write_record,
-)
+from palslib.records import PREDICTIONS, check_finished, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
@@ -381,7 +373,9 @@ class Run:
 
     def conditions(self) -> dict:
         """Recorded facts outside the config that can change the last digits."""
-        return conditions(self.environment, self.precision, self.accelerator)
+        about = {name: self.environment[name] for name in ("git_commit", "git_dirty", "cpu")}
+        about |= {"precision": self.precision, "device": self.accelerator.device.type}
+        return about | {"threads": torch.get_num_threads(), "processes": self.accelerator.num_processes}
 
     def finish(self) -> None:
         """Keeps the weights that the config asks for and the predictions, and writes the record."""
