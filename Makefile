@@ -99,7 +99,8 @@ student: $(CORE)
 	@$(PY) .book/student.py
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints */__pycache__
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------------------------- set-up
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ValidationError
 
 from palslib.bert.backbones import portable
 from palslib.common.files import atomic_write, write_text
@@ -50,15 +51,6 @@ def environment() -> dict:
         "cpu": processor(),
         "cores": os.cpu_count(),
     }
-
-
-def conditions(environment: dict, precision: str, accelerator) -> dict:
-    """What is no setting of a run and may change its last digits: code, processor, device, threads, processes."""
-    import torch  # only here, so that reading records does not load it
-
-    about = {name: environment[name] for name in ("git_commit", "git_dirty", "cpu")}
-    about |= {"precision": precision, "device": accelerator.device.type}
-    return about | {"threads": torch.get_num_threads(), "processes": accelerator.num_processes}
 
 
 def _version(package: str) -> str | None:
@@ -171,56 +163,77 @@ def write_record(path: Path, record: dict) -> None:
     write_text(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
 
 
-_KINDS = {
-    "a string": (str,),
-    "a whole number": (int,),
-    "a whole number or null": (int, type(None)),
-    "a number": (int, float),
-    "a number or null": (int, float, type(None)),
-    "an object": (dict,),
-    "a list": (list,),
-}
-_FINISHED = {
-    "a string": ["precision", *(f"config.{name}" for name in ("method", "schedule", "backbone", "data", "recipe"))],
-    "a whole number": ["config.seed", "config.steps", "config.batch_size"],
-    "an object": ["method"],
-}
-"""Fields, by type, that every reader of finished runs needs."""
-_IN_TABLES = {
-    "a string": ["key"],
-    "a whole number": ["results.last.step", "results.best.step"],
-    "a number": ["counts.ratio", "seconds.total"],
-}
-"""Further fields, by type, that `load_records` needs."""
+class Fields(BaseModel, strict=True):
+    """The fields that a JSON object must have, and their types; it may have others."""
 
 
-def read_field(path: Path, record: dict, words: str, *names: str):
-    """A nested field's value in a record. Raises ValueError naming file and field if it is missing or of wrong type."""
-    value, field = record, ".".join(names)
-    for number, name in enumerate(names, start=1):
-        if not isinstance(value, dict) or name not in value:
-            raise ValueError(f"{path}: {'.'.join(names[:number])} is missing")
-        value = value[name]
-    if type(value) not in _KINDS[words]:
-        raise ValueError(f"{path}: {field} must be {words}, not {shown(value)}")
-    return value
+class _Config(Fields):
+    method: str
+    schedule: str
+    seed: int
+    backbone: str
+    data: str
+    steps: int
+    recipe: str
+    batch_size: int
+
+
+class _Size(Fields):
+    size: int | None = None
+
+
+class _Ratio(Fields):
+    ratio: float
+
+
+class _Total(Fields):
+    total: float
+
+
+class _Point(Fields):
+    step: int
+    dev_average: float | None
+    glue_average: float | None
+    scores: dict[str, dict[str, float | None]]
+
+
+class _Results(Fields):
+    last: _Point
+    best: _Point
+
+
+class _Finished(Fields):
+    key: str
+    config: _Config
+    method: _Size
+    precision: str
+    counts: _Ratio
+    seconds: _Total
+    results: _Results
+
+
+class _Run(Fields):
+    status: str
+    config: dict
+
+
+class _Several(Fields):
+    runs: list
+
+
+def check_fields(path: Path, values: dict, fields: type[Fields]) -> None:
+    """Raises ValueError naming file and field where one is missing or of another type."""
+    try:
+        fields.model_validate(values)
+    except ValidationError as errors:
+        error = errors.errors(include_url=False)[0]
+        said = "is missing" if error["type"] == "missing" else f"is {shown(error['input'])}: {error['msg']}"
+        raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} {said}") from None
 
 
 def check_finished(path: Path, record: dict) -> None:
     """Raises ValueError naming file and field unless this is the record of a finished run, as its readers need it."""
-    _check(path, record, _FINISHED, ("last",))
-
-
-def _check(path: Path, record: dict, fields: dict[str, list[str]], results: tuple[str, ...]) -> None:
-    """Raises ValueError for a field that is missing or of the wrong type, and for scores that are not numbers."""
-    for words, names in fields.items():
-        for name in names:
-            read_field(path, record, words, *name.split("."))
-    for which in results:
-        read_field(path, record, "a number or null", "results", which, "dev_average")
-        for task in read_field(path, record, "an object", "results", which, "scores"):
-            for metric in read_field(path, record, "an object", "results", which, "scores", task):
-                read_field(path, record, "a number or null", "results", which, "scores", task, metric)
+    check_fields(path, record, _Finished)
 
 
 def files_within(folder: Path) -> list[Path]:
@@ -243,14 +256,15 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         record = read_json(path, "a JSON record")
         runs = [record]
         if isinstance(record, dict) and "runs" in record:
-            runs = [record | run for run in read_field(path, record, "a list", "runs") if isinstance(run, dict)]
+            check_fields(path, record, _Several)
+            runs = [record | run for run in record["runs"] if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
         other = isinstance(record, dict) and "kind" in record  # of pre-training, of a comparison of spans
         if not runs and (alone or (path.name == "record.json" and not other)):  # the name of a run's own record
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
-            read_field(path, run, "an object", "config")
-            if read_field(path, run, "a string", "status") == "finished":
+            check_fields(path, run, _Run)
+            if run["status"] == "finished":
                 check_finished(path, run)
             yield path, run | {"config": as_now(run["config"])}
 
@@ -277,23 +291,18 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     Raises the errors of `read_records`.
     """
     rows, defaults = [], asdict(RunConfig())  # for fields that older records lack
-    for path, record in _runs(source):
+    for _, record in _runs(source):
         if record["status"] != "finished":
             continue
-        _check(path, record, _IN_TABLES, ("last", "best"))
         config = record["config"]
-        row = {
-            k: config[k] for k in ("method", "schedule", "seed", "backbone", "data", "steps", "recipe", "batch_size")
-        }
-        size = read_field(path, {"size": None} | record["method"], "a whole number or null", "size")
-        row |= {"size": size, "ratio": record["counts"]["ratio"], "key": record["key"]}
+        row = {name: config[name] for name in _Config.model_fields}
+        row |= {"size": record["method"].get("size"), "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
         settings = {k: v for k, v in (defaults | config).items() if k not in {"seed", *CHANGE_NO_RESULT}}
         row["settings"] = json.dumps(settings, sort_keys=True)
         for which in ("last", "best"):
             result = record["results"][which]
-            average = read_field(path, record, "a number or null", "results", which, "glue_average")
-            row |= {f"{which} dev average": result["dev_average"], f"{which} GLUE average": average}
+            row |= {f"{which} dev average": result["dev_average"], f"{which} GLUE average": result["glue_average"]}
             row[f"{which} step"] = result["step"]
             for task, scores in result["scores"].items():
                 row |= {f"{which} {task} {metric}": value for metric, value in scores.items()}

@@ -61,8 +61,8 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A block that writes `path`. It holds a shared lock of the folder; who can have it alone knows that all writers
-    before were killed, and removes what they left."""
+    """A block that writes `path`. It holds a shared lock of the folder. A writer that gets it exclusively knows that no
+    other is alive, and removes what killed ones left."""
     try:
         import fcntl
     except ImportError:  # Windows

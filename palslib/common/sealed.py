@@ -1,7 +1,7 @@
 """Files and folders that are known to be whole: SHA-256 checksums, written with them and verified before they are used.
 
-A folder has its checksums in a file `manifest.json`. A single file has its own inside, where its format keeps remarks
-about itself (`SEAL` is such a remark); it is that of the file with zeros in its place.
+A folder has its checksums in a file `manifest.json`. A single file carries its checksum in its metadata, computed with
+64 zeros in that place (`SEAL`).
 """
 
 import hashlib

@@ -28,7 +28,7 @@ from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-from palslib.records import read_field
+from palslib.records import Fields, check_fields, check_finished
 
 _ENDED_WITH_US = """
 import ctypes, os, signal, sys
@@ -64,10 +64,15 @@ def finished(config: RunConfig) -> dict | None:
     if not path.exists():
         return None
     record = read_object(path, "fields of a record")
-    read_field(path, record, "a whole number", "results", "last", "step")
-    read_field(path, record, "a number or null", "results", "last", "dev_average")
-    read_field(path, record, "a number", "seconds", "total")
-    return record if config.has_kept(read_field(path, record, "a string", "config", "keep")) else None
+    check_finished(path, record)
+    return record if config.has_kept(record["config"].get("keep")) else None
+
+
+class _Failure(Fields):
+    status: str
+    reason: str
+    seconds: float
+    ended: float
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
@@ -77,10 +82,8 @@ def failed(config: RunConfig, since: float) -> dict | None:
     if not path.exists():
         return None
     failure = read_object(path, "fields of a failure")
-    for words, name in (("a string", "status"), ("a string", "reason"), ("a number", "seconds")):
-        read_field(path, failure, words, name)
-    ended = read_field(path, failure, "a number", "ended")
-    return failure if since <= ended <= time.time() + 60 else None  # clocks may differ by a minute
+    check_fields(path, failure, _Failure)
+    return failure if since <= failure["ended"] <= time.time() + 60 else None  # clocks may differ by a minute
 
 
 def log_end(config: RunConfig) -> str:

@@ -2,17 +2,7 @@
 
 Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of
 methods is a class: its fields are the options, its functions describe the family. For a method of your own, add one:
-
-    @dataclass(frozen=True)
-    class LoRA(Method):
-        size: int = field(default=8, kw_only=True)
-        layers: Half = field(default="all", kw_only=True)  # the layers of BERT that it adapts
-        def terms(self, backbone): ...          # how many parameters, biases too: the built module must have as many
-        def operations(self, backbone, tokens): # how many multiply-adds
-        def parts(self, backbone): ...          # how it is drawn
-        def build(self, encoder, pooler, shared): ...  # its module, an `Adaptation`
-
-Letters are those of `bert/rows.py`.
+notebook 13 defines LoRA in a cell, and `lhuc.py` is the shortest here. Letters are those of `bert/rows.py`.
 """
 
 import math
@@ -281,7 +271,7 @@ _WORDS |= {tuple: f"positive integers of at most {MOST:,}"}
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
     """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`.
 
-    By hand, not by pydantic as in `plan/settings.py`: importing that would make counting take three times as long.
+    By hand, not by pydantic as in `common/settings.py`: importing that would make counting take three times as long.
     """
     kind, choices = get_origin(wanted) or wanted, get_args(wanted)
     if kind is Literal and not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in choices):

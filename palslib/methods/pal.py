@@ -5,7 +5,9 @@ Stickland & Murray 2019, section 3.3 (https://arxiv.org/abs/1902.02671):
     TS(h) = V^D MH(V^E h)        V^E (d -> s) is `encoder`, V^D (s -> d) `decoder`
 
 MH has no output matrix, V^D takes its place: 3s² weights a layer. All layers of a task share one pair V^E, V^D: 2ds.
-TS(h) is added to the layer's second residual sum (`bert/layer.py`). V^D starts at zero, so the model starts as BERT.
+TS(h) is computed in `ProjectedWithin.parallel` and added to the second residual sum in `bert/layer.py`
+(`adapted_layer`); diagrams draw it `beside` the layer, and it is watched as `task function`. V^D starts at zero, so the
+model starts as BERT.
 """
 
 from abc import ABC, abstractmethod

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
 import torch
-from huggingface_hub import ModelCard, ModelHubMixin
+from huggingface_hub import ModelHubMixin
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
@@ -398,28 +397,14 @@ class MultiTaskModel(
         """
         return OneTask(self, self._known(task))
 
-    def predict(
-        self,
-        texts: predicting.Text | Sequence[predicting.Text],
-        tasks: str | Sequence[str | Sequence[str]],
-        tokenizer=None,
-        max_length: int | None = None,
-        batch_size: int = 64,
-    ) -> pd.DataFrame:
-        """A table of labels and probabilities, or scores, of several tasks (see `predicting.predict`)."""
-        return predicting.predict(self, texts, tasks, tokenizer, max_length, batch_size)
-
-    def predict_file(self, file: str | Path, task: str | None = None, **options) -> pd.DataFrame:
-        """The rows of a file, with a task's predictions and probabilities (see `files.predict_file`)."""
-        return files.predict_file(self, file, task, **options)
-
-    def evaluate_file(self, *paths: str | Path, task: str | None = None, **options) -> pd.DataFrame:
-        """The scores of a task on files or their splits, side by side (see `files.evaluate_file`)."""
-        return files.evaluate_file(self, *paths, task=task, **options)
-
-    def fingerprint(self) -> str:
-        """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
-        return saving.fingerprint(self)
+    predict = predicting.predict
+    predict_file = files.predict_file
+    evaluate_file = files.evaluate_file
+    fingerprint = saving.fingerprint
+    save_task = saving.save_task
+    load_task = saving.load_task
+    _save_pretrained = saving.write_model  # called by `ModelHubMixin`, as is the next one
+    generate_model_card = saving.model_card
 
     def save_pretrained(
         self,
@@ -476,31 +461,6 @@ class MultiTaskModel(
         it has another task of one of the names.
         """
         return saving.continued(cls, folder, method, backbone_name, tasks, seed)
-
-    def save_task(self, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
-        """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
-
-        Args:
-            dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
-        """
-        return saving.save_task(self, task, folder, dtype)
-
-    def load_task(self, path: str | Path) -> str:
-        """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
-
-        `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or
-        backbone is not this model's, a tensor does not fit, or the model has another task of that name;
-        FileNotFoundError where there is no such file. After an error the model is unchanged.
-        """
-        return saving.load_task(self, path)
-
-    def _save_pretrained(self, folder: Path) -> None:
-        """Called by `ModelHubMixin`, as is the next one."""
-        saving.write_model(self, folder)
-
-    def generate_model_card(self, **about) -> ModelCard:
-        """The card of this model: its method, its backbone and a row for each task."""
-        return saving.model_card(self, **about)
 
     def parameter_groups(
         self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0

@@ -1,17 +1,7 @@
 """One task of a model as a separate module, with the arguments of a Transformers model for sequence classification.
 
-It is for code that does not know about tasks. It has the model's parameters: training it trains the model, which still
-predicts and is saved as usual:
-
-    one = model.one_task("stsb")
-    Trainer(one, TrainingArguments(...), train_dataset=rows).train()  # rows: input_ids, attention_mask, labels, ...
-
-    texts = ["It rains.", "The sun shines."], ["It pours.", "The street is wet."]
-    batch = dict(model.tokenizer(*texts, return_tensors="pt", padding=True))
-    sizes = {"B": torch.export.Dim("B"), "S": torch.export.Dim("S", max=128)}
-    shapes = {name: {0: sizes["B"], 1: sizes["S"]} for name in batch}
-    program = torch.export.export(one.eval(), (), batch, dynamic_shapes=shapes)
-    torch.onnx.export(one.eval(), (), "stsb.onnx", kwargs=batch, dynamic_shapes=shapes)  # with onnx and onnxscript
+It is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It has
+the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
 The example batch of an export must have at least two rows, otherwise `torch.export` takes B as the constant 1.
 """

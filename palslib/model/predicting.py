@@ -95,8 +95,8 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
             raise ValueError(f"{where}: {', '.join(found)} read different texts of it: give a row for each of them")
         pairs.append(of_task)
     if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
-        about = "which is predicted as it would be in an evaluation, but what is said of it means little"
-        warnings.warn(f"rows with an empty text, {about} (the first row is 0): {listed(empty)}", stacklevel=4)
+        about = "rows with an empty text get a prediction, but it means little (the first row is 0)"
+        warnings.warn(f"{about}: {listed(empty)}", stacklevel=3)
     return pairs, names
 
 

@@ -124,8 +124,8 @@ def _task_file(path: Path) -> Path:
 
 
 def _prefixes(model: torch.nn.Module) -> dict[str, str]:
-    """The beginnings of parameters' names here, and those in a file: of backbone and pooler, new or not, Transformers'
-    own for a backbone within a larger model (`bert.`, `roberta.`)."""
+    """Prefix of names in the model -> prefix in the file, there the one Transformers uses inside larger models
+    (`bert.`, `roberta.`)."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
     return {"new_pooler.": f"{theirs}pooler.", "backbone.": theirs}
 
@@ -162,7 +162,7 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 
 
 def fingerprint(model: torch.nn.Module) -> str:
-    """See `MultiTaskModel.fingerprint`."""
+    """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not name.startswith(("adaptations.", "heads.")):
@@ -339,8 +339,12 @@ def from_task(cls, path: str | Path, backbone: str):
     return model.eval()
 
 
-def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torch.dtype | None) -> Path:
-    """See `MultiTaskModel.save_task`."""
+def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+    """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
+
+    Args:
+        dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
+    """
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
         raise ValueError(f"task {task!r} is not saved as {dtype}: give {', '.join(map(str, kinds[:2]))} or {kinds[2]}")
@@ -360,7 +364,12 @@ def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torc
 
 
 def load_task(model: torch.nn.Module, path: str | Path) -> str:
-    """See `MultiTaskModel.load_task`."""
+    """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+
+    `path` may be a folder with a single task file. Raises ValueError where the file is damaged, its method or backbone
+    is not this model's, a tensor does not fit, or the model has another task of that name; FileNotFoundError where
+    there is no such file. After an error the model is unchanged.
+    """
     path = _task_file(place(path))
     about, tensors = _read(path, "save_task")
     if not {"task", "method", "fingerprint", "seal"} <= set(about):

@@ -97,9 +97,9 @@ class RunConfig:
     learning_rate: Annotated[Number, Field(ge=0, le=100)] = 1e-4
     """Peak learning rate. The paper's 2e-5 suits BERT-base, 1e-4 MiniLM's narrower layers."""
     adaptation_rate: Annotated[Number, Field(gt=0, le=1_000_000)] = 1.0
-    """Learning rate of the parameters that the method adds (poolers of each task, too; a separate BERT for each task is
-    none), as a multiple of BERT's. Ours, not in the paper: Adam moves a parameter by at most rate x steps, so a shorter
-    run needs a higher rate to move it as far as in the paper."""
+    """Learning rate of the parameters that the method adds (each task's pooler included; no effect on `fine-tuned`,
+    which adds nothing), as a multiple of BERT's. Ours, not in the paper: Adam moves a parameter by at most rate x
+    steps, so a shorter run needs a higher rate to move it as far as in the paper."""
     weight_decay: Annotated[Number, Field(ge=0, le=1000)] = 0.01
     """Weight decay of AdamW, not applied to biases, layer norms and LHUC vectors."""
     warmup: Annotated[Number, Field(ge=0, lt=1)] = 0.1
@@ -302,15 +302,6 @@ class RunConfig:
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         return cls(**(base | values))
-
-    @classmethod
-    def from_file(cls, path: str | Path) -> "RunConfig":
-        """The config in a JSON file. Raises ValueError naming file and field."""
-        values = read_object(path)
-        try:
-            return cls.from_dict(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
 
 def _method_fields(method: Method, given: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Flags of a command line, one for each field of a class of settings (`plan/settings.py`).
+"""Flags of a command line, one for each field of a class of settings (`common/settings.py`).
 
 The parser looks at the form of words alone; whether a value is allowed is checked by the class, with its own messages.
 """

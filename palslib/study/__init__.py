@@ -1,4 +1,4 @@
-"""What studies the paper; with what the notebooks need, which `pip install palslib` alone does not bring."""
+"""Code that studies the paper; it needs the notebooks' packages: pip install 'palslib[notebooks]'."""
 
 from importlib.util import find_spec
 

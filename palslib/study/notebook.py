@@ -60,7 +60,7 @@ def take_parameters(names: dict) -> None:
 
 
 def check_value(name: str, value: object, valid: Collection) -> None:
-    """Raises ValueError for a parameter's value that is not among the valid ones. None, "what is usual", always is."""
+    """Raises ValueError for a parameter's value that is not valid. None (the default) always is."""
     for one in value if isinstance(value, list) else [value]:
         if one is not None and isinstance(valid, range) and not valid.start <= one < valid.stop:
             raise ValueError(f"parameter {name!r} must be from {valid.start:,} to {valid.stop - 1:,}, not {one:,}")

@@ -1,10 +1,11 @@
 """The training loop; `python -m palslib train` is the same from a terminal.
 
-For each step: task and examples from the plan -> loss -> backward (-> projection, see `episodic_memory`) -> clip ->
-update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on (config, step) alone, so a
-killed run that resumes from its last checkpoint ends with the same weights as one that was not killed. Several
-processes (`accelerator.py` says how they are started) share every batch: without dropout they train the same model as
-one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the mean alone.
+For each step (`Run.train_step`): task and examples from the plan -> loss -> backward (-> projection, see
+`episodic_memory`) -> clip -> update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on
+(config, step) alone, so a killed run that resumes from its last checkpoint ends with the same weights as one that was
+not killed. Several processes (`accelerator.py` says how they are started) share every batch: without dropout they train
+the same model as one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the
+mean alone.
 """
 
 import itertools
@@ -36,15 +37,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import (
-    PREDICTIONS,
-    check_finished,
-    conditions,
-    environment,
-    make_record,
-    write_predictions,
-    write_record,
-)
+from palslib.records import PREDICTIONS, check_finished, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
@@ -278,7 +271,7 @@ class Run:
             self.keep_model("best")  # in case the run was killed between the checkpoint and these
 
     def _changed(self, state: dict) -> list[str]:
-        """Says, and returns in a list, under which other conditions than those of a state the run goes on."""
+        """Lists and prints how the conditions now differ from those of the saved state."""
         now = self.conditions()
         if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state["under"].items() if was != now[k]]):
             return []
@@ -380,7 +373,9 @@ class Run:
 
     def conditions(self) -> dict:
         """Recorded facts outside the config that can change the last digits."""
-        return conditions(self.environment, self.precision, self.accelerator)
+        about = {name: self.environment[name] for name in ("git_commit", "git_dirty", "cpu")}
+        about |= {"precision": self.precision, "device": self.accelerator.device.type}
+        return about | {"threads": torch.get_num_threads(), "processes": self.accelerator.num_processes}
 
     def finish(self) -> None:
         """Keeps the weights that the config asks for and the predictions, and writes the record."""

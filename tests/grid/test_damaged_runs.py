@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,12 @@ def test_a_damaged_file_costs_its_run_alone(write, folders, capsys, tmp_path, na
 def test_odd_numbers_in_a_runs_files_do_not_end_the_table(tmp_path, write, folders, name, odd):
     write(seeds=[0])
     (path := folders()[0] / name).parent.mkdir(parents=True)
-    last = {"step": 4, "dev_average": odd}
-    about = {"config": {"keep": "none"}, "results": {"last": last}, "seconds": {"total": 1}}
+    (config,) = configs_in(tmp_path)
+    last = {"step": 4, "dev_average": odd, "glue_average": None, "scores": {}}
+    about = {"key": config.key, "config": asdict(config), "method": {}, "precision": "float32", "counts": {"ratio": 1}}
+    about |= {"results": {"last": last, "best": last}, "seconds": {"total": 1}}
     about |= {"ended": time.time(), "status": "failed", "reason": "", "step": odd, "history": [last]}
     path.write_text(json.dumps(about | ({"seconds": odd} if name == "failure.json" else {})))
-    (config,) = configs_in(tmp_path)
     row = state(config)
     assert row["status"] == ("waiting" if "run" in name else "failed") and line("x", row)
 

@@ -1,4 +1,4 @@
-"""Tidy frames of the effect of task-specific parameters, from runs with `inspect` (`training/inspection.py`)."""
+"""Tidy frames of the effect of task-specific parameters, from runs with `inspect` (`model/inspection.py`)."""
 
 from collections.abc import Iterable
 

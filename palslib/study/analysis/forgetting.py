@@ -37,30 +37,19 @@ def baseline(record: dict) -> pd.Series | None:
     return _main_scores(first)[list(record["config"]["tasks"])] if first["step"] == 0 else None
 
 
-def average_accuracy(R: pd.DataFrame) -> float:
-    """1/T Σ_j R[T, j]: the mean score on all tasks at the end."""
-    return float(R.to_numpy()[-1].mean())
-
-
-def backward_transfer(R: pd.DataFrame) -> float:
-    """1/(T-1) Σ_{j<T} (R[T, j] - R[j, j]): effect of later tasks on earlier ones (< 0: forgetting). One task: NaN."""
-    values = R.to_numpy()
-    return float((values[-1] - values.diagonal())[:-1].mean()) if len(R) > 1 else float("nan")
-
-
-def forward_transfer(R: pd.DataFrame, b: pd.Series) -> float:
-    """1/(T-1) Σ_{j>1} (R[j-1, j] - b[j]): effect of earlier tasks on later ones not yet trained. One task: NaN."""
-    above = R.to_numpy().diagonal(1)
-    return float((above - b[list(R.columns)].to_numpy()[1:]).mean()) if len(R) > 1 else float("nan")
-
-
 def transfer_measures(record: dict) -> dict[str, float]:
-    """`average`, `backward` and `forward` of a run; NaN where they are not defined (tasks mixed, no `evaluate_first`).
+    """Three measures of a run:
 
-    The average of a run of any schedule is that of its last evaluation.
+        average    1/T Σ_j R[T, j]                        the mean score on all tasks at the end, of any schedule
+        backward   1/(T-1) Σ_{j<T} (R[T, j] - R[j, j])    effect of later tasks on earlier ones; below 0: forgetting
+        forward    1/(T-1) Σ_{j>1} (R[j-1, j] - b[j])     effect of earlier tasks on later ones, not yet trained
+
+    The last two are NaN where they are not defined: tasks mixed, one task, and `forward` without `evaluate_first`.
     """
-    if record["config"]["schedule"] != "sequential":
-        return {"average": float(_main_scores(record["results"]["last"]).mean()), "backward": np.nan, "forward": np.nan}
-    R, b = accuracy_matrix(record), baseline(record)
-    forward = np.nan if b is None else forward_transfer(R, b)
-    return {"average": average_accuracy(R), "backward": backward_transfer(R), "forward": forward}
+    last = _main_scores(record["results"]["last"]).to_numpy()
+    found = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}
+    if record["config"]["schedule"] == "sequential" and len(record["config"]["tasks"]) > 1:
+        R, b = accuracy_matrix(record).to_numpy(), baseline(record)
+        found["backward"] = float((R[-1] - R.diagonal())[:-1].mean())
+        found["forward"] = np.nan if b is None else float((R.diagonal(1) - b.to_numpy()[1:]).mean())
+    return found

@@ -37,7 +37,7 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
 
 
 def head_table(maps: Maps) -> pd.DataFrame:
-    """A row for each of the tasks' own heads: task, layer, head, the columns of `attention.STATISTICS` and
+    """A row for each of the tasks' own heads: task, layer, head, the columns of `attention_maps.STATISTICS` and
 
     - `to_tasks`: Jensen–Shannon divergence from the heads of the other tasks (the mean over them, heads matched within
       the layer), in nats; NaN if there is only one task;

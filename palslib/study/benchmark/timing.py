@@ -1,4 +1,4 @@
-"""The tools of `measure.py`: turns, device events, quartiles, the rate of matrix products, memory."""
+"""The tools of `parts.py`: turns, device events, quartiles, the rate of matrix products, memory."""
 
 import gc
 import os

@@ -118,7 +118,7 @@ def explore_attention(
         if not (c["text"].value + c["pair"].value).strip():
             notes.append("type a sentence: these are the special tokens alone")
         if kind == "pal" and sides[0].name != sides[1].name:
-            notes.append("heads of the same number of two tasks' PALs are no counterparts")
+            notes.append("heads of one number in two tasks' PALs do not correspond")
         note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
 
     return explorer.follow(update)

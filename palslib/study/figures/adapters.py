@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> Axes:
     """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
 
-    On the diagonal one layer is without, in the upper right corner all are.
+    The diagonal removes one layer's adapters, the upper right corner all.
 
     Args:
         frame: columns `first`, `last` and `change` (relative, in percent of the whole), as
@@ -18,19 +18,8 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -
     """
     table = frame.pivot(index="first", columns="last", values="change").astype(float)
     most = most or np.nanmax(np.abs(table.to_numpy()), initial=0) or 1.0  # of zeros alone, any scale
-    size = {"size": float(np.clip(60 / len(table), 6, 9))}
-    sns.heatmap(
-        table,
-        cmap="vlag_r",
-        vmin=-most,
-        vmax=most,
-        annot=True,
-        annot_kws=size,
-        fmt=".1f",
-        square=True,
-        cbar=False,
-        ax=ax,
-    )
+    numbers = {"annot": True, "fmt": ".1f", "annot_kws": {"size": float(np.clip(60 / len(table), 6, 9))}}
+    sns.heatmap(table, cmap="vlag_r", vmin=-most, vmax=most, square=True, cbar=False, ax=ax, **numbers)
     ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
     ax.set(xlabel="last layer without adapters", ylabel="first layer without adapters")

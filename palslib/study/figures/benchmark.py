@@ -84,7 +84,7 @@ def step_ratios(rows: list[dict], ax: Axes) -> None:
 
 
 def speed_bars(rows: list[dict], ax: Axes) -> None:
-    """(b) How many times more texts a second than in the released code's way."""
+    """(b) Texts per second divided by those of the released code's way."""
     rows = [row for row in rows if row["what"] != "released"]
     places = np.arange(len(rows))
     bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
@@ -99,7 +99,7 @@ def speed_bars(rows: list[dict], ax: Axes) -> None:
 
 
 def bars_beside(rows: list[dict], ax: Axes) -> None:
-    """(f) How many times more texts a second than in another's way; rows come in pairs, the other's and ours."""
+    """(f) Our texts per second divided by another package's; rows come in pairs (theirs, ours)."""
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
     ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))

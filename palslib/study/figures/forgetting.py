@@ -14,7 +14,7 @@ def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracy_heatmap(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """R with its numbers; what lies above the stairs was measured before its task was trained.
+    """R as a heat map; cells above the stepped line were measured before their task was trained.
 
     Args:
         frame: columns `after`, `task` and `score` in percent, as `accuracy_frame` gives it.
@@ -34,7 +34,7 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> None:
     """A row of panels for each method, a column for each task: its score after the training of each task, means over
     seeds with standard errors.
 
-    Where the task itself was trained, a dotted line stands; what comes right of it is forgetting, or not.
+    A dotted line marks the task's own training; a drop to its right is forgetting.
 
     Args:
         frame: columns `method`, `run` (a line each), `seed`, `after`, `task` and `score` in percent.

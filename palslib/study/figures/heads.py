@@ -63,8 +63,8 @@ def _colour_bar(image: AxesImage, axes: Axes | list[Axes], **options) -> Colorba
 
 
 def darkest(*maps: np.ndarray) -> float:
-    """Attention of the darkest colour of maps (..., S, S) in one scale: the largest, or twice that of a head that looks
-    everywhere alike, which would be black otherwise."""
+    """The attention drawn darkest on a shared scale of maps (..., S, S): the largest value, at least 2/S (else a
+    uniform head would be black)."""
     return max(2 / maps[0].shape[-1], *(one.max() for one in maps))
 
 

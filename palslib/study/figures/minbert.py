@@ -21,8 +21,8 @@ def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str,
     Bars are standard errors over seeds.
 
     Args:
-        frame: columns `model`, `task`, `report`, `ours`, `standard_error`, as `minbert_report.results_frame` gives it.
-        places: columns `model`, `report`, `ours`, as `minbert_report.rank_frame` gives it.
+        frame: columns `model`, `task`, `report`, `ours`, `standard_error`, as `results.minbert.results_frame` gives it.
+        places: columns `model`, `report`, `ours`, as `results.minbert.rank_frame` gives it.
         titles: task -> the title of its panel.
     """
     models, blue = list(frame["model"].unique())[::-1], sns.color_palette("colorblind")[0]
@@ -66,7 +66,7 @@ def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     for each schedule; in one more column the training loss of the last task.
 
     Args:
-        frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `minbert_report.curves_frame` gives it.
+        frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `results.minbert.curves_frame` gives it.
         titles: task -> the title of its column.
     """
     kinds = list(frame["kind"].unique())

@@ -47,7 +47,8 @@ def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, 
 
 
 def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> None:
-    """Dev averages by schedule, a colour each method, the paper's left and ours right: one scale, at different levels.
+    """Dev averages by schedule, a colour each method, the paper's left and ours right; both y axes span the same number
+    of points, from different starts.
 
     Args:
         frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as

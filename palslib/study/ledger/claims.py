@@ -9,10 +9,10 @@ for CoLA and STS-B), and else inconclusive, as it is with fewer than three seeds
 at this scale if a run has fewer steps than the row's `steps`, or if the comparison is of one task and both sides have
 the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
 
-A side may be a sum of runs: `a + d > b + c` says that a gains more over b than c over d. Only runs that agree in all
-other settings are compared. Of a run that was repeated, the one on a processor of the same maker as the other side's
-counts (of several such makers, the last by name), or else the last. If both sides are models for one task each, a
-seed's score is the mean over the tasks that both sides have.
+A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
+compared. Of repeated runs only one counts: that made on the same maker's processor as the other side's run (of several
+makers, the alphabetically last); otherwise the last. If both sides are models for one task each, a seed's score is the
+mean over the tasks that both sides have.
 """
 
 import math
@@ -179,9 +179,7 @@ class Outcome:
     @property
     def cells(self) -> dict:
         """Columns of a frame: `difference`, `low`, `high` (of its interval), `seeds`, `verdict`."""
-        of = self.interval
-        about = {"difference": of.value, "low": of.low, "high": of.high}
-        return about | {"seeds": len(self.seeds), "verdict": self.verdict}
+        return self.interval.cells | {"seeds": len(self.seeds), "verdict": self.verdict}
 
     @property
     def bound(self) -> float:
@@ -211,7 +209,7 @@ class Outcome:
         return TOO_SMALL if small else "inconclusive"
 
     def verdict_for(self, row: Row) -> str:
-        """The verdict as a comparison of this row, which may need runs of more steps than these."""
+        """The verdict for this row: `not testable` if a run has fewer steps than the row needs."""
         short = any(record["config"]["steps"] < row.steps for record in self.records)
         return NOT_TESTABLE if short else self.verdict
 
@@ -249,8 +247,8 @@ def maker(record: dict) -> str:
 
 
 def alike(each: list[list[dict]]) -> list[list[dict]]:
-    """The same records of each term, those last that were made on a processor of a maker that all terms have for their
-    seed, and of several the last by name: where a run was repeated on another, the one to be compared."""
+    """Each term's records, reordered so that the run to compare comes last: the one made on a processor maker that
+    every term has for that seed (of several makers, the alphabetically last)."""
 
     def makers(records: list[dict]) -> set[tuple]:
         return {(r["config"]["seed"], maker(r)) for r in records}
@@ -331,7 +329,8 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What a reader should know of a row's verdict: how many of its comparisons are reproduced, how many pairs are of
-    processors of different makers, and whether one task makes more than half of a decided difference of averages."""
+    processors of different makers, and whether one task accounts for more than half of a decided difference of
+    averages."""
     if len(outcomes) > 1:
         yield f"{sum(of.verdict == 'reproduced' for of in outcomes)} of {len(outcomes)} reproduced"
     if apart := sum(map(on_other_processors, outcomes)):
@@ -342,7 +341,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
             shares = {task: fmean(part.differences or [0.0]) / len(TASKS) for task, part in parts.items()}
             task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)
             if abs(shares[task]) > abs(whole) / 2:
-                yield f"{TASK_LABELS[task]} makes {shares[task]:+.2f} of {whole:+.2f} points"
+                yield f"{TASK_LABELS[task]} accounts for {shares[task]:+.2f} of {whole:+.2f} points"
 
 
 def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ Where the inputs of a derivation are themselves printed, they were rounded befor
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from palslib.common.names import check_name
 from palslib.data.metrics import glue_average
@@ -43,36 +44,18 @@ def near(exact: float, printed: float, unit: float) -> bool:
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers from `low` to `high`, with the sum, the difference and a multiple of such unknown numbers."""
+    """All numbers from `low` to `high`."""
 
     low: float
-    """The least of them."""
     high: float
-    """The largest."""
 
     @classmethod
     def rounded(cls, printed: float, unit: float) -> "Interval":
         """What a number printed to the nearest `unit` was before it was rounded."""
         return cls(printed - unit / 2, printed + unit / 2)
 
-    def __add__(self, other: "Interval | float") -> "Interval":
-        other = other if isinstance(other, Interval) else Interval(other, other)
-        return Interval(self.low + other.low, self.high + other.high)
-
-    __radd__ = __add__
-
-    def __neg__(self) -> "Interval":
-        return Interval(-self.high, -self.low)
-
-    def __sub__(self, other: "Interval | float") -> "Interval":
-        return self + -other
-
-    def __truediv__(self, number: float) -> "Interval":
-        ends = self.low / number, self.high / number
-        return Interval(min(ends), max(ends))
-
     def meets(self, other: "Interval") -> bool:
-        """Whether some number lies in both; where they only touch, it does."""
+        """Whether the intervals overlap; touching counts."""
         return max(self.low, other.low) <= min(self.high, other.high) + 1e-9 * max(1.0, abs(self.high))
 
 
@@ -113,11 +96,9 @@ def _nine(row: dict, part: str = "f1") -> float:
     return glue_average(tasks)
 
 
-def _mean(row: dict, *without: str, unit: float = 0):
-    """The mean of a row's scores, without the printed mean and the columns `without`: a number or, with the `unit` to
-    which the scores were rounded, an `Interval`."""
-    scores = [score for task, score in row.items() if task not in ("total", "average", *without)]
-    return sum(Interval.rounded(score, unit) if unit else score for score in scores) / len(scores)
+def _mean(row: dict, *without: str) -> float:
+    """The mean of a row's scores, without the printed mean and the columns `without`."""
+    return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
 
 
 def _crowdflower() -> list:
@@ -147,8 +128,8 @@ def _small(method: str, **options) -> int:
 
 
 def _epochs_of_minbert() -> list[int]:
-    """What minbert's epoch can be. If its 1,950 steps are batches: the batch size, of the two that it gives, with which
-    they best fit half a pass over the data. If its 5,850 batches are meant: their examples, 32 to a batch."""
+    """Two readings of minbert's epoch: the stated batch size with which 1,950 steps come closest to half a pass; and
+    the examples in 5,850 batches of 32."""
     printed, half = load_ledger()["B6"].published, sum(MINBERT_TRAIN_SIZES.values()) / 2
     sizes = (printed["batch_in_text"], printed["batch_in_captions"])
     fits = min(sizes, key=lambda batch: abs(half / batch - printed["steps"]))
@@ -237,38 +218,32 @@ _DERIVE: dict[str, Callable[[], object]] = {
 }
 
 
-_POSSIBLE: dict[str, tuple[float, Callable[[], list[Interval]]]] = {
-    "B2": (0.1, lambda: [_mean(row, "qqp_f1", "mrpc_f1", unit=0.1) for row in TABLE_2.values()]),
-    "B7": (0.001, lambda: [_mean(row, unit=0.001) for row in GEM_TABLE_1.values()]),
-    "B8": (0.1, lambda: [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{m}"], unit=0.1) for m in ("not-shared", "3-shared")]),
-    "B9": (0.1, lambda: [_mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"], unit=0.1)]),
-    "B12": (0.001, lambda: [_mean(MINBERT_TABLE_1["pals-204", "annealed"], unit=0.001)]),
-    "B13": (0.01, lambda: [1 + Interval.rounded(PAPER_BUDGET, 10**6) / BASE.parameters]),
+_ELMO = ADAPTERS_FIGURE_6_ELMO_SICK_E
+_POSSIBLE: dict[str, tuple[float, float, list[float]]] = {
+    "B2": (0.1, 0.1, [_mean(row, "qqp_f1", "mrpc_f1") for row in TABLE_2.values()]),
+    "B7": (0.001, 0.001, [_mean(row) for row in GEM_TABLE_1.values()]),
+    "B8": (0.1, 0.1, [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{m}"]) for m in ("not-shared", "3-shared")]),
+    "B9": (0.1, 0.1, [_mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"])]),
+    "B12": (0.001, 0.001, [_mean(MINBERT_TABLE_1["pals-204", "annealed"])]),
+    "B13": (0.01, 1e6 / BASE.parameters, [1 + PAPER_BUDGET / BASE.parameters]),
     "B17": (
         0.001,
-        lambda: [
-            Interval.rounded(MINBERT_TABLE_1["shared", "proportional"]["sst"], 0.001),
-            _mean(MINBERT_TABLE_1["pals-204", "proportional"], unit=0.001),
-        ],
+        0.001,
+        [MINBERT_TABLE_1["shared", "proportional"]["sst"], _mean(MINBERT_TABLE_1["pals-204", "proportional"])],
     ),
-    "B19": (
-        0.1,
-        lambda: [
-            Interval.rounded(ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"], 0.1)
-            - Interval.rounded(ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"], 0.1)
-        ],
-    ),
-    "B20": (0.1, lambda: [Interval.rounded(TABLE_2["fine-tuned"][task], 0.1) for task in ("qnli", "stsb")]),
+    "B19": (0.1, 0.2, [_ELMO["fine-tuned"] - _ELMO["feature-extraction"]]),
+    "B20": (0.1, 0.1, [TABLE_2["fine-tuned"][task] for task in ("qnli", "stsb")]),
 }
-"""Row B whose inputs are printed, rounded numbers -> the unit to which its values are printed, and what these can have
-been before rounding. All other rows A and B have exact inputs: sizes, counts and definitions."""
+"""Row B computed from printed, rounded numbers -> the unit to which its values are printed; the width of the interval
+in which each value lies (a mean of rounded numbers is off by at most as much as they are, a difference by twice as
+much); and the values by the printed numbers. All other rows A and B have exact inputs: sizes, counts, definitions."""
 
 
 def possible(row: Row) -> list[tuple[Interval, float, bool]]:
-    """What a row's values can have been, if each printed input was any number that rounds to it: each value's interval,
-    what is printed for it, and whether a number in the interval rounds to that. Empty where the inputs are exact."""
-    unit, derived = _POSSIBLE.get(row.id, (1, list))
-    values, printed = derived(), numbers(row.published)
+    """For a row computed from rounded numbers, for each value: the interval that it can have had, what is printed, and
+    whether the interval allows that. Empty if inputs are exact."""
+    unit, width, derived = _POSSIBLE.get(row.id, (1, 1, []))
+    values, printed = [Interval.rounded(value, width) for value in derived], numbers(row.published)
     pairs = zip(values, printed[len(printed) - len(values) :], strict=True)
     return [(value, said, value.meets(Interval.rounded(said, unit))) for value, said in pairs]
 

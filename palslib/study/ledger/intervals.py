@@ -1,10 +1,9 @@
 """Intervals of differences between methods, from all seeds of each.
 
-Scores of runs vary by about as much whatever the method, and pairs of one seed have nothing in common in their average.
-So all methods share one variance, estimated from the runs of all; the test of Brown and Forsythe says whether that is
-tenable. Where many methods are compared with one, Dunnett's intervals (1955) hold all together. Where results were
-looked at several times while seeds were added, `level_of_looks` gives the level at which the intervals of all looks
-hold together (Pocock 1977).
+Scores spread about equally for all methods, and averages of runs with the same seed are no more alike than others. So
+one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods are compared with one,
+Dunnett's intervals (1955) hold all together. Where results were looked at several times while seeds were added,
+`level_of_looks` gives the level at which the intervals of all looks hold together (Pocock 1977).
 """
 
 import math
@@ -39,32 +38,27 @@ class Difference:
     def kind(self, margin: float = MARGIN) -> str:
         """`positive` or `negative` if the interval lies on one side of 0; else `too small to matter` if it lies within
         the margin; else `open`."""
-        return kind(self.low, self.high, margin)
+        if self.low > 0 or self.high < 0:
+            return POSITIVE if self.low > 0 else NEGATIVE
+        return TOO_SMALL if -margin <= self.low and self.high <= margin else OPEN
+
+    @property
+    def cells(self) -> dict:
+        """Columns of a frame: `difference`, `low`, `high`."""
+        return {"difference": self.value, "low": self.low, "high": self.high}
 
     @property
     def text(self) -> str:
-        """`+0.73 [+0.27, +1.19]`."""
-        return interval(self.value, self.low, self.high)
+        """`+0.73 [+0.27, +1.19]`; the value alone if the interval is unbounded or unknown, and a dash for NaN."""
+        if math.isnan(self.value):
+            return "–"
+        bounded = math.isfinite(self.high - self.low)
+        return f"{self.value:+.2f}" + (f" [{self.low:+.2f}, {self.high:+.2f}]" if bounded else "")
 
     def __str__(self) -> str:
         """`+0.73 [+0.27, +1.19], 8 seeds and 5`, or `8 seeds` on both sides."""
         left, right = self.seeds
         return f"{self.text}, {left} seeds{'' if left == right else f' and {right}'}"
-
-
-def interval(value: float, low: float, high: float) -> str:
-    """The text of a difference and its interval, `+0.73 [+0.27, +1.19]`; the value alone if the interval is unbounded,
-    and a dash for NaN."""
-    if math.isnan(value):
-        return "–"
-    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" if math.isfinite(high - low) else f"{value:+.2f}"
-
-
-def kind(low: float, high: float, margin: float = MARGIN) -> str:
-    """What an interval shows: see `Difference.kind`."""
-    if low > 0 or high < 0:
-        return POSITIVE if low > 0 else NEGATIVE
-    return TOO_SMALL if -margin <= low and high <= margin else OPEN
 
 
 def equal_variances(scores: Scores) -> float:
@@ -107,11 +101,11 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
         samples = (np.asarray(scores[method], float) for method in others)
         found = stats.dunnett(*samples, control=np.asarray(scores[base], float), rng=np.random.default_rng(0))
         low, high = found.confidence_interval()
-    rows = [
-        {"method": method, "difference": fmean(scores[method]) - fmean(scores[base]), "low": a, "high": b}
-        | {"seeds": len(scores[method]), "base seeds": len(scores[base]), "verdict": kind(a, b)}
-        for method, a, b in zip(others, low, high, strict=True)
-    ]
+    rows = []
+    for method, *ends in zip(others, low, high, strict=True):
+        seeds = (len(scores[method]), len(scores[base]))
+        of = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
+        rows.append((method, *of.cells.values(), *seeds, of.kind()))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -128,7 +122,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
 
 
 def level_of_looks(seeds: Sequence[int], error: float = 0.05) -> float:
-    """The level of each look's interval that keeps the error of all looks together, as in Pocock's test.
+    """The confidence level for each look, so that all looks together keep the error (Pocock's test).
 
     The statistics of looks at n₁ < n₂ < ... seeds correlate with √(nᵢ / nⱼ); the level is that at which their normal
     distribution lies within the same bounds with a probability of 1 - error. Looks at 3, 5, 8 seeds: 97.8 %.

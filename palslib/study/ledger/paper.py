@@ -20,11 +20,13 @@ stated row by row in `ledger.toml`, beside this file:
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from palslib.common.names import check_name
+from palslib.common.settings import Names, Number, settings
 from palslib.data import glue
 
 GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A17)
@@ -143,7 +145,7 @@ ADAPTERS_FIGURE_6_BERT_BASE = {"sst2": 0.5, "mnli": 0.0, "sick_e": 1.0, "sick_r"
 ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3, "difference": -3.3}
 
 
-@dataclass(frozen=True)
+@settings(part="ledger row {id}:")
 class Row:
     """One row of the ledger. `published` and `derived` are a number, or a list or table of numbers, or None."""
 
@@ -158,13 +160,13 @@ class Row:
     """The statement, in one or two sentences of our own; in D, what the released code does."""
     derivation: str
     """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
-    published: float | list | dict | None = None
+    published: Number | list | dict | None = None
     """The numbers as the source prints them."""
-    derived: float | list | dict | None = None
+    derived: Number | list | dict | None = None
     """Our numbers, in the order in which `derivation` names them; never in C."""
-    needs: tuple[str, ...] = ()
+    needs: Names = ()
     """C: the runs that decide, each `"method schedule option=value ..."`; those of `compare` come last."""
-    compare: tuple[str, ...] = ()
+    compare: Names = ()
     """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
     scale: str = ""
     """C: what it would take to decide it, where runs of fewer than `steps` steps only show a tendency."""
@@ -187,36 +189,21 @@ _KEYS = {
     "D": (("field",), ("published", "derived")),
 }
 """Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
-_NUMBERS, _RUNS = ("a number, a list or a table", (int, float, list, dict)), ("a list", list)
-_FORMS = {
-    "published": _NUMBERS,
-    "derived": _NUMBERS,
-    "needs": _RUNS,
-    "compare": _RUNS,
-    "steps": ("a whole number", int),
-}
-"""Key -> what its value must be, in words and as types; the values of all others are texts."""
 
 
 def _row(row_id: str, table: object) -> Row:
     """One table of the ledger as a `Row`. Raises `ValueError`, which names the row and the wrong key."""
     if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
         raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
-    kind = row_id[0]
-    required, allowed = (*_TEXTS, *_KEYS[kind][0]), (*_TEXTS, *_KEYS[kind][0], *_KEYS[kind][1])
-    for key in required:
+    required, optional = _KEYS[row_id[0]]
+    for key in (*_TEXTS, *required):
         if key not in table:
-            raise ValueError(f"ledger row {row_id}: key {key!r} is missing; kind {kind} needs {required}")
-    for key, value in table.items():
-        if key not in allowed:
-            raise ValueError(f"ledger row {row_id}: key {key!r} is not among {allowed}")
-        words, types = _FORMS.get(key, ("a text", str))
-        if not isinstance(value, types):
-            raise ValueError(f"ledger row {row_id}: {key!r} must be {words}, not {value!r}")
-    compare = tuple(table.get("compare", ()))
-    compared = [run for text in compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
-    needs = tuple(dict.fromkeys([*table.get("needs", ()), *compared]))
-    return Row(id=row_id, kind=kind, **(table | {"needs": needs, "compare": compare}))
+            raise ValueError(f"ledger row {row_id}: key {key!r} is missing")
+    for key in table:
+        check_name(f"key of ledger row {row_id}", key, (*_TEXTS, *required, *optional))
+    row = Row(id=row_id, kind=row_id[0], **table)
+    compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
+    return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
 
 def parse_ledger(text: str) -> dict[str, Row]:

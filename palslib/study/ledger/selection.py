@@ -9,18 +9,20 @@ from palslib.data.tasks import TASKS
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.counting import count_parameters
 from palslib.methods.table import METHODS
-from palslib.plan.config import RunConfig
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import SCHEDULES
 
-_FREE = ("size", "inner", "heads", "init")  # fields of a method that fitting to a budget changes or `Setting` compares
+# Not compared in `_has_options`: fitting to a budget changes them, or `Setting` compares them.
+_FREE = ("size", "inner", "heads", "init")
 _VARIED = {"method", "method_options", "size", "schedule", "alpha", "seed", "recipe", "weights"}
 _VARIED |= {"memory", "memory_margin", "memory_over", "own_method"}
-_PRACTICAL = {"evaluate_every", "evaluate_first", "checkpoint_every", "keep", "folder", "progress", "micro_batches"}
-_PRACTICAL |= {"inspect", "gradient_checkpointing", "setting"}
-_OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "recipe", "weights")  # not a method's
+_PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches"}
+_PRACTICAL |= {"inspect", "gradient_checkpointing"}
+# Options of a selection, not of a method; below, the words allowed for them.
+_OPTIONS = ("size", "data", "gem", "memory_margin", "memory_over", "pretraining", "recipe", "weights")
 _NAMED = {"size": ("paper", "budget"), "gem": ("on", "off"), "pretraining": ("mlm",)}
-_NAMED |= {"weights": ("pretrained", "random"), "recipe": tuple(RECIPES)}  # what these are if no numbers
+_NAMED |= {"weights": ("pretrained", "random"), "recipe": tuple(RECIPES)}
 FURTHER = "-mlm"
 """The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
 _DEFAULTS = asdict(RunConfig())  # for fields that older records lack
@@ -57,7 +59,7 @@ class Selection:
     (backbone pre-trained further on the texts of the tasks), `recipe=released` and `weights=random` (no
     pre-training)."""
     anywhere: bool = False
-    """Whether runs on any backbone, data and tasks count, as within a study of one's own, whose runs share them."""
+    """True: runs on any backbone, data and tasks count; for a user's own study, whose runs share these."""
 
     @classmethod
     def parse(cls, text: str, anywhere: bool = False) -> "Selection":
@@ -79,8 +81,8 @@ class Selection:
         return self.schedule == "single-task"
 
     def matches(self, record: dict) -> bool:
-        """Whether a record is of a finished run of this kind and, but for `anywhere`, one like the paper's: of its
-        eight tasks, if they are mixed, on `data`, with no backbone for tests and no earlier run to start from."""
+        """Whether this selection names the record's finished run. Unless `anywhere`, the run must be like the paper's:
+        all eight tasks (if mixed), on `data`, no test backbone, not started from another run."""
         config, built = _DEFAULTS | record["config"], record["method"]
         return (
             (record["status"], config["method"]) == ("finished", self.method)
@@ -118,7 +120,8 @@ class Selection:
         return config["schedule"] == self.schedule
 
     def _has_options(self, config: dict, built: dict) -> bool:
-        """Whether the method has the options that are selected, and no others; those that are free in `_FREE` apart."""
+        """Whether the run's options are exactly the selected ones; those in `_FREE` are ignored, except heads that were
+        asked for."""
         wanted = {name: value for name, value in self.options.items() if name not in _OPTIONS}
         if set(config["own_method"]) - {"kind", "size"} - set(wanted):
             return False
@@ -131,8 +134,9 @@ class Selection:
         return all(_plain(built.get(k)) == _plain(v) for k, v in (usual | wanted).items() if k not in _FREE)
 
     def _sized(self, size: int | str | None, record: dict, config: dict) -> bool:
-        """Whether a run has this size. The default is the size that fits the paper's budget; on BERT-base it is the
-        paper's, or that size if its ratio nearly agrees (low rank: 101 in place of 100; not on top of BERT)."""
+        """Whether a run has this size. Default: the size fitted to the paper's budget. On BERT-base also the paper's
+        own size; the fitted one counts there only if its ratio is within 0.01 of the paper's (low rank: 101 for 100) or
+        options are given."""
         if isinstance(size, int):
             return record["method"]["size"] == size
         asked, count = config["size"] or "budget", record.get("counts")  # the default of this recipe
@@ -154,7 +158,8 @@ class Setting:
 
     shared: str
     acting: str | None
-    """Rate and start of what the method adds; None if it adds nothing, which is comparable with every setting."""
+    """Learning-rate multiple and initialisation of the added parameters. None: nothing is added, so the run can be
+    compared with every setting."""
 
     @classmethod
     def of(cls, record: dict, alone: bool = False) -> "Setting":

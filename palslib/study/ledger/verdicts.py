@@ -1,14 +1,4 @@
-"""One verdict for every row of the ledger.
-
-    A  holds              derived here, and equal to the printed value
-    B  does not follow    derived here, and different from the printed value
-       within rounding    different, but not for every value that its rounded inputs can have had
-    C  reproduced, not reproduced, too small to matter, inconclusive
-                          decided by the records of finished runs, by the rule in `claims.py`;
-       not run            there are no runs, or not those that the row needs
-       not testable at this scale    there are runs, but the claim needs longer ones, as the note says
-    D  switchable         by fields of the recipe that differ between `paper` and `released`, or by a field of a run;
-       kept in both       no difference between the recipes
+"""One verdict of `VERDICTS` for every row of the ledger; rows C by the rule in `claims.py`.
 
 A row that does not get its expected verdict is marked `does not hold` (A), `not demonstrated` (B) or `not switchable`
 (D).
@@ -39,7 +29,7 @@ the second study, which has its own rule (`results/second.py`)."""
 VERDICTS = {
     "holds": "A: derived here, and equal",
     "does not follow": "B: derived here, and different",
-    "within rounding": "B: different, unless inputs were rounded",
+    "within rounding": "B: different, but not for every value that its rounded inputs can have had",
     "reproduced": "C: here, several seeds agree with the claim",
     "not reproduced": "C: here, several seeds contradict it",
     "too small to matter": "C: whatever the difference is, it lies within a margin stated beforehand",
@@ -72,7 +62,7 @@ def _all_near(unit: float) -> Callable[[list, list], bool]:
 
 
 def _any_near(unit: float) -> Callable[[list, list], bool]:
-    """A check whether any printed number follows, for rows B, where every one of them must fail."""
+    """A check that at least one printed number equals the derived one; in rows B none may."""
     return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=True))
 
 
@@ -131,7 +121,7 @@ _NOTES = {
     "B7": "the second average is the fourth value, with (r + 1)/2 for STS; the first is none of them",
     "B14": "where 127 million comes from is not known",
     "B18": "Houlsby's scores on the twelve are not printed; full fine-tuning wins seven, and what decides is one task",
-    "B20": "two printings of one baseline; which correlation each STS-B is cannot be seen in the numbers",
+    "B20": "the same baseline printed twice; the numbers do not say which correlation each STS-B score is",
     "D3": "of CoLA's 131 batches 16 have one label: 915 of 1,043 rows count",
     "D13": "a pooler for each task is an option of the method",
     "D16": "in Task.scale",

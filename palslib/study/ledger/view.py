@@ -108,8 +108,8 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
 
 
 def _seen(row: dict) -> str:
-    """What a row shows without a click: the published numbers and ours; of a claim a line for each comparison, without
-    the two means, such as `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
+    """What is visible before a click: published numbers and ours; for a claim one line a comparison, without both
+    means: `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
     printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
     lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
     if row["kind"] == "C":

@@ -1,6 +1,6 @@
 """The answer to the paper's question in five sentences, computed from the records (README, notebook 11, the book).
 
-Each question has the sentence of the second study as soon as its runs decide it, and until then that of the first.
+Each answer comes from the second study once its runs decide it, before that from the first.
 """
 
 import math
@@ -27,8 +27,8 @@ from palslib.study.results import second
 from palslib.study.results.tables import label, runs_of, scores_by_method
 
 LOOKS = (3, 5, 8)
-"""The numbers of seeds at which the first study's main comparison was looked at. Five were planned before the first
-record; 5 became 8 since the interval of five ended at 0."""
+"""The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
+because the interval of five ended at 0."""
 _UNKNOWN = "not known"
 _SAID = (
     {
@@ -47,17 +47,17 @@ _SAID = (
     },
     {
         POSITIVE: "Their attention helps",
-        NEGATIVE: "It is not their attention: low rank, which has none, is better",
-        TOO_SMALL: "It is not their attention: low rank, which has none, does as well",
-        OPEN: "That their attention helps does not show",
+        NEGATIVE: "Attention is not the reason: low rank, which has none, is better",
+        TOO_SMALL: "Attention is not the reason: low rank, which has none, does as well",
+        OPEN: "We could not show that their attention helps",
         _UNKNOWN: "Whether their attention helps is not known yet",
     },
     {
-        POSITIVE: "It shows at one rate for all, as in the paper",
-        NEGATIVE: "At one rate for all, as in the paper, they do harm",
-        TOO_SMALL: "At one rate for all, as in the paper, they make no difference that matters",
-        OPEN: "At one rate for all, as in the paper, no difference shows",
-        _UNKNOWN: "What they do at one rate for all, as in the paper, is not known yet",
+        POSITIVE: "They help with one rate for all, as in the paper",
+        NEGATIVE: "With one rate for all, as in the paper, they do harm",
+        TOO_SMALL: "With one rate for all, as in the paper, they make no difference that matters",
+        OPEN: "With one rate for all, as in the paper, we find no clear difference",
+        _UNKNOWN: "What they do with one rate for all, as in the paper, is not known yet",
     },
 )
 _MINUS = ("PALs minus sharing everything", "PALs minus one PAL for all tasks")
@@ -102,8 +102,8 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
 
 
 def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
-    """The differences of the four questions by the first study's runs: the first paired by seed, as planned then, at
-    the level that allows for the looks; the second was never run; the others from all seeds, with one variance."""
+    """The four differences in the first study. Question 1: paired by seed as planned, at a level that allows for the
+    looks. Question 2: never run. Questions 3 and 4: all seeds, one variance."""
     scores = scores_by_method(records) | {second.ONE_RATE: []}
     scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
     pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences

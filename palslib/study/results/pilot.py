@@ -29,7 +29,7 @@ def acting(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Two frames of the inspected runs of methods without options, by `setting`: ‖TS(h)‖ / ‖h‖ after the last step
     (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when it is off (`difference`).
-    Runs of `more` stand for the settings of which `records` has none. Methods other than PALs are named in `setting`.
+    `more`: runs used for settings that `records` lacks. Methods other than PALs are named in `setting`.
     """
     runs, named = _inspected(records, more, methods)
     sizes = _after_the_last_step(acting_frame(runs)).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
@@ -116,7 +116,8 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
 
 def chosen_setting(table: pd.DataFrame) -> pd.Series:
     """The row of `pilot_frame` that rule 3 of the first study, as amended, chooses: of PALs' settings that act, with
-    2,000 steps, the one with the highest dev average. A setting acts if that is a point lower or more without the PALs.
+    2,000 steps, the one with the highest dev average. A setting acts if switching its PALs off lowers the dev average
+    by a point or more.
 
     Raises:
         ValueError: if none acts.

@@ -45,11 +45,11 @@ def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
 
 def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "tuning") -> pd.DataFrame:
     """A row for each setting of the grid `tuning`, or of another plan of its kind: `method`, `setting`,
-    `learning_rate`, `adaptation_rate`, `seeds`, `mean` of the scores on held-out training rows, and `chosen`, the best
-    of each method of which all runs are there.
+    `learning_rate`, `adaptation_rate`, `seeds`, `mean` of the scores on held-out training rows, and `chosen`: the best
+    setting of its method, once all runs of that method exist.
 
     Args:
-        ruled_out: names of settings of which a run ended in a loss that is not finite.
+        ruled_out: names of settings in which a run ended because its loss was not finite.
     """
     rows = []
     for config in Grid.named(plan).configs(Path("runs")):
@@ -115,8 +115,7 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
     `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` where
     the question before was not decided, and `runs are missing`.
 
-    A decision of the first look stands; the second look, at twelve seeds, is at the questions that it left open and at
-    those that follow them.
+    What the first look decides stands. The second (twelve seeds) covers the questions left open and those after them.
     """
     looks = [(scores(records, seeds, without), len(seeds), level) for seeds, level in LOOKS]
     rows, start, going_on = [], 0, True
@@ -136,8 +135,7 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
 
 
 def _cells(found: Difference) -> dict:
-    of = {"difference": found.value, "low": found.low, "high": found.high}
-    return of | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
+    return found.cells | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
 
 
 def by_task(records: Sequence[dict], left: str = "pals-204", right: str = "shared") -> pd.DataFrame:

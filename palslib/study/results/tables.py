@@ -1,9 +1,9 @@
 """Table 3 and further results on the central question, beside the paper's numbers (notebook 11).
 
-All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. A line
-is a method, by its name and the options that it has (`pals-204 freeze=backbone`): those that the paper compares, or
-`lines` of any runs. Means are over seeds, with standard error and number of seeds; without runs they are NaN, with 0
-seeds.
+All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. A
+*line* is a method's name with its options (`pals-204 freeze=backbone`). Tables show the paper's lines (`COMPARED`) or
+those that `lines` finds. Means are over seeds, with standard error and number of seeds; without runs they are NaN, with
+0 seeds.
 """
 
 import json
@@ -22,6 +22,7 @@ from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
+from palslib.plan.sampling import MIXED
 from palslib.study.ledger.claims import (
     SEEDS,
     Comparison,
@@ -33,12 +34,10 @@ from palslib.study.ledger.claims import (
     smallest_difference,
     standard_error,
 )
-from palslib.study.ledger.intervals import family, kind, paired
+from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
 from palslib.study.ledger.selection import Selection, Setting
 
-SCHEDULES = ("proportional", "square-root", "annealed", "round-robin")
-"""The schedules of table 3, and the one that the paper names worst."""
 COMPARED = (
     "shared",
     "fine-tuned",
@@ -83,7 +82,7 @@ _SETTINGS |= {
 
 def one_setting(records: Iterable[dict]) -> list[dict]:
     """The finished runs in the setting that most of them share."""
-    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in SCHEDULES]
+    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in MIXED]
     found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
     if not found:
         return []
@@ -103,8 +102,8 @@ def _without_quirks(record: dict) -> dict:
 
 
 def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
-    """The runs that are in no line of the tables of `runs`: their number, `runs`, and `why`, which is what they have
-    and the others have not."""
+    """Why runs are missing from the tables of `runs`: a row for each reason (`why`, the settings in which they
+    differ), with their number (`runs`)."""
     kept = {id(run) for run in runs if line_of(run)}
     usual = {name: value for run in runs for name, value in _shared(run).items()}
     found = Counter(_why(record, usual) for record in records if id(record) not in kept)
@@ -119,12 +118,12 @@ def _shared(record: dict) -> dict:
 
 def _why(record: dict, usual: dict) -> str:
     config = record["config"]
-    if record["status"] != "finished" or config["schedule"] not in SCHEDULES:
+    if record["status"] != "finished" or config["schedule"] not in MIXED:
         return f"{record['status']}, {config['schedule']}"
     differ = {name: value for name, value in _shared(record).items() if value != usual.get(name, value)}
     differ |= {name: config[name] for name in ("recipe_options", "alpha") if config.get(name)}
     said = [f"{name} {shown(value, 60)}" for name, value in differ.items() if not name.endswith(" rows")]
-    return ", ".join(said) or "other numbers of examples" if differ else "options that no line can have"
+    return ", ".join(said) or "a different number of examples" if differ else "options that the tables do not show"
 
 
 def line_of(record: dict) -> str | None:
@@ -141,7 +140,7 @@ def lines(records: Sequence[dict]) -> list[str]:
 
 
 def first_two(methods: Iterable[str]) -> tuple[str, str]:
-    """The two lines to compare first: PALs and sharing everything or, where one has no runs, the next."""
+    """(left, base) to compare first: PALs and `shared`; one without runs is replaced by the next that has some."""
     known = [method for method in ("shared", "pals-204") if method in methods]
     base, left, *_ = dict.fromkeys([*known, *methods, "shared", "pals-204"])
     return left, base
@@ -188,8 +187,7 @@ def _mean(scores: Sequence[float]) -> dict:
 
 
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
-    """The runs of a line under a schedule (the usual one), one for each seed: of several the last, as in a comparison;
-    a repeated run is not a second seed."""
+    """The runs of a line under a schedule (default: the usual one): one run for each seed; of repeats the last."""
     selection = _selection(line, schedule or usual_schedule(records))
     return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
 
@@ -203,7 +201,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Itera
     """
     rows, papers = [], TABLE_3 if like_the_papers(records) and not without else {}
     for method in methods:
-        for schedule in SCHEDULES:
+        for schedule in MIXED:
             scores = [average(r, without) for r in runs_of(method, records, schedule)]
             printed = papers.get(method, {}).get(schedule)
             paper, error = printed or (math.nan, None)
@@ -213,9 +211,9 @@ def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Itera
 
 
 def of_common_seeds(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
-    """The runs of these lines, of the seeds that every schedule has with which each of them was run: their means can be
-    compared by eye."""
-    groups = [runs_of(method, records, schedule) for method in methods for schedule in SCHEDULES]
+    """The runs whose seed exists for every line and schedule that was run, so that their means can be compared
+    directly."""
+    groups = [runs_of(method, records, schedule) for method in methods for schedule in MIXED]
     seeds = [{r["config"]["seed"] for r in group} for group in groups if group]
     return [r for group in groups for r in group if r["config"]["seed"] in set.intersection(*seeds)]
 
@@ -374,13 +372,13 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
     for task in sorted(tasks, key=[*TASKS, *tasks].index):
         outcome = compared(left, right, records, task)
         of = paired(outcome.differences, 1 - 0.05 / len(tasks))
-        row = {"task": task, "difference": of.value, "low": of.low, "high": of.high, "seeds": len(outcome.seeds)}
-        rows.append(row | {"verdict": kind(of.low, of.high, outcome.margin) if outcome.seeds else "not run"})
+        verdict = of.kind(outcome.margin) if outcome.seeds else "not run"
+        rows.append({"task": task} | of.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
     return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
 
 
 def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
-    """The effect on the dev average of switching rows D from the paper's recipe, alone or together.
+    """How the dev average changes when the released code's deviations (rows D) are switched on, singly or together.
 
     Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
     if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
@@ -408,12 +406,10 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         if not pairs:
             continue
         differences = [average(one) - average(other) for one, other in pairs]
-        of_pairs = paired(differences)
         named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
         fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
         row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
-        row |= {"method": method, "schedule": schedule, "rate": rate, "difference": of_pairs.value}
-        row |= {"low": of_pairs.low, "high": of_pairs.high}
+        row |= {"method": method, "schedule": schedule, "rate": rate} | paired(differences).cells
         row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
         rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
     columns = ["row", "fields", "method", "schedule", "rate", "difference", "low", "high", "seeds", "undefined"]
@@ -434,7 +430,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
     power of 80 %.
 
     Args:
-        spread: stands for that of fewer than three pairs, where dev averages on GLUE's eight tasks are compared.
+        spread: used where dev averages on GLUE's eight tasks have fewer than three pairs.
     """
     rows = []
     for row in (row for row in load_ledger().values() if row.kind == "C"):

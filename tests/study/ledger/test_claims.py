@@ -492,13 +492,13 @@ def test_a_difference_that_is_one_tasks_says_so():
         last = record["results"]["last"]
         last["dev_average"] = (7 * last["scores"]["cola"]["matthews"] + last["scores"]["rte"]["accuracy"]) / 8
     row = LEDGER["C2"]
-    assert "RTE makes +5.01 of +5.10 points" in claim_verdict(row, pals + shared)[2]
+    assert "RTE accounts for +5.01 of +5.10 points" in claim_verdict(row, pals + shared)[2]
     even = [
         made_up(s, 66 + s / 10, 66 + s / 10, method=m) if m != "shared" else made_up(s, 60, 60, method=m)
         for s in range(3)
         for m in ("pals-204", "shared")
     ]
-    assert "makes" not in claim_verdict(row, even)[2]
+    assert "accounts for" not in claim_verdict(row, even)[2]
 
 
 # ------------------------------------------------------------------------------------------- rules that few rows reach

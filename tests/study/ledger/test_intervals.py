@@ -9,11 +9,10 @@ from scipy import stats
 
 from palslib.data.tasks import TASKS
 from palslib.study.ledger.intervals import (
+    Difference,
     difference,
     equal_variances,
     family,
-    interval,
-    kind,
     level_of_looks,
     over_examples,
     paired,
@@ -65,12 +64,12 @@ def test_a_familys_intervals_are_scipys_dunnett():
     ],
 )
 def test_what_an_interval_shows(low, high, expected):
-    assert kind(low, high) == expected
+    assert Difference(0.2, low, high, (3, 3)).kind() == expected
 
 
 def test_an_interval_in_words():
-    assert interval(0.728, 0.266, 1.19) == "+0.73 [+0.27, +1.19]"
-    assert (interval(-0.5, -math.inf, math.inf), interval(math.nan, 0, 1)) == ("-0.50", "–")
+    of = ((0.728, 0.266, 1.19), (-0.5, -math.inf, math.inf), (math.nan, 0, 1))
+    assert [Difference(*one, (3, 3)).text for one in of] == ["+0.73 [+0.27, +1.19]", "-0.50", "–"]
     assert str(paired([1.9, 2.0, 2.1])) == "+2.00 [+1.75, +2.25], 3 seeds"
 
 
