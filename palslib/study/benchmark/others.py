@@ -45,7 +45,7 @@ class Other:
         line = self.process.stdout.readline()
         if not line:
             self.__exit__()
-            raise ChildProcessError(f"what was to be measured beside, {self.program}, has failed: see above")
+            raise ChildProcessError(f"{self.program}, the program to compare with, has failed: see above")
         return json.loads(line)
 
     def __call__(self) -> float:
