@@ -56,9 +56,9 @@ class Difference:
         return f"{self.value:+.2f}" + (f" [{self.low:+.2f}, {self.high:+.2f}]" if bounded else "")
 
     def __str__(self) -> str:
-        """`+0.73 [+0.27, +1.19], 8 seeds and 5`, or `8 seeds` on both sides."""
+        """`+0.73 [+0.27, +1.19], 8 seeds against 5`, or `8 seeds` on both sides."""
         left, right = self.seeds
-        return f"{self.text}, {left} seeds{'' if left == right else f' and {right}'}"
+        return f"{self.text}, {left} seeds{'' if left == right else f' against {right}'}"
 
 
 def equal_variances(scores: Scores) -> float:

@@ -32,18 +32,18 @@ because the interval of five ended at 0."""
 _UNKNOWN = "not known"
 _SAID = (
     {
-        POSITIVE: "PALs inside the layers help here",
-        NEGATIVE: "PALs inside the layers do harm here",
-        TOO_SMALL: "PALs inside the layers make no difference that matters here",
-        OPEN: "Whether PALs inside the layers help is open",
-        _UNKNOWN: "Whether PALs inside the layers help is not known yet",
+        POSITIVE: "PALs beside BERT's layers help here",
+        NEGATIVE: "PALs beside BERT's layers do harm here",
+        TOO_SMALL: "PALs beside BERT's layers make no difference that matters here",
+        OPEN: "Whether PALs beside BERT's layers help is open",
+        _UNKNOWN: "Whether PALs beside BERT's layers help is not known yet",
     },
     {
         POSITIVE: "A PAL of each task's own is better than one for all tasks",
         NEGATIVE: "One PAL for all tasks is better than one of each task's own",
         TOO_SMALL: "One PAL for all tasks does as well as one of each task's own",
-        OPEN: "Whether a PAL must be each task's own is open",
-        _UNKNOWN: "Whether a PAL must be each task's own is not known yet",
+        OPEN: "Whether each task needs a PAL of its own is open",
+        _UNKNOWN: "Whether each task needs a PAL of its own is not known yet",
     },
     {
         POSITIVE: "Their attention helps",
@@ -61,8 +61,8 @@ _SAID = (
     },
 )
 _MINUS = ("PALs minus sharing everything", "PALs minus one PAL for all tasks")
-_MINUS += ("PALs minus low rank of equal size", "PALs at BERT's rate minus sharing everything")
-NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and the full MNLI, QQP and QNLI, which are sub-sampled here."
+_MINUS += ("PALs minus low rank (as large, without attention)", "PALs at BERT's rate minus sharing everything")
+NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and all of MNLI, QQP and QNLI, of which a part is used here."
 
 
 def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] = ()) -> list[str]:
@@ -75,8 +75,10 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     """
     decided, first = second.decide(new), first_study(records, own_rate)
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-    about = f" (2,000 steps; the interval allows for looks at {looks} seeds). "
-    about += "PALs learnt at ten times BERT's rate, chosen for them; sharing was hardly tuned"
+    about = (
+        f" (2,000 steps; the interval is wider since seeds were added after looks: {looks}). PALs learnt at ten times "
+    )
+    about += "BERT's rate, chosen for them; the shared model's settings were hardly tuned, which may favour PALs"
     said, beside = [], [about, f": {under_way(new)}", "", ""]
     for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
         if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):

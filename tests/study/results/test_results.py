@@ -431,7 +431,7 @@ def test_the_plan_says_what_so_many_seeds_can_show():
 def test_the_answer_in_five_sentences():
     """2, 2.1, 1.9 in three pairs: one look, ± 4.303 · .1 / √3 = .25."""
     said = answer(RECORDS, new=[])
-    assert len(said) == 5 and said[0].startswith("**PALs inside the layers help here**")
+    assert len(said) == 5 and said[0].startswith("**PALs beside BERT's layers help here**")
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
     assert "is not known yet" in said[1] and "(0 of 32 tuning runs, 0 of 30 confirmation runs)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
