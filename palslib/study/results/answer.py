@@ -75,10 +75,9 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     """
     decided, first = second.decide(new), first_study(records, own_rate)
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-    about = (
-        f" (2,000 steps; the interval is wider since seeds were added after looks: {looks}). PALs learnt at ten times "
-    )
-    about += "BERT's rate, chosen for them; the shared model's settings were hardly tuned, which may favour PALs"
+    about = f" (2,000 steps; the interval allows for looks at {looks} seeds, when more were added). "
+    about += "PALs learnt at ten times BERT's rate, chosen for them; the shared model's settings were hardly tuned, "
+    about += "which may favour PALs"
     said, beside = [], [about, f": {under_way(new)}", "", ""]
     for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
         if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
