@@ -64,8 +64,8 @@ def check_task_name(name: str) -> str:
     `MOST_LETTERS`, for a name with a folder separator or an invisible character other than the blank, and for `model`,
     whose file would be that of a whole model.
     """
-    valid = f"a task's name has 1 to {MOST_LETTERS} letters that can be seen, no / or \\, is not made of dots alone"
-    valid += ", and is not 'model'"
+    valid = f"tasks have names of 1 to {MOST_LETTERS} letters that can be seen, without / or \\, not of dots alone, "
+    valid += "and not 'model'"
     if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
         raise ValueError(f"{shown(name)} is no name of a task: {valid}")
     if len(name.encode()) > MOST_LETTERS or name == "model":

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from shapes import randomise
@@ -386,6 +386,7 @@ def check_config(config: RunConfig, values: dict) -> None:
 
 
 @examples(150)
+@example({"tasks": [""]}, None)
 @given(ODD_FIELDS, st.sampled_from([None] * 9 + OTHERS))
 def test_a_config_is_what_it_says_or_names_the_field(values, content):
     with new_folder() as folder:
