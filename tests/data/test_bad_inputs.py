@@ -50,7 +50,7 @@ def examples(few: int):
     """Settings of a property: the same examples in every run, ten times as many in the slow tests."""
     many = few * (10 if os.environ.get("PALSLIB_SLOW") else 1)
     about = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck)}
-    return settings(max_examples=many, phases=[Phase.generate], **about)  # to shrink a file of weights takes minutes
+    return settings(max_examples=many, phases=[Phase.explicit, Phase.generate], **about)  # no shrinking: minutes
 
 
 @contextmanager
