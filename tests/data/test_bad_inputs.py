@@ -391,7 +391,9 @@ def check_config(config: RunConfig, values: dict) -> None:
 def test_a_config_is_what_it_says_or_names_the_field(values, content):
     with new_folder() as folder:
         (path := folder / "config.json").write_bytes(content or json.dumps(SMALL | values).encode())
-        config = tried(lambda: RunConfig.from_dict(read_object(path)), folder, "config.json", "parameter", *values)
+        config = tried(
+            lambda: RunConfig.from_dict(read_object(path)), folder, "config.json", "parameter", "field", *values
+        )
         if config is not REFUSED:
             tried(lambda: check_config(config, SMALL | values), folder, *values, "option")
 
