@@ -80,9 +80,10 @@ no-grid:
 lint: $(EXTRAS)
 	@$(PY) -m ruff check .
 
+# By nbconvert: papermill would write its own metadata into the notebooks. One thread, as in the tests that compare them.
 notebooks: $(EXTRAS)
 	$(check_imports)
-	@PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
+	@OMP_NUM_THREADS=1 PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 	@$(PY) -m nbconvert --to notebook --inplace --coalesce-streams notebooks/*.ipynb # a progress bar is its last line
 
