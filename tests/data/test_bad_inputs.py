@@ -389,13 +389,12 @@ def check_config(config: RunConfig, values: dict) -> None:
 @example({"tasks": [""]}, None)
 @given(ODD_FIELDS, st.sampled_from([None] * 9 + OTHERS))
 def test_a_config_is_what_it_says_or_names_the_field(values, content):
+    named = ("config.json", "parameter", "field", "option", "task", *values)
     with new_folder() as folder:
         (path := folder / "config.json").write_bytes(content or json.dumps(SMALL | values).encode())
-        config = tried(
-            lambda: RunConfig.from_dict(read_object(path)), folder, "config.json", "parameter", "field", *values
-        )
+        config = tried(lambda: RunConfig.from_dict(read_object(path)), folder, *named)
         if config is not REFUSED:
-            tried(lambda: check_config(config, SMALL | values), folder, *values, "option")
+            tried(lambda: check_config(config, SMALL | values), folder, *named)
 
 
 @examples(60)
