@@ -37,7 +37,7 @@ help:
 
 reproduce: $(CORE)
 	$(check_imports)
-	@$(PY) -m palslib reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS))
+	@$(PY) -m palslib reproduce $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS)) $(ARGS)
 
 results: $(CORE)
 	$(check_imports)

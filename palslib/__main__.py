@@ -361,7 +361,7 @@ class Reproduce:
     out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
     record: Path | None = None
-    """A JSON file for the seconds and the memory that each notebook took."""
+    """A JSON file for the seconds, the memory and the disk that each notebook took."""
 
 
 def reproduce(given: Reproduce) -> int:
@@ -427,7 +427,7 @@ GROUPS = {"method": "what is trained", "tasks": "data", "schedule": "training", 
 
 def _parse(command: str, words: list[str]):
     """The settings of a command in these words. Raises ValueError or OSError; ends the process after `--help`."""
-    function, values = COMMANDS[command], {}
+    function, values, path = COMMANDS[command], {}, None
     kind, options = function.__annotations__["given"], {"prog": f"palslib {command}", "description": getdoc(function)}
     if kind is RunConfig:  # a file overrides the preset, and flags override both
         path = words[0] if words and not words[0].startswith("-") else None
@@ -443,7 +443,12 @@ def _parse(command: str, words: list[str]):
             print(FlagParser(kind, defaults=defaults, **options).format_help(), end="", flush=True)
         raise SystemExit(0)
     given = values | FlagParser(kind, **options).values(words)
-    return RunConfig.from_dict(given) if kind is RunConfig else kind(**given)
+    try:
+        return RunConfig.from_dict(given) if kind is RunConfig else kind(**given)
+    except ValueError:
+        if path:  # the error names the file where the fault is in it, and not in a flag
+            RunConfig.from_file(path)
+        raise
 
 
 def _say(result: dict) -> None:

@@ -126,7 +126,8 @@ def test_a_bad_file(tmp_path, capsys, content, message):
     (tmp_path / "run.json").write_text(content)
     assert main(["train", str(tmp_path / "run.json")]) == 2
     out, err = capsys.readouterr()
-    assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
+    assert message in err and "run.json" in err and err.startswith("palslib train: ")
+    assert (out, err.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize(

@@ -258,8 +258,8 @@ def _check_size(path: Path, size: int) -> None:
         raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
 
 
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, NotImplementedError)
-"""What libraries raise for a damaged file, or (the last, by zipfile) for one packed in a way that they do not know."""
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, RuntimeError)
+"""What libraries raise for a damaged file; the last, by zipfile, for one that is encrypted or packed unusually."""
 
 
 def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: str = "utf-8") -> pd.DataFrame:

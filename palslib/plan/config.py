@@ -303,6 +303,15 @@ class RunConfig:
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         return cls(**(base | values))
 
+    @classmethod
+    def from_file(cls, path: str | Path) -> "RunConfig":
+        """The config in a JSON file. Raises ValueError naming file and field."""
+        values = read_object(path)
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
 
 def _method_fields(method: Method, given: dict) -> dict:
     """The fields of a config that describe a method, combined with the fields `given`."""

@@ -4,8 +4,8 @@ Executed copies go to `runs/notebooks/`. A failing notebook does not stop the ot
 failed. The headline in the final table is the output of the notebook's last cell tagged `headline`.
 """
 
+import math
 import re
-import resource
 import shutil
 import sys
 import tempfile
@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from textwrap import shorten
 
@@ -25,7 +26,8 @@ from traitlets import default
 
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name
-from palslib.common.places import PROJECT
+from palslib.common.places import PROJECT, runs_folder
+from palslib.grid.clean import megabytes
 from palslib.records import environment, write_record
 
 NOTEBOOKS = PROJECT / "notebooks"
@@ -53,7 +55,7 @@ class Result:
     seconds: float
     """Wall-clock time, kernel start included."""
     gigabytes: float
-    """The largest memory of a kernel that this process has run."""
+    """The largest memory of a kernel that this process has run; NaN on Windows."""
     cells: int
     """Number of code cells that ran."""
     headline: str
@@ -127,8 +129,16 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
         shutil.copyfile(partial, temporary)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
     why = _explain(error, notebook) if error else ""
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
-    return Result(path.stem, time.perf_counter() - start, peak, ran, _headline(notebook), why)
+    return Result(path.stem, time.perf_counter() - start, _peak(), ran, _headline(notebook), why)
+
+
+def _peak() -> float:
+    """The largest memory in GB of a process that this one has started, and that has ended; NaN on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
 def _table(results: Sequence[Result]) -> str:
@@ -165,10 +175,15 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     return paths
 
 
+def _kept(record: Path | None) -> float:
+    """The size in MB of the folder of runs, if it is to be recorded."""
+    return megabytes(runs_folder()) if record and runs_folder().is_dir() else 0.0
+
+
 def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Path | None = None) -> int:
     """Runs notebooks, each from a process of its own, prints how each ended and a final table, and writes a record of
     what each took, if a path is given for it; returns the exit status, 1 if one failed."""
-    results = []
+    results, sizes = [], [_kept(record)]
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
         try:
@@ -178,9 +193,12 @@ def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Pat
             result = Result(path.stem, 0.0, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)
+        sizes.append(_kept(record))
     failed = sum(bool(result.error) for result in results)
     if record:
         took = [{"notebook": r.name, "seconds": round(r.seconds), "gigabytes": round(r.gigabytes, 1)} for r in results]
+        for of, (before, after) in zip(took, pairwise(sizes), strict=True):
+            of["megabytes kept"] = round(after - before)
         write_record(record, {"failed": failed, "notebooks": took, "environment": environment()})
     print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks ran through; copies in {out}")
     return 1 if failed else 0

@@ -34,7 +34,6 @@ from shapes import randomise
 from palslib import Grid, MultiTaskModel, RunConfig, Task, load_records, load_rows, train
 from palslib.bert.backbones import load_config, load_encoder, load_tokenizer
 from palslib.common.places import PROJECT, RECORDS
-from palslib.common.reading import read_object
 from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.plan.config import make_plan
@@ -389,12 +388,11 @@ def check_config(config: RunConfig, values: dict) -> None:
 @example({"tasks": [""]}, None)
 @given(ODD_FIELDS, st.sampled_from([None] * 9 + OTHERS))
 def test_a_config_is_what_it_says_or_names_the_field(values, content):
-    named = ("config.json", "parameter", "field", "option", "task", *values)
     with new_folder() as folder:
         (path := folder / "config.json").write_bytes(content or json.dumps(SMALL | values).encode())
-        config = tried(lambda: RunConfig.from_dict(read_object(path)), folder, *named)
+        config = tried(lambda: RunConfig.from_file(path), folder, "config.json")
         if config is not REFUSED:
-            tried(lambda: check_config(config, SMALL | values), folder, *named)
+            tried(lambda: check_config(config, SMALL | values), folder, *values, "option")
 
 
 @examples(60)
@@ -422,7 +420,7 @@ def test_a_grid_has_as_many_runs_as_it_says_or_is_refused(values, way, odd):
 # ------------------------------------------------------------------------------------------------- pipes and devices
 
 DOORS = {  # the name of a file, and what reads it in its folder
-    "config.json": read_object,
+    "config.json": lambda path: RunConfig.from_file(path),
     "grid.json": lambda path: Grid.named(path),
     "record.json": lambda path: load_records(path),
     "mine.csv": lambda path: task_from_file(path),

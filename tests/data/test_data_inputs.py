@@ -169,7 +169,13 @@ def test_compressed_files_that_are_damaged_or_too_large(tmp_path, monkeypatch):
     FRAME.to_csv(tmp_path / "m.csv.gz")
     (tmp_path / "n.csv.gz").write_bytes((tmp_path / "m.csv.gz").read_bytes()[:-9])
     (tmp_path / "o.xlsx").write_bytes(b"PK")
-    for name in ("n.csv.gz", "o.xlsx"):
+    with zipfile.ZipFile(tmp_path / "r.xlsx", "w") as file:
+        file.writestr("[Content_Types].xml", "")
+    packed = (tmp_path / "r.xlsx").read_bytes()
+    at = packed.index(b"PK\x01\x02")  # the entry in the directory: flags at 8, way of packing at 10
+    for name, place, odd in (("s.xlsx", 8, 1), ("t.xlsx", 10, 99)):  # encrypted, packed in an unknown way
+        (tmp_path / name).write_bytes(packed[: at + place] + bytes([odd]) + packed[at + place + 1 :])
+    for name in ("n.csv.gz", "o.xlsx", "s.xlsx", "t.xlsx"):
         with pytest.raises(ValueError, match=f"{name} cannot be read as"):
             task_from_file(tmp_path / name)
     monkeypatch.setattr(sources, "MOST_BYTES", 10**6)

@@ -106,9 +106,14 @@ def test_the_presets_of_papers(preset, rows, epoch):
     assert large.resolved_method().size == 324
 
 
-def test_a_config_of_json_is_the_same():
+def test_from_file(tmp_path):
+    path = tmp_path / "run.json"
     config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
-    assert RunConfig.from_dict(json.loads(json.dumps(asdict(config)))) == config
+    path.write_text(json.dumps(asdict(config)))
+    assert RunConfig.from_file(path) == config
+    path.write_text('{"steps": 1000000000000}')
+    with pytest.raises(ValueError, match=r"run\.json: steps .* 1000000000000"):
+        RunConfig.from_file(path)
 
 
 # ----------------------------------------------------------------------------------------------------------------- key

@@ -54,7 +54,7 @@ def seed_dots(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     figure, axes = plt.subplots(1, len(titles), figsize=(PAGE_WIDTH, 2.6), sharey=True)
     for ax, (task, title) in zip(axes, titles.items(), strict=True):
         for schedule, part in frame[frame["task"] == task].groupby("schedule"):
-            ax.scatter(part["steps"], part["score"], s=26, color=_COLOURS[schedule], label=schedule)
+            ax.scatter(part["steps"], part["score"], s=26, color=_COLOURS.get(schedule, "0.5"), label=schedule)
         ax.set(title=title, xlabel="steps of this task", ylabel="score (%)" if ax is axes[0] else "")
     if len(frame):
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

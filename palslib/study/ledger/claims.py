@@ -4,7 +4,7 @@ A comparison `left > right` is a paired test: two runs with the same seed draw t
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
 worse) uses -0.5 points in place of 0. Otherwise the difference is too small to matter if the whole interval lies within
-a margin stated beforehand (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point
+a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point
 for CoLA and STS-B), and else inconclusive, as it is with fewer than three seeds (five for a spread). It is not testable
 at this scale if a run has fewer steps than the row's `steps`, or if the comparison is of one task and both sides have
 the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).

@@ -32,7 +32,7 @@ VERDICTS = {
     "within rounding": "B: different, but not for every value that its rounded inputs can have had",
     "reproduced": "C: here, several seeds agree with the claim",
     "not reproduced": "C: here, several seeds contradict it",
-    "too small to matter": "C: whatever the difference is, it lies within a margin stated beforehand",
+    "too small to matter": "C: whatever the difference is, it lies within the margin",
     "inconclusive": "C: too few seeds, or too wide an interval",
     "not testable at this scale": "C: what it rests on takes longer runs than there are",
     "not run": "C: the runs that would decide do not exist",

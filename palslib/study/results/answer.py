@@ -75,7 +75,7 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     """
     decided, first = second.decide(new), first_study(records, own_rate)
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-    about = f" (2,000 steps; the interval allows for looks at {looks} seeds, when more were added). "
+    about = f" (2,000 steps; the interval is wider because results were read at {looks} seeds). "
     about += "PALs learnt at ten times BERT's rate, chosen for them; the shared model's settings were hardly tuned, "
     about += "which may favour PALs"
     said, beside = [], [about, f": {under_way(new)}", "", ""]
@@ -107,7 +107,7 @@ def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[
     looks. Question 2: never run. Questions 3 and 4: all seeds, one variance."""
     scores = scores_by_method(records) | {second.ONE_RATE: []}
     scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
-    pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+    pairs = _pairs(records)
     looks = [n for n in LOOKS if n <= len(pairs)]
     none = Difference(math.nan, math.nan, math.nan, (0, 0))
     of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
@@ -115,9 +115,14 @@ def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[
     return [paired(pairs, level_of_looks(looks) if looks else 0.95), none, *rest]
 
 
+def _pairs(records: Sequence[dict]) -> list[float]:
+    """PALs minus shared for each seed that both have."""
+    return Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+
+
 def growth(records: Sequence[dict]) -> str:
     """The first study's main difference at each of its looks, in words."""
-    pairs = Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+    pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
     return f"{_MINUS[0]} at each look: {said or 'none yet'}"
 

@@ -164,15 +164,22 @@ def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, caps
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["01_fails.ipynb", "02_dies.ipynb", "04_works.ipynb"]
 
 
+KEEPS = """from palslib.common.places import runs_folder
+assert len(b"x" * 300_000_000)
+runs_folder().mkdir()
+_ = (runs_folder() / "kept").write_bytes(bytes(7_000_000))"""
+
+
 def test_the_command_line_chooses_notebooks_and_sets_parameters(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "NOTEBOOKS", tmp_path)
     write(tmp_path, "01_a.ipynb", "steps = 1\nname = 'x'", "raise SystemExit('not chosen')")
-    write(tmp_path, "02_b.ipynb", "steps = 1\nname = 'x'", "print(repr(steps), repr(name), len(b'x' * 300_000_000))")
+    write(tmp_path, "02_b.ipynb", "steps = 1\nname = 'x'", KEEPS, "print(repr(steps), repr(name))")
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     call = ["reproduce", "--notebooks", "02", "--out", str(tmp_path / "out"), "--parameters", "steps=0.5", "name=y"]
     assert main([*call, "--record", str(tmp_path / "took.json")]) == 0
     assert "0.5 'y'" in capsys.readouterr().out
     took = json.loads((tmp_path / "took.json").read_text())["notebooks"][0]
-    assert took["notebook"] == "02_b" and 0.3 <= took["gigabytes"] < 2
+    assert took["notebook"] == "02_b" and 0.3 <= took["gigabytes"] < 2 and took["megabytes kept"] == 7
 
 
 @pytest.mark.parametrize(
