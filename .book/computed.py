@@ -11,7 +11,7 @@ from palslib import METHODS, TASKS
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
 from palslib.records import load_records, read_records, summarise
-from palslib.study.ledger.verdicts import evidence, verdict_frame
+from palslib.study.ledger.verdicts import evidence
 from palslib.study.results import answer as answers
 from palslib.study.results import second, tables
 from palslib.study.results.pilot import pilot_frame
@@ -29,7 +29,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def answer() -> str:
     """The five numbered sentences with which notebook 11 answers the paper's question."""
     runs, own_rate = tables.one_setting(evidence()), read_records(RECORDS / "same-rate")
-    return answers.numbered(answers.answer(runs, own_rate, answers.second_study()))
+    return answers.numbered(answers.answer(runs, own_rate, second.read_second()))
 
 
 def methods() -> str:
@@ -57,7 +57,7 @@ def pilot() -> str:
 
 def verdicts() -> str:
     """The number of rows of the ledger with each verdict."""
-    counts = verdict_frame()["verdict"].value_counts()
+    counts = second.ledger_frame()["verdict"].value_counts()
     return f"{counts.sum()} rows: " + ", ".join(f"{verdict} {n}" for verdict, n in counts.items()) + "."
 
 

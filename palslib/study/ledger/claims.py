@@ -39,6 +39,8 @@ EDGE = 0.05
 SPREAD_SEEDS = 5
 """The least number of seeds for a verdict on a spread over seeds."""
 NOT_TESTABLE = "not testable at this scale"
+Decided = tuple[str, str, str, tuple[str, ...]]
+"""Verdict, value and note of a row, and the files of the records that it rests on."""
 MEASURES = {
     "average": "of all tasks after the last step",
     "backward": "backward transfer: what later tasks did to earlier ones",
@@ -344,15 +346,21 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
                 yield f"{TASK_LABELS[task]} accounts for {shares[task]:+.2f} of {whole:+.2f} points"
 
 
-def claim_verdict(row: Row, records: Sequence[dict]) -> tuple[str, str, str, tuple[str, ...]]:
-    """Verdict, value and note of a row C, and the files of the records that it rests on."""
+def claim_verdict(row: Row, records: Sequence[dict]) -> Decided:
+    """What is decided on a row C."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
         return "not run", "–", "not pursued here", ()
     spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
         return *_removed(spans), _files(spans)
-    outcomes = [Comparison.parse(text).decide(records) for text in row.compare]
+    return together(row, [Comparison.parse(text).decide(records) for text in row.compare], missing)
+
+
+def together(
+    row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ()
+) -> tuple[str, str, str, tuple[str, ...]]:
+    """What the outcomes of a row's comparisons decide together; `missing`: the runs that would be needed too."""
     seen = [outcome for outcome in outcomes if outcome.records]
     if not seen:
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"

@@ -4,7 +4,7 @@ A row that does not get its expected verdict is marked `does not hold` (A), `not
 (D).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -195,16 +195,17 @@ def evidence(folder: Path = RECORDS) -> list[dict]:
     return read_records(p for p in files_within(folder) if not {*p.relative_to(folder).parts[:-1]} & {*ASIDE})
 
 
-def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
+def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, Verdict] | None = None) -> pd.DataFrame:
     """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note, files of records.
 
     Args:
         records: records of runs, as `read_records` returns them; by default `evidence()`.
+        decided: verdicts by row that take the place of those by `records`.
     """
     records = evidence() if records is None else records
     rows = []
     for row in load_ledger().values():
-        found = verdict(row, records)
+        found = (decided or {}).get(row.id) or verdict(row, records)
         said = (row.id, row.kind, row.source, row.statement, row.derivation, format_values(row.published) or "–")
         rows.append((*said, found.value or "–", found.verdict, found.note, found.files))
     columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note", "files"]

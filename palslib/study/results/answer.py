@@ -5,13 +5,10 @@ Each answer comes from the second study once its runs decide it, before that fro
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 
-from palslib.common.places import RECORDS
-from palslib.records import read_records
 from palslib.study.ledger.claims import SEEDS, Comparison
 from palslib.study.ledger.intervals import (
     NEGATIVE,
@@ -125,12 +122,6 @@ def growth(records: Sequence[dict]) -> str:
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
     return f"{_MINUS[0]} at each look: {said or 'none yet'}"
-
-
-def second_study(folder: Path = RECORDS) -> list[dict]:
-    """The records of the second study's grids, as far as they are there."""
-    places = (folder / name for name in ("tuning", "confirmation", "separate"))
-    return [record for place in places if place.is_dir() for record in read_records(place)]
 
 
 def under_way(new: Sequence[dict]) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -15,8 +16,10 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import task_margin
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, task_margin, together
 from palslib.study.ledger.intervals import OPEN, Difference, difference, paired
+from palslib.study.ledger.paper import load_ledger
+from palslib.study.ledger.verdicts import Verdict, evidence, verdict_frame
 from palslib.study.results.tables import average
 
 METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
@@ -161,16 +164,36 @@ def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
     return {seed: of for seed, of in sorted(found.items()) if set(of) == set(TASKS)}
 
 
-def against_separate(records: Sequence[dict], left: str = "pals-204") -> pd.DataFrame:
-    """An arm of the confirmation minus eight separate models (C1), and by task (C22), paired by seed, with 95 %
-    intervals: `task` (first `average`), `difference`, `low`, `high`, `seeds`, `verdict`."""
-    alone, rows = separate(records), []
-    for task in (None, *TASKS):
-        of = scores(records, alone, task=task)[left]
-        other = {seed: by_task[task] if task else fmean(by_task.values()) for seed, by_task in alone.items()}
-        found = paired([of[seed] - other[seed] for seed in sorted(of)])
-        rows.append({"task": task or "average"} | _cells(found) | {"verdict": found.kind()})
-    return pd.DataFrame(rows)
+def of_ledger(records: Sequence[dict], seeds: int = SEEDS) -> dict[str, Verdict]:
+    """The verdicts on rows C1 and C22 of the ledger, PALs against models for one task each, by the rule of `claims.py`
+    for any number of steps; none before so many seeds of separate models are there."""
+    alone, found = separate(records), {}
+    if len(alone) < seeds:
+        return found
+    for row in map(load_ledger().get, ("C1", "C22")):
+        outcomes = []
+        for comparison in map(Comparison.parse, row.compare):
+            task, pals = comparison.what or None, scores(records, alone, task=comparison.what or None)["pals-204"]
+            sides = [pals, {seed: of[task] if task else fmean(of.values()) for seed, of in alone.items()}]
+            if comparison.left[0].alone:
+                sides.reverse()
+            left, right = ([of[seed] for seed in sorted(pals)] for of in sides)
+            used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
+            used = [r for r in [*used, *of_grid("separate", records)] if r["config"]["seed"] in pals]
+            outcomes.append(Outcome(comparison, tuple(sorted(pals)), tuple(left), tuple(right), tuple(used)))
+        found[row.id] = Verdict(row.id, *together(replace(row, steps=0), outcomes))
+    return found
+
+
+def read_second(folder: Path = RECORDS) -> list[dict]:
+    """The records of the second study's grids, as far as they are there."""
+    places = (folder / name for name in ("tuning", "confirmation", "separate"))
+    return [record for place in places if place.is_dir() for record in read_records(place)]
+
+
+def ledger_frame(folder: Path = RECORDS) -> pd.DataFrame:
+    """`verdict_frame` of a folder of records, in which the second study decides its rows."""
+    return verdict_frame(evidence(folder), of_ledger(read_second(folder)))
 
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:
