@@ -357,9 +357,7 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> Decided:
     return together(row, [Comparison.parse(text).decide(records) for text in row.compare], missing)
 
 
-def together(
-    row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ()
-) -> tuple[str, str, str, tuple[str, ...]]:
+def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ()) -> Decided:
     """What the outcomes of a row's comparisons decide together; `missing`: the runs that would be needed too."""
     seen = [outcome for outcome in outcomes if outcome.records]
     if not seen:
