@@ -14,7 +14,7 @@ from palslib.bert.rows import Rows
 from palslib.data.tokens import TokenisedTask
 from palslib.methods.table import METHODS
 from palslib.model.inspection import how_strongly, relative_entropies, switched_off
-from palslib.study.analysis.acting import acting_frame, switched_off_frame
+from palslib.study.results.pilot import acting_frame, switched_off_frame
 from palslib.training.loop import train
 
 WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]
@@ -148,10 +148,9 @@ def test_the_record_of_a_run_as_frames(tmp_path):
     assert (row["size"].item(), row["entropy"].item()) == (point["size"]["1"], point["entropy"]["1"])
 
     off = switched_off_frame([record, other])
-    assert list(off) == ["key", "method", "seed", "task", "score", "switched off", "difference"]
-    assert off["task"].tolist() == ["rte", "cola", "average"]
-    assert off["score"].iloc[-1] == record["results"]["last"]["dev_average"]
-    assert off["switched off"].iloc[1] == record["results"]["switched off"]["scores"]["cola"]["matthews"]
+    assert list(off) == ["key", "method", "seed", "score", "switched off", "difference"] and len(off) == 1
+    assert off["score"].item() == record["results"]["last"]["dev_average"]
+    assert off["switched off"].item() == record["results"]["switched off"]["dev_average"]
     np.testing.assert_allclose(off["difference"], off["switched off"] - off["score"])
     assert switched_off_frame([other]).empty and acting_frame([other]).empty
     assert list(switched_off_frame([other])) == list(off) and list(acting_frame([other])) == list(frame)
