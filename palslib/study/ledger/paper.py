@@ -25,7 +25,6 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from palslib.common.names import check_name
 from palslib.common.settings import Names, Number, settings
 from palslib.data import glue
 
@@ -165,40 +164,16 @@ class Row:
         return [name for name in self.field.split(", ") if name]
 
 
-_TEXTS = ("source", "statement", "derivation")
-_KEYS = {
-    "A": (("derived",), ("published",)),
-    "B": (("published", "derived"), ()),
-    "C": ((), ("published", "needs", "compare", "scale", "steps")),
-    "D": (("field",), ("published", "derived")),
-}
-"""Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
-
-
-def _row(row_id: str, table: object) -> Row:
-    """One table of the ledger as a `Row`. Raises `ValueError`, which names the row and the wrong key."""
-    if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
-        raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
-    required, optional = _KEYS[row_id[0]]
-    for key in (*_TEXTS, *required):
-        if key not in table:
-            raise ValueError(f"ledger row {row_id}: key {key!r} is missing")
-    for key in table:
-        check_name(f"key of ledger row {row_id}", key, (*_TEXTS, *required, *optional))
+def _row(row_id: str, table: dict) -> Row:
+    """One table of the ledger as a `Row`."""
     row = Row(id=row_id, kind=row_id[0], **table)
     compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
     return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
 
-def parse_ledger(text: str) -> dict[str, Row]:
-    """The rows of a ledger in TOML by id.
-
-    Raises `ValueError` for a row that is malformed (naming row and key) or defined twice (naming the line).
-    """
-    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
-
-
 @cache
 def load_ledger() -> dict[str, Row]:
-    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
-    return parse_ledger(files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8"))
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result. Raises ValueError for a
+    malformed row, naming it and its key."""
+    text = files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8")
+    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
