@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from palslib.methods.table import LABELS
+from palslib.records import summarise
 from palslib.study.ledger.selection import Setting
 from palslib.study.results.tables import average, label, line_of, usual_schedule
 
@@ -137,18 +138,13 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         row = {"method": label(name), "rate": config["learning_rate"], "steps": config["steps"]}
         row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
         rows.append(row | {"seed": config["seed"]} | scores)
-    columns = ["dev average", "without CoLA", "CoLA", "switched off"]
-    frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
-    frame = frame.sort_values(["method", "rate", "steps"], kind="stable")
-    by = ["method", "rate", "steps", "setting"]
-    if (twice := frame.duplicated([*by, "seed"])).any():
-        raise ValueError(
-            f"two runs of one setting and seed in the pilot: {frame[[*by, 'seed']][twice].iloc[0].to_dict()}"
-        )
-    grouped = frame.groupby(by, sort=False)[columns]
-    table = grouped.agg(["mean", "sem"])
-    table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
-    return table.assign(seeds=grouped.size()).reset_index()
+    by, values = ["method", "rate", "steps", "setting"], ["dev average", "without CoLA", "CoLA", "switched off"]
+    frame = pd.DataFrame(rows, columns=[*by, "seed", *values]).sort_values(by[:3], kind="stable")
+    table = pd.DataFrame()
+    for value in values:
+        of = summarise(frame, by, value).set_index(by)  # raises ValueError for a repeated seed
+        table[[value, f"{value} error"]] = of[["mean", "standard_error"]]
+    return table.assign(seeds=frame.groupby(by, sort=False).size()).reset_index()
 
 
 def chosen_setting(table: pd.DataFrame) -> pd.Series:
