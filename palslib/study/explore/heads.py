@@ -42,7 +42,8 @@ def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, ti
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
         tokens = maps.tokens[:MOST_TOKENS]
-        attention_map(weights, tokens, ax, darkest(*shown), bar=False).set_title(title)
+        attention_map(weights, tokens, ax, darkest(*shown), bar=False)
+        ax.set_title(title)
     axes[1].set(ylabel="", yticks=[])
     figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
 
