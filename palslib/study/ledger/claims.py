@@ -176,12 +176,7 @@ class Outcome:
         if self.comparison.what in ("", *MEASURES):
             return MARGIN
         dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
-        return task_margin(self.comparison.what, next(iter(dev.values()), None) if dev else None)
-
-    @property
-    def cells(self) -> dict:
-        """Columns of a frame: `difference`, `low`, `high` (of its interval), `seeds`, `verdict`."""
-        return self.interval.cells | {"seeds": len(self.seeds), "verdict": self.verdict}
+        return task_margin(self.comparison.what, next(iter(dev.values()), None))
 
     @property
     def bound(self) -> float:

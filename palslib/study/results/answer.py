@@ -104,7 +104,7 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
 def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
     """The four differences in the first study. Question 1: paired by seed as planned, at a level that allows for the
     looks. Question 2: never run. Questions 3 and 4: all seeds, one variance."""
-    scores = scores_by_method(records) | {second.ONE_RATE: []}
+    scores = scores_by_method(records)
     scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
     pairs = _pairs(records)
     looks = [n for n in LOOKS if n <= len(pairs)]
@@ -135,9 +135,7 @@ def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame
     """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
     `verdict`; methods without three seeds are left out."""
     frame = frame[frame["seeds"] >= SEEDS]
-    found = frame[["difference", "low", "high"]].itertuples(index=False)
+    text = [Difference(*of, (0, 0)).text for of in frame[["difference", "low", "high"]].itertuples(index=False)]
     shown = {"method": frame["method"].map(label), "seeds": frame["seeds"]}
-    frame = pd.DataFrame(shown | {"verdict": frame["verdict"]})
-    text = [Difference(*of, (0, 0)).text for of in found]
-    frame.insert(2, f"minus {label(base)} [simultaneous 95 % interval]", text)
-    return frame.reset_index(drop=True)
+    shown |= {f"minus {label(base)} [simultaneous 95 % interval]": text, "verdict": frame["verdict"]}
+    return pd.DataFrame(shown).reset_index(drop=True)

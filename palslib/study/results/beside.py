@@ -14,7 +14,7 @@ from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, read_records, write_record
 from palslib.study.ledger.intervals import over_examples, paired
 from palslib.study.results.pilot import acting_frame, after_the_last_step, switched_off_frame
-from palslib.study.results.second import LOOKS, QUESTIONS, arm, of_grid
+from palslib.study.results.second import LOOKS, QUESTIONS, arm, cells, of_grid
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
 """The record of `over_both`: it needs GLUE's labels, which are not part of the package."""
@@ -50,8 +50,7 @@ def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 1000) ->
         row = {"left": left, "right": right, "difference": math.nan}
         if of.get(left) and of.get(right):
             found = over_examples(of[left], of[right], labels, level, draws)
-            row |= {"difference": found.value, "low": found.low, "high": found.high, "level": level}
-            row["seeds"] = f"{found.seeds[0]} and {found.seeds[1]}"
+            row |= cells(found) | {"level": level}
         rows.append(row)
     return rows
 
