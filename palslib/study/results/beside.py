@@ -13,7 +13,7 @@ from palslib.common.places import RECORDS
 from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, read_records, write_record
 from palslib.study.ledger.intervals import over_examples, paired
-from palslib.study.results.pilot import acting_frame, after_the_last_step, switched_off_frame
+from palslib.study.results.pilot import acting_frame, switched_off_frame
 from palslib.study.results.second import LOOKS, QUESTIONS, arm, cells, of_grid
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
@@ -26,7 +26,7 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     and layers; and the change of the dev average when all that tasks add is switched off, with its 95 % interval."""
     runs = of_grid("confirmation", records)
     arms = {record["key"]: arm(record) for record in runs}
-    last, off = after_the_last_step(acting_frame(runs)), switched_off_frame(runs)
+    last, off = acting_frame(runs), switched_off_frame(runs)
     table = last.groupby(last["key"].map(arms), sort=False)[["size", "entropy"]].mean()
     off = off["difference"].groupby(off["key"].map(arms)).agg(list)
     table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda of: paired(of).text)})

@@ -12,26 +12,20 @@ from palslib.study.results.tables import average, label, line_of, usual_schedule
 
 
 def acting_frame(records: Iterable[dict]) -> pd.DataFrame:
-    """A row for each evaluation, task and layer of the runs with `inspect` (`model/inspection.py`).
+    """A row for each task and layer of the runs with `inspect` (`model/inspection.py`), at the end of training.
 
-    Columns key, method, seed, step, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, the entropy of the
-    task's own heads divided by log S. Each is NaN in a layer without them.
+    Columns key, method, seed, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, the entropy of the task's
+    own heads divided by log S. Each is NaN in a layer without them.
     """
     rows = []
     for record in records:
-        for point in record["history"]:
-            for task, values in point.get("acting", {}).items():
-                layers = sorted({int(layer) for of_layer in values.values() for layer in of_layer})
-                for layer in layers:  # a number in memory, a string in a file
-                    here = {k: v.get(layer, v.get(str(layer))) for k, v in values.items()}
-                    rows.append({**_about(record), "step": point["step"], "task": task, "layer": layer, **here})
-    columns = ["key", "method", "seed", "step", "task", "layer", "size", "entropy"]
+        for task, values in record["history"][-1].get("acting", {}).items():
+            layers = sorted({int(layer) for of_layer in values.values() for layer in of_layer})
+            for layer in layers:  # a number in memory, a string in a file
+                here = {k: v.get(layer, v.get(str(layer))) for k, v in values.items()}
+                rows.append({**_about(record), "task": task, "layer": layer, **here})
+    columns = ["key", "method", "seed", "task", "layer", "size", "entropy"]
     return pd.DataFrame(rows, columns=columns).astype({"size": float, "entropy": float})
-
-
-def after_the_last_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `acting_frame` that were measured at the end of a run."""
-    return frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
 
 
 def switched_off_frame(records: Iterable[dict]) -> pd.DataFrame:
@@ -75,7 +69,7 @@ def acting(
     `more`: runs used for settings that `records` lacks. Methods other than PALs are named in `setting`.
     """
     runs, named = _inspected(records, more, methods)
-    sizes = after_the_last_step(acting_frame(runs)).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
+    sizes = acting_frame(runs).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
     both = (sizes.reset_index(), switched_off_frame(runs))
     return tuple(frame.assign(setting=frame["key"].map(named)) for frame in both)
 
@@ -86,7 +80,7 @@ def acting_table(records: Sequence[dict]) -> pd.DataFrame:
     that has the layer with the `lowest` entropy; and `off`, the change of the dev average without the PALs, with its
     standard error `off_error` over seeds."""
     runs, named = _inspected(records)
-    ends = after_the_last_step(acting_frame(runs))
+    ends = acting_frame(runs)
     by_setting = ends.groupby(ends["key"].map(named).rename("setting"), sort=False)
     table = by_setting.agg(
         seeds=("seed", "nunique"), size=("size", "mean"), entropy=("entropy", "mean"), lowest=("entropy", "min")
