@@ -209,14 +209,11 @@ class Benchmark:
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         if not self.adapters_python:
             self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
-        task, rows = "rte" if self.quick else PEER_TASK, []
+        task, batches, rows = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt", []
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
             self.progress(f"beside {kind}, {backbone}, {precision}")
             rounds = self.rounds(backbone, precision)
-            ours, batches = (
-                self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind]),
-                self.folder / "batches.pt",
-            )
+            ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
             torch.save(self.padded_batches(ours, typical_steps(ours, rounds)), batches)
             config = ours.config
             given = {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}

@@ -27,7 +27,6 @@ class Explorer(widgets.VBox):
         """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
         self.name, self.controls, self._held = name, controls, False
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
-        self.update: Callable[[], None] = lambda: None
         lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
         super().__init__([*lines, self.message, self.results])
         self.add_class("palslib-explore")

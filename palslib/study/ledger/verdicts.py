@@ -5,7 +5,6 @@ A row that does not get its expected verdict is marked `does not hold` (A), `not
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from palslib.data.tasks import Task
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import claim_verdict
+from palslib.study.ledger.claims import Verdict, claim_verdict
 from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers, places, possible
 from palslib.study.ledger.paper import Row, load_ledger
 
@@ -40,20 +39,6 @@ VERDICTS = {
     "kept in both": "D: no difference between the recipes",
 }
 """Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on one row."""
-
-    id: str
-    verdict: str
-    value: str
-    """Our value, as text."""
-    note: str = ""
-    """What the verdict rests on, or what it leaves open."""
-    files: tuple[str, ...] = ()
-    """Files of the records that decide it, relative to `RECORDS`."""
 
 
 def _all_near(unit: float) -> Callable[[list, list], bool]:
@@ -143,38 +128,38 @@ def _derived_verdict(row: Row) -> Verdict:
     text, note = format_values(values, row.derived), _NOTES.get(row.id, "")
     if not agrees_with_ledger(row.id):
         note = f"the ledger states {format_values(row.derived)}"
-        return Verdict(row.id, "does not hold" if row.kind == "A" else "not demonstrated", text, note)
+        return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
     follows = row.id not in _FOLLOWS or _FOLLOWS[row.id](numbers(row.published), numbers(values))
     if row.kind == "A":
-        return Verdict(row.id, "holds" if follows else "does not hold", text, note)
+        return Verdict("holds" if follows else "does not hold", text, note)
     if follows:
-        return Verdict(row.id, "not demonstrated", text, note)
+        return Verdict("not demonstrated", text, note)
     ranges, digits = possible(row), max(map(places, numbers(row.derived)), default=0) + 1
     notes = [
         f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {'may' if f else 'cannot'} be {n}" for v, n, f in ranges
     ]
     note = "; ".join([note] * bool(note) + ["before rounding, " + " · ".join(notes)] * bool(notes))
     within = bool(ranges) and all(fits for _, _, fits in ranges)
-    return Verdict(row.id, "within rounding" if within else "does not follow", text, note)
+    return Verdict("within rounding" if within else "does not follow", text, note)
 
 
 def _switch_verdict(row: Row) -> Verdict:
     note = _NOTES.get(row.id, "")
     if not row.fields:
-        return Verdict(row.id, "kept in both", f"divided by {Task.scale:g}", note)
+        return Verdict("kept in both", f"divided by {Task.scale:g}", note)
     if row.source == "ours":
         text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
-        return Verdict(row.id, "switchable", text, note)
+        return Verdict("switchable", text, note)
     pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
     text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
     differ = all(paper != released for paper, released in pairs.values())
-    return Verdict(row.id, "switchable" if differ else "not switchable", text, note)
+    return Verdict("switchable" if differ else "not switchable", text, note)
 
 
 def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
     """The verdict on one row; `records` (as `read_records` returns them) decide rows C only."""
     if row.kind == "C":
-        return Verdict(row.id, *claim_verdict(row, records))
+        return claim_verdict(row, records)
     return _switch_verdict(row) if row.kind == "D" else _derived_verdict(row)
 
 

@@ -16,10 +16,10 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, task_margin, together
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, task_margin, together
 from palslib.study.ledger.intervals import OPEN, Difference, difference, paired
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.ledger.verdicts import Verdict, evidence, verdict_frame
+from palslib.study.ledger.verdicts import evidence, verdict_frame
 from palslib.study.results.tables import average
 
 METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
@@ -182,7 +182,7 @@ def of_ledger(records: Sequence[dict], seeds: int = SEEDS) -> dict[str, Verdict]
             used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
             used = [r for r in [*used, *of_grid("separate", records)] if r["config"]["seed"] in pals]
             outcomes.append(Outcome(comparison, tuple(sorted(pals)), tuple(left), tuple(right), tuple(used)))
-        found[row.id] = Verdict(row.id, *together(replace(row, steps=0), outcomes))
+        found[row.id] = together(replace(row, steps=0), outcomes)
     return found
 
 
