@@ -1,11 +1,13 @@
 """Writes the computed parts of README.md and of the book's pages, from the records: `make numbers`.
 
-In a page, each stands between `<!-- computed: NAME -->` and `<!-- end -->`, where NAME is a function below.
+In a page, each stands between `<!-- computed: NAME -->` and `<!-- end -->`, where NAME is one of `BLOCKS`.
 """
 
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 
 from palslib import METHODS, TASKS
 from palslib.common.names import check_name
@@ -22,8 +24,8 @@ BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
 COLUMNS = [(backbone, p) for backbone in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+def table(header: list[str], rows: Iterable[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, ["---"] * len(header), *rows))
 
 
 def answer() -> str:
@@ -35,13 +37,13 @@ def answer() -> str:
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
     found = answers.differences_table(tables.against(tables.one_setting(evidence())))
-    return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
+    return table(list(found), found.itertuples(index=False))
 
 
 def progress() -> str:
     """What has been run, and what is missing."""
     found = second.progress()
-    return table(list(found.columns), [[str(cell) for cell in row] for row in found.itertuples(index=False)])
+    return table(list(found), found.itertuples(index=False))
 
 
 def pilot() -> str:
@@ -50,7 +52,7 @@ def pilot() -> str:
     rows = []
     for row in pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
         about = [row["method"], f"{row['rate']:g}", f"{row['steps']:,}", row["setting"].replace("$V^D$", "Vᴰ")]
-        rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), str(row["seeds"])])
+        rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), row["seeds"]])
     header = ["method", "BERT's rate", "steps", "adaptations", *names[:3], "change when switched off", "seeds"]
     return table(header, rows)
 
@@ -104,7 +106,7 @@ def gpu() -> str:
     """What a step asks of a GPU, counted, before and now."""
     counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
     columns = [(method, when) for method in counts for when in ("before", "now")]
-    rows = [[what, *(str(counts[m][w][what]) for m, w in columns)] for what in counts["shared"]["now"]]
+    rows = [[what, *(counts[m][w][what] for m, w in columns)] for what in counts["shared"]["now"]]
     rows.append(["to start them, at 5 µs each", *(f"{counts[m][w]['operations'] * 0.005:.1f} ms" for m, w in columns)])
     return table(["a step of MiniLM", *(f"{method}, {when}" for method, when in columns)], rows)
 
@@ -123,20 +125,17 @@ def attacked_runs() -> str:
     for of in record["counts"].values():
         total.update(of)  # `+` would drop counts of 0
     rows = {kind.replace("_", " "): of for kind, of in record["counts"].items()} | {"all": total}
-    cells = [[kind, str(sum(of.values())), *map(str, of.values())] for kind, of in rows.items()]
+    cells = [[kind, sum(of.values()), *of.values()] for kind, of in rows.items()]
     return table([f"seed {record['seed']}", "tries", *total], cells)
 
 
-def method_names() -> str:
-    return "Names of methods: " + ", ".join(f"`{name}`" for name in METHODS) + "."
-
-
-def task_names() -> str:
-    return "Names of tasks: " + ", ".join(f"`{name}`" for name in TASKS) + "."
+def names(what: str, of: Iterable[str]) -> str:
+    return f"Names of {what}: {', '.join(f'`{name}`' for name in of)}."
 
 
 BLOCKS = {f.__name__: f for f in (answer, methods, progress, pilot, verdicts, speed, profile, mixed, gpu, precision)}
-BLOCKS |= {f.__name__: f for f in (attacked_runs, method_names, task_names)}
+BLOCKS |= {"attacked_runs": attacked_runs, "method_names": partial(names, "methods", METHODS)}
+BLOCKS |= {"task_names": partial(names, "tasks", TASKS)}
 
 
 def written(text: str) -> str:

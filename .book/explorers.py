@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from palslib.methods.counting import PAPER_BUDGET, ParameterCount, count_parameters
 from palslib.methods.method import Method
@@ -30,10 +30,9 @@ def page(controls: list[tuple[str, list, object]], state: Callable[..., State]) 
         {"label": label, "values": values, "first": values.index(first), "slider": isinstance(first, int)}
         for label, values, first in controls
     ]
-    places: Iterable[tuple] = itertools.product(*(range(len(values)) for _, values, _ in controls))
     states = {
-        ",".join(map(str, at)): state(*(values[n] for n, (_, values, _) in zip(at, controls, strict=True)))
-        for at in places
+        ",".join(str(place) for place, _ in chosen): state(*(value for _, value in chosen))
+        for chosen in itertools.product(*(enumerate(values) for _, values, _ in controls))
     }
     content = json.dumps({"controls": shown, "states": states}, ensure_ascii=False).replace("</", "<\\/")
     return f'<div class="palslib-explorer"><script type="application/json">{content}</script></div>'

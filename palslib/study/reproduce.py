@@ -70,13 +70,6 @@ def _literal(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def _check_parameters(path: Path, parameters: Mapping) -> None:
-    if parameters:
-        valid = papermill.inspect_notebook(_literal(path))
-        for name in parameters:
-            check_name(f"parameter of notebook {path.stem}", name, valid)
-
-
 def _headline(notebook) -> str:
     tagged = [cell for cell in notebook.cells if "headline" in cell.metadata.get("tags", [])]
     outputs = tagged[-1].outputs if tagged else []
@@ -97,16 +90,12 @@ def _explain(error: Exception, notebook) -> str:
     return "\n    ".join([f"cell {started[-1] + 1}", *cells[started[-1]].source.splitlines()[:5], "...", *end])
 
 
-def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None = None, progress=False) -> Result:
+def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> Result:
     """Executes a notebook with papermill and writes the executed copy to `out`, also if a cell fails (see `.error`).
 
-    `out` appears only when the run is over. The working folder does not change.
-
-    Raises:
-        ValueError: a parameter that the notebook's `parameters` cell does not have; nothing has run then.
+    `out` appears only when the run is over. The working folder does not change. `check` refuses parameters that the
+    notebook does not have; here its second cell, `begin`, fails for them.
     """
-    path, out, parameters = Path(path), Path(out), dict(parameters or {})
-    _check_parameters(path, parameters)
     start, error = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder, atomic_write(out) as temporary:
         partial = Path(folder) / "partial.ipynb"  # papermill requires this ending
@@ -114,7 +103,7 @@ def run_notebook(path: Path | str, out: Path | str, parameters: Mapping | None =
             papermill.execute_notebook(
                 _literal(path),
                 _literal(partial),
-                parameters,
+                dict(parameters or {}),
                 kernel_name="python3",
                 language="python",
                 progress_bar={"desc": path.stem, "leave": False} if progress else False,
@@ -162,8 +151,10 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     if notebooks is not None:
         named = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
         paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]
-    for path in paths:
-        _check_parameters(path, parameters)
+    for path in paths if parameters else ():
+        valid = papermill.inspect_notebook(_literal(path))
+        for name in parameters:
+            check_name(f"parameter of notebook {path.stem}", name, valid)
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / ".writable").touch()

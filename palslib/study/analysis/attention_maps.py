@@ -64,21 +64,12 @@ class AttentionMaps:
         return self.task or "plain"
 
     def of(self, kind: str) -> np.ndarray:
-        """The maps (layers, heads, S, S) of `bert` or `pal`. Raises ValueError where there are none."""
+        """The maps (layers, heads, S, S) of `bert`, the backbone's, or `pal`, the task's own. Raises ValueError where
+        there are none."""
         if kind == "pal" and kind not in self.weights:
             why = "adds no projected attention" if self.task else "has PALs for its tasks only; name one"
             raise ValueError(f"there are only BERT's maps: method {self.method!r} {why}")
         return self.weights[check_name("kind of head", kind, self.weights)]
-
-    @property
-    def bert(self) -> np.ndarray:
-        """The backbone's maps (L, H, S, S)."""
-        return self.of("bert")
-
-    @property
-    def pal(self) -> np.ndarray:
-        """The task's own maps (adapted layers, H, S, S)."""
-        return self.of("pal")
 
     def layer(self, kind: str, layer: int) -> np.ndarray:
         """One layer's maps (heads, S, S)."""

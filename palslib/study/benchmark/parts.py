@@ -113,12 +113,12 @@ class Benchmark:
         """The number of timed steps."""
         return ROUNDS[backbone] * (1 + (precision == "bf16"))
 
-    def config(self, backbone: str, method: str, precision: str, **more) -> dict:
-        """The settings of a run."""
+    def run(self, backbone: str, method: str, precision: str, kind: type[Run] = Run, **more) -> Run:
+        """A training run before its first step; `more` are settings of its config."""
         size = {"size": 12} if self.quick and method == "pals-204" else {}
         about = {"method": method, "backbone": self.saved(backbone), "precision": precision, "progress": False} | size
         about |= {"tasks": self.tasks, "data": self.data, "batch_size": 8 if self.quick else 32, "steps": 10_000}
-        return about | more
+        return kind(RunConfig(**about | more), self.folder)
 
     def saved(self, backbone: str) -> str:
         """The folder of a saved backbone, with the tokenizer that all share; BERT-base has random weights."""
@@ -131,10 +131,6 @@ class Benchmark:
             load_tokenizer("minilm").save_pretrained(folder)
         return str(folder)
 
-    def run(self, *what: str, kind: type[Run] = Run, **more) -> Run:
-        """A training run before its first step, with the settings of `config`."""
-        return kind(RunConfig(**self.config(*what, **more)), self.folder)
-
     @staticmethod
     def padded_batches(run: Run, steps: Iterable[int]) -> list[dict]:
         """The batches of some of a run's steps, each padded to its longest row."""
@@ -146,14 +142,6 @@ class Benchmark:
             of["attention_mask"] = torch.ones_like(rows.input_ids)
             batches.append({name: rows.padded(x) for name, x in of.items()} | {"labels": batch["labels"]})
         return batches
-
-    def peer(self, kind: str, run: Run, rounds: int, python: Path | str) -> Other:
-        """Another package's training, on the batches of a run."""
-        path, config = self.folder / "batches.pt", run.config
-        torch.save(self.padded_batches(run, typical_steps(run, rounds)), path)
-        given = {"backbone": config.backbone, "batches": str(path), "bf16": run.precision == "bf16"}
-        given |= {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
-        return Other(kind, python, **given)
 
     def floor(self, shape, method, precision: str, batches, passes: int = 3) -> float:
         """Seconds of a mean step if it were matrix products alone, on batches of rows of these lengths, (B,) each; a
@@ -221,12 +209,16 @@ class Benchmark:
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         if not self.adapters_python:
             self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
-        task, rows = "rte" if self.quick else PEER_TASK, []
+        task, batches, rows = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt", []
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
             self.progress(f"beside {kind}, {backbone}, {precision}")
             rounds = self.rounds(backbone, precision)
             ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
-            with self.peer(kind, ours, rounds, kinds[kind]) as other:
+            torch.save(self.padded_batches(ours, typical_steps(ours, rounds)), batches)
+            config = ours.config
+            given = {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
+            given |= {"backbone": config.backbone, "batches": str(batches), "bf16": ours.precision == "bf16"}
+            with Other(kind, kinds[kind], **given) as other:
                 rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
         return rows
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from palslib.common.names import check_name
 from palslib.study.analysis.attention_maps import (
     STATISTICS,
     AttentionMaps,
@@ -43,37 +42,32 @@ def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, ti
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
         tokens = maps.tokens[:MOST_TOKENS]
-        attention_map(weights, tokens, ax, darkest(*shown), bar=False).set_title(title)
+        attention_map(weights, tokens, ax, darkest(*shown), bar=False)
+        ax.set_title(title)
     axes[1].set(ylabel="", yticks=[])
     figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label="attention")
 
 
 def explore_attention(
-    model,
-    tokenizer,
-    text: str = "The doctor asked the nurse a question.",
-    pair: str = "She answered it.",
-    task: str | None = None,
+    model, tokenizer, text: str = "The doctor asked the nurse a question.", pair: str = "She answered it."
 ) -> Explorer:
     """An explorer in which to choose task, layer and head, and a second task to compare with.
 
     Args:
         model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
         pair: the second text; empty for none.
-        task: the task shown first, by default the model's first.
 
     The model reads the whole text, up to the backbone's limit; the maps show its first 32 tokens, and a note says so.
     """
-    tasks = list(model.tasks)
-    task = check_name("task of this model", task or tasks[0], tasks)
-    words = {task_name(name): name for name in tasks}
+    words = {task_name(name): name for name in model.tasks}
+    first, *others = model.tasks
     limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
     line = {"continuous_update": False, "layout": WIDE}
     c = {
         "text": widgets.Text(text, description="text", **line),
         "pair": widgets.Text(pair, description="second", placeholder="none", **line),
-        "task": dropdown("task", words, task),
-        "other": dropdown("beside", words, next((name for name in tasks if name != task), task)),
+        "task": dropdown("task", words, first),
+        "other": dropdown("beside", words, (others or [first])[0]),
         "kind": dropdown("heads", _KINDS, "bert"),
         "layer": slider("layer", 0, 0, 0, continuous_update=False),
         "head": slider("head", 0, 0, 0, continuous_update=False),

@@ -35,22 +35,12 @@ SHARING = {
 }
 
 
-def _methods(method: str | Method | list[Method]) -> tuple[dict[str, Method], str]:
-    """The methods that can be chosen, by name, including the user's own, and the name of the one shown first."""
-    given = method if isinstance(method, list) else [method]
-    return METHODS | {m.name: m for m in given if not isinstance(m, str)}, get_method(given[0]).name
-
-
-def explore_architecture(
-    method: str | Method | list[Method] = "pals-204", backbone: str = "bert-base-uncased"
-) -> Explorer:
-    """An explorer of methods: the layer with what a method adds, where, and with which sizes (`draw_layer`).
-
-    Args:
-        method: the one shown first, a name or one of your own; or a list, all of which can be chosen.
-    """
-    methods, first = _methods(method)
-    controls = {"method": dropdown("method", list(methods), first)}
+def explore_architecture(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
+    """An explorer of methods: the layer with what a method adds, where, and with which sizes (`draw_layer`). It starts
+    with `method`, a name or one of your own."""
+    first = get_method(method)
+    methods = METHODS | {first.name: first}
+    controls = {"method": dropdown("method", list(methods), first.name)}
     controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
     image, text = Picture(5.4, 3.3), widgets.HTML(layout={"flex": "1 1 320px"})
 
@@ -75,20 +65,13 @@ def _ratio(count: ParameterCount) -> str:
 def parts_frame(count: ParameterCount) -> pd.DataFrame:
     """A row for each part of a count: part, formula, owner, `each` (its size for one owner) and `parameters` (for all
     tasks, less what it replaces in the backbone). The `parameters` sum to `count.added`."""
-    rows = [
-        {
-            "part": t.part,
-            "formula": t.formula,
-            "owner": {"task": "each task", "tasks": "all tasks"}[t.owner],
-            "each": t.value,
-            "parameters": t.value * (count.num_tasks if t.owner == "task" else 1),
-        }
-        for t in count.terms
-        if t.owner != "replaced"
-    ]
+    rows, owners = [], {"task": ("each task", count.num_tasks), "tasks": ("all tasks", 1)}
+    for t in count.terms:
+        if t.owner != "replaced":
+            owner, times = owners[t.owner]
+            rows.append((t.part, t.formula, owner, t.value, t.value * times))
     frame = pd.DataFrame(rows, columns=["part", "formula", "owner", "each", "parameters"])
-    replaced = sum(t.value for t in count.terms if t.owner == "replaced")
-    if replaced:
+    if replaced := sum(t.value for t in count.terms if t.owner == "replaced"):
         frame.loc[frame.index[-1], "parameters"] -= replaced  # the term that replaces it comes last
     return frame
 
@@ -109,9 +92,10 @@ def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
 
 def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
     """An explorer of s, layers, tasks, sharing and backbone: the count by part, the ratio, and the paper's budget."""
-    methods, first = _methods(method)
+    first = get_method(method)
+    methods = METHODS | {first.name: first}
     c = {
-        "method": dropdown("method", list(methods), first),
+        "method": dropdown("method", list(methods), first.name),
         "backbone": dropdown("backbone", list(BACKBONES), backbone),
         "size": slider("s", 204, 1, LARGEST_SIZE),
         "tasks": slider("tasks", 8, 1, 32),

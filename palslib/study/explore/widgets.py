@@ -27,7 +27,6 @@ class Explorer(widgets.VBox):
         """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
         self.name, self.controls, self._held = name, controls, False
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
-        self.update: Callable[[], None] = lambda: None
         lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
         super().__init__([*lines, self.message, self.results])
         self.add_class("palslib-explore")
@@ -115,17 +114,13 @@ def table(headers: list[str], rows: list[list[str]], name: str) -> str:
         sides, row = ["left"] + ["right"] * (len(cells) - 1), ""
         for c, side in zip(cells, sides, strict=True):
             whole = "; white-space: nowrap" * (len(c) <= 6)  # no line break in STS-B
-            row += f'<{tag} style="{style}: {side}{under}{whole}">{symbols(escape(c))}</{tag}>'
+            text = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", escape(c))
+            row += f'<{tag} style="{style}: {side}{under}{whole}">{text}</{tag}>'
         return f"<tr>{row}</tr>"
 
     body = line(headers, "th") + "".join(line(row, "td") for row in rows)
     whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
     return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # scrolls on a narrow page
-
-
-def symbols(words: str) -> str:
-    """The text with V^E and V^D as HTML superscripts."""
-    return re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", words)
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:

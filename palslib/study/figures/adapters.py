@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 
 
-def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> Axes:
+def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> None:
     """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
 
     The diagonal removes one layer's adapters, the upper right corner all.
@@ -23,4 +23,3 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -
     ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
     ax.set(xlabel="last layer without adapters", ylabel="first layer without adapters")
-    return ax

@@ -13,21 +13,16 @@ def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
     return R.rename_axis(columns="task").stack().rename("score").reset_index()
 
 
-def accuracy_heatmap(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """R as a heat map; cells above the stepped line were measured before their task was trained.
-
-    Args:
-        frame: columns `after`, `task` and `score` in percent, as `accuracy_frame` gives it.
-    """
-    tasks = list(frame["task"].unique())
-    table = frame.pivot(index="after", columns="task", values="score").loc[tasks, tasks]
-    sns.heatmap(table, vmin=0, vmax=100, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
+def accuracy_heatmap(R: pd.DataFrame, ax: Axes) -> None:
+    """R (`analysis.forgetting.accuracy_matrix`), in percent, as a heat map; cells above the stepped line were measured
+    before their task was trained."""
+    tasks = list(R)
+    sns.heatmap(R, vmin=0, vmax=100, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
     edge = np.arange(len(tasks) + 1)
     ax.step(np.append(edge[1:], edge[-1]), edge, where="pre", color="black", linewidth=1.5, clip_on=False)
     ax.set_xticklabels(map(task_name, tasks))
     ax.set_yticklabels(map(task_name, tasks), rotation=0)
     ax.set(xlabel="score on", ylabel="after training on")
-    return ax
 
 
 def forgetting_lines(frame: pd.DataFrame, axes) -> None:
@@ -59,7 +54,7 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> None:
     axes[0][0].figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
-def projection_picture(g, G, projected, ax: Axes) -> Axes:
+def projection_picture(g, G, projected, ax: Axes) -> None:
     """A gradient, memories' gradients, and the projection, all in the plane.
 
     Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
@@ -84,4 +79,3 @@ def projection_picture(g, G, projected, ax: Axes) -> Axes:
     ax.plot(*np.stack([g, projected]).T, ":", color="0.3", linewidth=1.2)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.grid(visible=False)
-    return ax

@@ -33,7 +33,7 @@ def printable(token: str) -> str:
 
 def attention_map(
     weights: np.ndarray, tokens: Sequence[str], ax: Axes, vmax: float | None = None, bar: bool = True
-) -> Axes:
+) -> None:
     """One head: row i says where token i looks.
 
     Args:
@@ -51,7 +51,6 @@ def attention_map(
     ax.set(xlabel="is looked at (key)", ylabel="looks (query)")
     if bar:
         _colour_bar(image, ax, shrink=0.7, pad=0.02)
-    return ax
 
 
 def _colour_bar(image: AxesImage, axes: Axes | list[Axes], **options) -> Colorbar:
@@ -123,7 +122,7 @@ KIND_LABELS = {"bert": "BERT's heads", "pal": "the PALs' heads"}
 KIND_COLOURS = dict(zip(KIND_LABELS, sns.color_palette("colorblind"), strict=False))
 
 
-def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> Axes:
+def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> None:
     """How spread out heads are, layer by layer: the mean over heads and tasks, and dashed the sharpest head of all.
 
     Args:
@@ -136,10 +135,9 @@ def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(layers["min"].min(), linestyle="--", label=f"{label}, the sharpest", **style)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="layer", ylabel="entropy / log S", ylim=(0, 1.05))
-    return ax
 
 
-def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> Axes:
+def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> None:
     """What a score loses or gains without one head: a dot a head, a line a task and kind of head.
 
     Args:
@@ -157,4 +155,3 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> Axes:
     ax.set_yticks(range(len(tasks)), list(map(task_name, tasks)))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))
-    return ax

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from palslib.study.figures.style import task_colours, task_name
 
 
-def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> Axes:
+def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> None:
     """Scores over steps, a line for each value of `hue`.
 
     Args:
@@ -25,10 +25,9 @@ def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> Axes:
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles, list(map(task_name, labels)), loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(xlabel="training step", ylabel="dev score (%)")
-    return ax
 
 
-def step_losses(frame: pd.DataFrame, ax: Axes) -> Axes:
+def step_losses(frame: pd.DataFrame, ax: Axes) -> None:
     """The loss of every step, a line for each task through its own steps; `frame` has `step`, `task` and `loss`."""
     colours = task_colours(frame["task"])
     for task in colours:
@@ -36,4 +35,3 @@ def step_losses(frame: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(mine["step"], mine["loss"], ".-", color=colours[task], label=task_name(task), linewidth=1)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.set(xlabel="training step", ylabel="training loss")
-    return ax

@@ -90,7 +90,7 @@ def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     return figure
 
 
-def similarity_range(labels: Sequence[float], low: float, high: float, ax: Axes) -> Axes:
+def similarity_range(labels: Sequence[float], low: float, high: float, ax: Axes) -> None:
     """A histogram of the scores from 0 to 5, with the range of 5·σ(cos), `low` to `high`, marked (ledger B16)."""
     labels = np.asarray(labels)
     inside = (low <= labels) & (labels <= high)
@@ -99,4 +99,3 @@ def similarity_range(labels: Sequence[float], low: float, high: float, ax: Axes)
     ax.axvspan(low, high, color=blue, alpha=0.12, zorder=0)
     ax.set(xlabel="score", ylabel="pairs", xlim=(-0.2, 5.2))
     ax.set_title(f"{inside.mean():.0%} of the pairs lie between {low:.2f} and {high:.2f}")
-    return ax

@@ -8,7 +8,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from palslib.study.figures.style import different_colours, method_name, symbols
 
 
-def parameter_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
+def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
     """Where a task's parameters go: one bar a method, stacked by part, its total (in millions) at the end.
 
     Args:
@@ -26,10 +26,9 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="parameters a task (millions)", xlim=(0, left.max() * 1.12))
     ax.figure.legend(loc="outside upper center", ncols=3)
-    return ax
 
 
-def cost_lines(frame: pd.DataFrame, ax: Axes) -> Axes:
+def cost_lines(frame: pd.DataFrame, ax: Axes) -> None:
     """Parameters over one backbone as tasks are added, both axes logarithmic, each line named at its end.
 
     Args:
@@ -48,10 +47,9 @@ def cost_lines(frame: pd.DataFrame, ax: Axes) -> Axes:
         axis.set_major_locator(LogLocator(10, (1, 2, 5)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
-    return ax
 
 
-def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> Axes:
+def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> None:
     """What a method adds for all tasks, stacked by part in one bar, and the budget as a line (both in millions).
 
     Args:
@@ -68,4 +66,3 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> Axes:
     )
     ax.set_yticks([])
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    return ax

@@ -12,8 +12,10 @@ from palslib.study.figures.style import TASK_COLOURS, different_colours, task_na
 _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 
 
-def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0):
-    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one. Returns `ax`.
+def forest(
+    frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0
+) -> None:
+    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
 
     Args:
         frame: columns `method`, `difference`, `low`, `high`, `seeds`, `paper` and `paper half`, as
@@ -43,7 +45,6 @@ def forest(frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, 
     ax.set(xlabel=f"dev average minus that of “{labels.get(base, base)}” (points)", ylim=(-0.6, len(frame) - 0.4))
     ax.grid(axis="y", visible=False)
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean and 95 % interval")
-    return ax
 
 
 def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> None:
@@ -77,7 +78,7 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
     axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean ± standard error")
 
 
-def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes:
+def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None:
     """One method minus another by task, with simultaneous 95 % intervals.
 
     Args:
@@ -94,7 +95,6 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> Axes
     ax.set_yticks(places, list(map(task_name, frame["task"])))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel=f"{what} (points; simultaneous 95 % intervals)", ylim=(-0.6, max(len(frame), 1) - 0.4))
-    return ax
 
 
 def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:

@@ -28,7 +28,7 @@ def probability_areas(frame: pd.DataFrame, axes) -> None:
     axes[-1].legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def draw_strips(frame: pd.DataFrame, ax: Axes) -> Axes:
+def draw_strips(frame: pd.DataFrame, ax: Axes) -> None:
     """The task of every step as a coloured cell, one row for each schedule; `frame` has `row`, `step` and `task`."""
     rows, colours = list(frame["row"].unique()), task_colours(frame["task"])
     for task in colours:
@@ -40,7 +40,6 @@ def draw_strips(frame: pd.DataFrame, ax: Axes) -> Axes:
     ax.grid(visible=False)
     ax.set(xlabel="training step", xlim=(frame["step"].min(), frame["step"].max() + 1))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    return ax
 
 
 def plan_panels(frame: pd.DataFrame, axes) -> None:
@@ -69,7 +68,7 @@ def plan_panels(frame: pd.DataFrame, axes) -> None:
         ax.grid(axis="x", visible=False)
 
 
-def task_points(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> Axes:
+def task_points(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> None:
     """A group of points for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
     order = task_order(frame["task"])
     about = {"palette": "viridis", "markers": ["o", "s", "D", "^"], "linestyle": "none", "dodge": 0.4, "errorbar": None}
@@ -77,4 +76,3 @@ def task_points(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> Axes:
     ax.set_xticks(range(len(order)), list(map(task_name, order)))
     ax.set(xlabel="", ylabel=y)
     ax.legend(title="")
-    return ax

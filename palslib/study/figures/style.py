@@ -78,11 +78,9 @@ def use_style() -> None:
     }
 
 
-def save_figure(figure: Figure, name: str) -> list[Path]:
+def save_figure(figure: Figure, name: str) -> None:
     """Writes `name.svg` and `name.png` into `$PALSLIB_FIGURES`, or `runs/figures/`."""
     folder = Path(os.environ.get("PALSLIB_FIGURES") or runs_folder() / "figures")
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{ending}" for ending in ("svg", "png")]
-    for path in paths:
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return paths
+    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(folder / f"{name}.png")

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 
-def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> Axes:
+def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> None:
     """Draws every row of the ledger as a tile in its verdict's block, with the number of rows of each.
 
     Args:
@@ -35,4 +35,3 @@ def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> Axe
         top += max(1, -(-len(ids) // columns)) + 0.25
     ax.set(xlim=(-6.4, columns), ylim=(top, 0))
     ax.axis("off")
-    return ax

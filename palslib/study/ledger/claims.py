@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
@@ -39,8 +40,6 @@ EDGE = 0.05
 SPREAD_SEEDS = 5
 """The least number of seeds for a verdict on a spread over seeds."""
 NOT_TESTABLE = "not testable at this scale"
-Decided = tuple[str, str, str, tuple[str, ...]]
-"""Verdict, value and note of a row, and the files of the records that it rests on."""
 MEASURES = {
     "average": "of all tasks after the last step",
     "backward": "backward transfer: what later tasks did to earlier ones",
@@ -48,6 +47,18 @@ MEASURES = {
     "spread": "distance of a seed's average from the median over seeds",
 }
 """Name -> meaning of the measures that a comparison may name after its colon, besides a task's score."""
+
+
+class Verdict(NamedTuple):
+    """What is decided on a row."""
+
+    verdict: str
+    value: str
+    """Our value, as text."""
+    note: str = ""
+    """What the verdict rests on, or what it leaves open."""
+    files: tuple[str, ...] = ()
+    """Files of the records that decide it, relative to `RECORDS`."""
 
 
 @dataclass(frozen=True)
@@ -176,12 +187,7 @@ class Outcome:
         if self.comparison.what in ("", *MEASURES):
             return MARGIN
         dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
-        return task_margin(self.comparison.what, next(iter(dev.values()), None) if dev else None)
-
-    @property
-    def cells(self) -> dict:
-        """Columns of a frame: `difference`, `low`, `high` (of its interval), `seeds`, `verdict`."""
-        return self.interval.cells | {"seeds": len(self.seeds), "verdict": self.verdict}
+        return task_margin(self.comparison.what, next(iter(dev.values()), None))
 
     @property
     def bound(self) -> float:
@@ -346,38 +352,36 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
                 yield f"{TASK_LABELS[task]} accounts for {shares[task]:+.2f} of {whole:+.2f} points"
 
 
-def claim_verdict(row: Row, records: Sequence[dict]) -> Decided:
+def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
     """What is decided on a row C."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
-        return "not run", "–", "not pursued here", ()
+        return Verdict("not run", "–", "not pursued here")
     spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
-        return *_removed(spans), _files(spans)
+        return Verdict(*_removed(spans), _files(spans))
     return together(row, [Comparison.parse(text).decide(records) for text in row.compare], missing)
 
 
-def together(
-    row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ()
-) -> tuple[str, str, str, tuple[str, ...]]:
+def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ()) -> Verdict:
     """What the outcomes of a row's comparisons decide together; `missing`: the runs that would be needed too."""
     seen = [outcome for outcome in outcomes if outcome.records]
     if not seen:
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
-        return "not run", "–", rest, ()
+        return Verdict("not run", "–", rest)
     value = "; ".join(map(str, seen))
     about = "; ".join(dict.fromkeys(_about(outcome.records[0]) for outcome in seen))
     files = _files(record for outcome in seen for record in outcome.records)
     verdicts = {outcome.verdict_for(row) for outcome in outcomes}
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
-        return NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files
+        return Verdict(NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files)
     unlearnt = [TASK_LABELS[of.comparison.what] for of in seen if of.verdict == NOT_TESTABLE]
     cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
     about = "; ".join([about, *cautions, *_cautions(outcomes)])
     if "not reproduced" in verdicts:
-        return "not reproduced", value, about, files
+        return Verdict("not reproduced", value, about, files)
     if verdicts <= {"reproduced", NOT_TESTABLE}:
-        return (NOT_TESTABLE if unlearnt else "reproduced"), value, about, files
+        return Verdict(NOT_TESTABLE if unlearnt else "reproduced", value, about, files)
     if verdicts <= {TOO_SMALL, "reproduced"}:
-        return TOO_SMALL, value, about, files
-    return "inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files
+        return Verdict(TOO_SMALL, value, about, files)
+    return Verdict("inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files)

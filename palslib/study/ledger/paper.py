@@ -25,7 +25,6 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from palslib.common.names import check_name
 from palslib.common.settings import Names, Number, settings
 from palslib.data import glue
 
@@ -33,8 +32,9 @@ GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A1
 
 
 def _table(columns: str, rows: Mapping) -> dict:
-    """The rows with named columns: `{method: (1, 2)}` becomes `{method: {"a": 1, "b": 2}}`."""
-    return {method: dict(zip(columns.split(), values, strict=True)) for method, values in rows.items()}
+    """The rows with named columns, without their gaps: `{method: (1, None)}` becomes `{method: {"a": 1}}`."""
+    named = {method: zip(columns.split(), values, strict=True) for method, values in rows.items()}
+    return {method: {column: value for column, value in row if value is not None} for method, row in named.items()}
 
 
 # Paper, table 2: GLUE test server. The caption says "F1/accuracy"; the columns are accuracy, then F1 (ledger B2).
@@ -61,37 +61,20 @@ class Mean(NamedTuple):
 
 # Paper, table 3: mean of the GLUE dev scores by schedule, and the printed ratio of parameters to BERT-base's. One ratio
 # does not follow: 1.66 for the BERT layer (ledger B1). The ratio of "pals-no-sharing-84" is the summary's.
-TABLE_3 = {
-    "shared": {
-        "ratio": 1.00,
-        "proportional": Mean(79.17, 0.03),
-        "square-root": Mean(80.56, 0.04),
-        "annealed": Mean(80.7, 0.3),
+TABLE_3 = _table(
+    "ratio proportional square-root annealed",
+    {
+        "shared": (1.00, Mean(79.17, 0.03), Mean(80.56, 0.04), Mean(80.7, 0.3)),
+        "bert-layer-on-top": (1.66, Mean(80.6, 0.2), Mean(81.6, 0.3), Mean(81.5, 0.2)),
+        "attention-on-top-204": (1.10, Mean(80.3, 0.1), Mean(81.4, 0.1), Mean(81.5, 0.1)),
+        "ffn-on-top-408": (1.10, None, Mean(81.07), Mean(80.8, 0.1)),
+        "pals-204": (1.13, Mean(80.6, 0.2), Mean(81.0, 0.2), Mean(81.7, 0.2)),
+        "pals-no-sharing-84": (1.13, None, None, Mean(81.3, 0.1)),
+        "low-rank-100": (1.13, None, None, Mean(81.9, 0.2)),
+        "pals-276-top": (1.13, None, None, Mean(81.61, 0.06)),
+        "pals-276-bottom": (1.13, None, None, Mean(81.4, 0.1)),
     },
-    "bert-layer-on-top": {
-        "ratio": 1.66,
-        "proportional": Mean(80.6, 0.2),
-        "square-root": Mean(81.6, 0.3),
-        "annealed": Mean(81.5, 0.2),
-    },
-    "attention-on-top-204": {
-        "ratio": 1.10,
-        "proportional": Mean(80.3, 0.1),
-        "square-root": Mean(81.4, 0.1),
-        "annealed": Mean(81.5, 0.1),
-    },
-    "ffn-on-top-408": {"ratio": 1.10, "square-root": Mean(81.07), "annealed": Mean(80.8, 0.1)},
-    "pals-204": {
-        "ratio": 1.13,
-        "proportional": Mean(80.6, 0.2),
-        "square-root": Mean(81.0, 0.2),
-        "annealed": Mean(81.7, 0.2),
-    },
-    "pals-no-sharing-84": {"ratio": 1.13, "annealed": Mean(81.3, 0.1)},
-    "low-rank-100": {"ratio": 1.13, "annealed": Mean(81.9, 0.2)},
-    "pals-276-top": {"ratio": 1.13, "annealed": Mean(81.61, 0.06)},
-    "pals-276-bottom": {"ratio": 1.13, "annealed": Mean(81.4, 0.1)},
-}
+)
 
 # minbert, table 1, by (method, schedule): accuracy on SST and QQP, Pearson on STS, and the average. This is the mean of
 # the three in seven rows (ledger A22), but not for PALs annealed (B12). "pals-324" is printed with s = 326 (B6).
@@ -181,40 +164,16 @@ class Row:
         return [name for name in self.field.split(", ") if name]
 
 
-_TEXTS = ("source", "statement", "derivation")
-_KEYS = {
-    "A": (("derived",), ("published",)),
-    "B": (("published", "derived"), ()),
-    "C": ((), ("published", "needs", "compare", "scale", "steps")),
-    "D": (("field",), ("published", "derived")),
-}
-"""Kind -> the keys, besides `_TEXTS`, that a row must have, and those that it may have."""
-
-
-def _row(row_id: str, table: object) -> Row:
-    """One table of the ledger as a `Row`. Raises `ValueError`, which names the row and the wrong key."""
-    if not (re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id) and isinstance(table, dict)):
-        raise ValueError(f"ledger row {row_id!r}: a row is a table named by a letter A to D and a number, as [A21]")
-    required, optional = _KEYS[row_id[0]]
-    for key in (*_TEXTS, *required):
-        if key not in table:
-            raise ValueError(f"ledger row {row_id}: key {key!r} is missing")
-    for key in table:
-        check_name(f"key of ledger row {row_id}", key, (*_TEXTS, *required, *optional))
+def _row(row_id: str, table: dict) -> Row:
+    """One table of the ledger as a `Row`."""
     row = Row(id=row_id, kind=row_id[0], **table)
     compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
     return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
 
-def parse_ledger(text: str) -> dict[str, Row]:
-    """The rows of a ledger in TOML by id.
-
-    Raises `ValueError` for a row that is malformed (naming row and key) or defined twice (naming the line).
-    """
-    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
-
-
 @cache
 def load_ledger() -> dict[str, Row]:
-    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
-    return parse_ledger(files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8"))
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result. Raises ValueError for a
+    malformed row, naming it and its key."""
+    text = files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8")
+    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}

@@ -5,7 +5,6 @@ A row that does not get its expected verdict is marked `does not hold` (A), `not
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from palslib.data.tasks import Task
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import claim_verdict
+from palslib.study.ledger.claims import Verdict, claim_verdict
 from palslib.study.ledger.derivations import agrees_with_ledger, derive, near, numbers, places, possible
 from palslib.study.ledger.paper import Row, load_ledger
 
@@ -42,20 +41,6 @@ VERDICTS = {
 """Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on one row."""
-
-    id: str
-    verdict: str
-    value: str
-    """Our value, as text."""
-    note: str = ""
-    """What the verdict rests on, or what it leaves open."""
-    files: tuple[str, ...] = ()
-    """Files of the records that decide it, relative to `RECORDS`."""
-
-
 def _all_near(unit: float) -> Callable[[list, list], bool]:
     """A check that every printed number equals the derived one at its position, rounded to `unit`."""
     return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=True))
@@ -69,43 +54,31 @@ def _any_near(unit: float) -> Callable[[list, list], bool]:
 # Checks whether the printed numbers follow: p are those of `published`, v the derived ones, each flattened in order.
 # Rows A expect True, rows B False. Rows A without a printed number are absent: only their derivation counts.
 _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
-    "A1": _all_near(1e7),
+    **dict.fromkeys(("A21", "A23", "A24", "B9", "B19", "B21"), _all_near(0.1)),
+    **dict.fromkeys(("A19", "A25", "B15"), _all_near(1)),
+    **{"A1": _all_near(1e7), "A28": _all_near(1e5), "B12": _all_near(0.001), "B14": _all_near(1e6)},
+    **{"B5": _any_near(1), "B8": _any_near(0.1), "B16": _any_near(0.01)},
     "A3": lambda p, v: _all_near(1e5)(p, v[:1]),
     **{row: lambda p, v: near(v[1], p[0], 0.01) for row in ("A4", "A5", "A6", "A7", "A9")},
     "A10": lambda p, v: near(v[2], p[0], 0.01) and near(v[3], p[0], 0.01),
     "A13": lambda p, v: v[1] <= p[0],
     "A18": lambda p, v: near(v[0] - v[1], p[0], 0.1),
-    "A19": _all_near(1),
     "A20": lambda p, v: p[0] == p[1] * p[2] == v[0] and near(v[1], p[3] * p[0], 1),
-    "A21": _all_near(0.1),
     "A22": lambda p, v: [b for b, a in zip(p, v, strict=True) if not near(a, b, 0.001)] == [p[4]],
-    "A23": _all_near(0.1),
-    "A24": _all_near(0.1),
-    "A25": _all_near(1),
     "A26": lambda p, v: near(v[0], p[0], 1e7) and near(v[1], p[1], 1),
     "A27": lambda p, v: p[:3] == v[:3] and p[3] <= v[3],
-    "A28": _all_near(1e5),
     "B1": lambda p, v: near(v[0], p[0], 1e6) or any(near(v[1], ratio, 0.01) for ratio in p[1:]),
     "B2": lambda p, v: not _all_near(0.1)(p, v[:4]) or _any_near(0.1)(p, v[4:]),
     "B3": lambda p, v: _all_near(1e6)(p, v[:1]),  # the printed value is the second
     "B4": lambda p, v: near(v[1], p[1], 0.01),
-    "B5": _any_near(1),
     "B6": lambda p, v: v[0] == p[1],
     "B7": lambda p, v: _any_near(0.001)(p, v[:2]),  # plain means; the note says what the shifted ones give
-    "B8": _any_near(0.1),
-    "B9": _all_near(0.1),
     "B10": lambda p, v: v[0] in p,
     "B11": lambda p, v: v[0] == v[1],
-    "B12": _all_near(0.001),
     "B13": lambda p, v: near(v[0], p[1], 0.01),
-    "B14": _all_near(1e6),
-    "B15": _all_near(1),
-    "B16": _any_near(0.01),
     "B17": lambda p, v: v[0] <= p[0] or v[1] <= p[1],
     "B18": lambda p, v: p[0] == v[0],
-    "B19": _all_near(0.1),
     "B20": lambda p, v: near(v[0], 0, 0.1) or near(v[1], 0, 0.1),
-    "B21": _all_near(0.1),
 }
 
 _NOTES = {
@@ -155,38 +128,38 @@ def _derived_verdict(row: Row) -> Verdict:
     text, note = format_values(values, row.derived), _NOTES.get(row.id, "")
     if not agrees_with_ledger(row.id):
         note = f"the ledger states {format_values(row.derived)}"
-        return Verdict(row.id, "does not hold" if row.kind == "A" else "not demonstrated", text, note)
+        return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
     follows = row.id not in _FOLLOWS or _FOLLOWS[row.id](numbers(row.published), numbers(values))
     if row.kind == "A":
-        return Verdict(row.id, "holds" if follows else "does not hold", text, note)
+        return Verdict("holds" if follows else "does not hold", text, note)
     if follows:
-        return Verdict(row.id, "not demonstrated", text, note)
+        return Verdict("not demonstrated", text, note)
     ranges, digits = possible(row), max(map(places, numbers(row.derived)), default=0) + 1
     notes = [
         f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {'may' if f else 'cannot'} be {n}" for v, n, f in ranges
     ]
     note = "; ".join([note] * bool(note) + ["before rounding, " + " · ".join(notes)] * bool(notes))
     within = bool(ranges) and all(fits for _, _, fits in ranges)
-    return Verdict(row.id, "within rounding" if within else "does not follow", text, note)
+    return Verdict("within rounding" if within else "does not follow", text, note)
 
 
 def _switch_verdict(row: Row) -> Verdict:
     note = _NOTES.get(row.id, "")
     if not row.fields:
-        return Verdict(row.id, "kept in both", f"divided by {Task.scale:g}", note)
+        return Verdict("kept in both", f"divided by {Task.scale:g}", note)
     if row.source == "ours":
         text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
-        return Verdict(row.id, "switchable", text, note)
+        return Verdict("switchable", text, note)
     pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
     text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
     differ = all(paper != released for paper, released in pairs.values())
-    return Verdict(row.id, "switchable" if differ else "not switchable", text, note)
+    return Verdict("switchable" if differ else "not switchable", text, note)
 
 
 def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
     """The verdict on one row; `records` (as `read_records` returns them) decide rows C only."""
     if row.kind == "C":
-        return Verdict(row.id, *claim_verdict(row, records))
+        return claim_verdict(row, records)
     return _switch_verdict(row) if row.kind == "D" else _derived_verdict(row)
 
 

@@ -84,12 +84,7 @@ PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
 
 
 def show_part(frame: pd.DataFrame, kind: str) -> None:
-    """Displays the table of `part_page`."""
-    display(HTML(part_page(frame, kind)))
-
-
-def part_page(frame: pd.DataFrame, kind: str) -> str:
-    """The HTML table of one part of `verdict_frame`: row (a link to its notebook), verdict, statement, and `_seen`; a
+    """Displays one part of `verdict_frame` as a table: row (a link to its notebook), verdict, statement, and `_seen`; a
     click opens the source, the published value, ours, the derivation and the note, with links to the records."""
     lines = []
     for row in frame[frame["kind"] == kind].to_dict("records"):
@@ -104,7 +99,7 @@ def part_page(frame: pd.DataFrame, kind: str) -> str:
             f"<details><summary>{escape(row['statement'])}</summary>{more}</details>{_seen(row)}",
         )
         lines.append("".join(f"<td style='text-align: left; vertical-align: top'>{cell}</td>" for cell in cells))
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    display(HTML(f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"))
 
 
 def _seen(row: dict) -> str:

@@ -27,38 +27,37 @@ LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
 because the interval of five ended at 0."""
 _UNKNOWN = "not known"
-_SAID = (
-    {
+_SAID = {
+    "PALs minus sharing everything": {
         POSITIVE: "PALs beside BERT's layers help here",
         NEGATIVE: "PALs beside BERT's layers do harm here",
         TOO_SMALL: "PALs beside BERT's layers make no difference that matters here",
         OPEN: "Whether PALs beside BERT's layers help is open",
         _UNKNOWN: "Whether PALs beside BERT's layers help is not known yet",
     },
-    {
+    "PALs minus one PAL for all tasks": {
         POSITIVE: "A PAL of each task's own is better than one for all tasks",
         NEGATIVE: "One PAL for all tasks is better than one of each task's own",
         TOO_SMALL: "One PAL for all tasks does as well as one of each task's own",
         OPEN: "Whether each task needs a PAL of its own is open",
         _UNKNOWN: "Whether each task needs a PAL of its own is not known yet",
     },
-    {
+    "PALs minus low rank (as large, without attention)": {
         POSITIVE: "Their attention helps",
         NEGATIVE: "Attention is not the reason: low rank, which has none, is better",
         TOO_SMALL: "Attention is not the reason: low rank, which has none, does as well",
         OPEN: "We could not show that their attention helps",
         _UNKNOWN: "Whether their attention helps is not known yet",
     },
-    {
+    "PALs at BERT's rate minus sharing everything": {
         POSITIVE: "They help with one rate for all, as in the paper",
         NEGATIVE: "With one rate for all, as in the paper, they do harm",
         TOO_SMALL: "With one rate for all, as in the paper, they make no difference that matters",
         OPEN: "With one rate for all, as in the paper, we find no clear difference",
         _UNKNOWN: "What they do with one rate for all, as in the paper, is not known yet",
     },
-)
-_MINUS = ("PALs minus sharing everything", "PALs minus one PAL for all tasks")
-_MINUS += ("PALs minus low rank (as large, without attention)", "PALs at BERT's rate minus sharing everything")
+}
+"""The difference that answers each question -> the answer by its kind."""
 NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and all of MNLI, QQP and QNLI, of which a part is used here."
 
 
@@ -75,15 +74,18 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     about = f" (2,000 steps; the interval is wider because results were read at {looks} seeds). "
     about += "PALs learnt at ten times BERT's rate, chosen for them; the shared model's settings were hardly tuned, "
     about += "which may favour PALs"
-    said, beside = [], [about, f": {under_way(new)}", "", ""]
-    for words, minus, of, row, more in zip(_SAID, _MINUS, first, decided.itertuples(), beside, strict=True):
+    tuned, confirmed = (len(second.of_grid(name, new)) for name in ("tuning", "confirmation"))
+    runs = f"{tuned} of 32 tuning runs, {confirmed} of 30 confirmation runs"
+    under_way = f": the comparison with one PAL for all tasks is under way ({runs})"
+    said, beside = [], [about, under_way, "", ""]
+    for (minus, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):
         if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
             found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
             said.append(f"**{words[row.verdict]}**: {minus} {found} (8,000 steps, both tuned alike).")
         elif min(of.seeds) >= SEEDS:
             said.append(f"**{words[of.kind()]}**: {minus} {of}{more}.")
         else:
-            said.append(f"**{words[_UNKNOWN]}**{more if of.seeds == (0, 0) and words is _SAID[1] else ''}.")
+            said.append(f"**{words[_UNKNOWN]}**{more if more == under_way else ''}.")
     return [*said, NOT_SHOWN]
 
 
@@ -102,7 +104,7 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
 def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
     """The four differences in the first study. Question 1: paired by seed as planned, at a level that allows for the
     looks. Question 2: never run. Questions 3 and 4: all seeds, one variance."""
-    scores = scores_by_method(records) | {second.ONE_RATE: []}
+    scores = scores_by_method(records)
     scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
     pairs = _pairs(records)
     looks = [n for n in LOOKS if n <= len(pairs)]
@@ -121,14 +123,7 @@ def growth(records: Sequence[dict]) -> str:
     """The first study's main difference at each of its looks, in words."""
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    return f"{_MINUS[0]} at each look: {said or 'none yet'}"
-
-
-def under_way(new: Sequence[dict]) -> str:
-    """How far the second study is, in words."""
-    counts = [len(second.of_grid(name, new)) for name in ("tuning", "confirmation")]
-    runs = f"{counts[0]} of 32 tuning runs, {counts[1]} of 30 confirmation runs"
-    return f"the comparison with one PAL for all tasks is under way ({runs})"
+    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}"
 
 
 def numbered(sentences: Sequence[str]) -> str:
@@ -140,9 +135,7 @@ def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame
     """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
     `verdict`; methods without three seeds are left out."""
     frame = frame[frame["seeds"] >= SEEDS]
-    found = frame[["difference", "low", "high"]].itertuples(index=False)
+    text = [Difference(*of, (0, 0)).text for of in frame[["difference", "low", "high"]].itertuples(index=False)]
     shown = {"method": frame["method"].map(label), "seeds": frame["seeds"]}
-    frame = pd.DataFrame(shown | {"verdict": frame["verdict"]})
-    text = [Difference(*of, (0, 0)).text for of in found]
-    frame.insert(2, f"minus {label(base)} [simultaneous 95 % interval]", text)
-    return frame.reset_index(drop=True)
+    shown |= {f"minus {label(base)} [simultaneous 95 % interval]": text, "verdict": frame["verdict"]}
+    return pd.DataFrame(shown).reset_index(drop=True)

@@ -12,9 +12,9 @@ import pandas as pd
 from palslib.common.places import RECORDS
 from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, read_records, write_record
-from palslib.study.analysis.acting import acting_frame, switched_off_frame
 from palslib.study.ledger.intervals import over_examples, paired
-from palslib.study.results.second import LOOKS, QUESTIONS, arm, of_grid
+from palslib.study.results.pilot import acting_frame, switched_off_frame
+from palslib.study.results.second import LOOKS, QUESTIONS, arm, cells, of_grid
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
 """The record of `over_both`: it needs GLUE's labels, which are not part of the package."""
@@ -25,15 +25,12 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     ‖TS(h)‖ / ‖h‖, and `entropy`, that of the added heads' attention over log S (1: uniform), means over seeds, tasks
     and layers; and the change of the dev average when all that tasks add is switched off, with its 95 % interval."""
     runs = of_grid("confirmation", records)
-    arms, frame = {record["key"]: arm(record) for record in runs}, acting_frame(runs)
-    last = frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
-    means = last.groupby(last["key"].map(arms), sort=False)[["size", "entropy"]].mean()
-    off = switched_off_frame(runs).query("task == 'average'")
-    rows = []
-    for name, of in off.groupby(off["key"].map(arms), sort=False):
-        found = paired(of["difference"].tolist())
-        rows.append({"arm": name, "seeds": len(of), **means.loc[name], "switched off": found.text})
-    return pd.DataFrame(rows, columns=["arm", "seeds", "size", "entropy", "switched off"])
+    arms = {record["key"]: arm(record) for record in runs}
+    last, off = acting_frame(runs), switched_off_frame(runs)
+    table = last.groupby(last["key"].map(arms), sort=False)[["size", "entropy"]].mean()
+    off = off["difference"].groupby(off["key"].map(arms)).agg(list)
+    table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda of: paired(of).text)})
+    return table.rename_axis("arm").reset_index()[["arm", "seeds", "size", "entropy", "switched off"]]
 
 
 def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 1000) -> list[dict]:
@@ -53,8 +50,7 @@ def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 1000) ->
         row = {"left": left, "right": right, "difference": math.nan}
         if of.get(left) and of.get(right):
             found = over_examples(of[left], of[right], labels, level, draws)
-            row |= {"difference": found.value, "low": found.low, "high": found.high, "level": level}
-            row["seeds"] = f"{found.seeds[0]} and {found.seeds[1]}"
+            row |= cells(found) | {"level": level}
         rows.append(row)
     return rows
 

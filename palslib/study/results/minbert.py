@@ -127,5 +127,6 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
             relation = "better than" if comparison.relation == ">" else "no worse than"
             line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
             outcome = comparison.decide(records)
-            rows.append(line | outcome.cells | {"verdict": outcome.verdict_for(row)})
+            line |= outcome.interval.cells | {"seeds": len(outcome.seeds), "verdict": outcome.verdict_for(row)}
+            rows.append(line)
     return pd.DataFrame(rows)

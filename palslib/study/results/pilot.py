@@ -1,14 +1,51 @@
 """The effect of task-specific parameters in inspected runs, by setting, and the results of the pilot (notebook 11)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from palslib.methods.table import LABELS
-from palslib.study.analysis.acting import acting_frame, switched_off_frame
+from palslib.records import summarise
 from palslib.study.ledger.selection import Setting
 from palslib.study.results.tables import average, label, line_of, usual_schedule
+
+
+def acting_frame(records: Iterable[dict]) -> pd.DataFrame:
+    """A row for each task and layer of the runs with `inspect` (`model/inspection.py`), at the end of training.
+
+    Columns key, method, seed, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, the entropy of the task's
+    own heads divided by log S. Each is NaN in a layer without them.
+    """
+    rows = []
+    for record in records:
+        for task, values in record["history"][-1].get("acting", {}).items():
+            layers = sorted({int(layer) for of_layer in values.values() for layer in of_layer})
+            for layer in layers:  # a number in memory, a string in a file
+                here = {k: v.get(layer, v.get(str(layer))) for k, v in values.items()}
+                rows.append({**_about(record), "task": task, "layer": layer, **here})
+    columns = ["key", "method", "seed", "task", "layer", "size", "entropy"]
+    return pd.DataFrame(rows, columns=columns).astype({"size": float, "entropy": float})
+
+
+def switched_off_frame(records: Iterable[dict]) -> pd.DataFrame:
+    """A row for each of the runs with `inspect`, at the end of training.
+
+    Columns key, method, seed; `score`, the dev average in percent; `switched off`, the same without what tasks add
+    within BERT; and `difference`, in points: below 0, the additions helped.
+    """
+    rows = []
+    for record in records:
+        if without := record["results"].get("switched off"):
+            score = record["results"]["last"]["dev_average"]
+            rows.append({**_about(record), "score": score, "switched off": without["dev_average"]})
+    frame = pd.DataFrame(rows, columns=["key", "method", "seed", "score", "switched off"])
+    frame = frame.astype({"score": float, "switched off": float})
+    return frame.assign(difference=frame["switched off"] - frame["score"])
+
+
+def _about(record: dict) -> dict:
+    return {"key": record["key"], "method": record["config"]["method"], "seed": record["config"]["seed"]}
 
 
 def setting_name(record: dict) -> str:
@@ -32,10 +69,9 @@ def acting(
     `more`: runs used for settings that `records` lacks. Methods other than PALs are named in `setting`.
     """
     runs, named = _inspected(records, more, methods)
-    sizes = _after_the_last_step(acting_frame(runs)).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
-    off = switched_off_frame(runs)
-    off = off[off["task"] == "average"]
-    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in (sizes.reset_index(), off))
+    sizes = acting_frame(runs).groupby(["key", "seed", "layer"], sort=False)["size"].mean()
+    both = (sizes.reset_index(), switched_off_frame(runs))
+    return tuple(frame.assign(setting=frame["key"].map(named)) for frame in both)
 
 
 def acting_table(records: Sequence[dict]) -> pd.DataFrame:
@@ -44,7 +80,7 @@ def acting_table(records: Sequence[dict]) -> pd.DataFrame:
     that has the layer with the `lowest` entropy; and `off`, the change of the dev average without the PALs, with its
     standard error `off_error` over seeds."""
     runs, named = _inspected(records)
-    ends = _after_the_last_step(acting_frame(runs))
+    ends = acting_frame(runs)
     by_setting = ends.groupby(ends["key"].map(named).rename("setting"), sort=False)
     table = by_setting.agg(
         seeds=("seed", "nunique"), size=("size", "mean"), entropy=("entropy", "mean"), lowest=("entropy", "min")
@@ -65,10 +101,6 @@ def _inspected(
     runs.sort(key=lambda r: (rank[r["config"]["method"]], _rate_and_start(r)))
     runs = list({(_named(r), r["config"]["seed"]): r for r in runs}.values())
     return runs, {r["key"]: _named(r) for r in runs}
-
-
-def _after_the_last_step(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["step"] == frame.groupby("key")["step"].transform("max")]
 
 
 def _plain(records: Sequence[dict], methods: Sequence[str]) -> list[dict]:
@@ -100,18 +132,13 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         row = {"method": label(name), "rate": config["learning_rate"], "steps": config["steps"]}
         row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
         rows.append(row | {"seed": config["seed"]} | scores)
-    columns = ["dev average", "without CoLA", "CoLA", "switched off"]
-    frame = pd.DataFrame(rows, columns=["method", "rate", "steps", "setting", "seed", *columns])
-    frame = frame.sort_values(["method", "rate", "steps"], kind="stable")
-    by = ["method", "rate", "steps", "setting"]
-    if (twice := frame.duplicated([*by, "seed"])).any():
-        raise ValueError(
-            f"two runs of one setting and seed in the pilot: {frame[[*by, 'seed']][twice].iloc[0].to_dict()}"
-        )
-    grouped = frame.groupby(by, sort=False)[columns]
-    table = grouped.agg(["mean", "sem"])
-    table.columns = [name if kind == "mean" else f"{name} error" for name, kind in table.columns]
-    return table.assign(seeds=grouped.size()).reset_index()
+    by, values = ["method", "rate", "steps", "setting"], ["dev average", "without CoLA", "CoLA", "switched off"]
+    frame = pd.DataFrame(rows, columns=[*by, "seed", *values]).sort_values(by[:3], kind="stable")
+    table = pd.DataFrame()
+    for value in values:
+        of = summarise(frame, by, value).set_index(by)  # raises ValueError for a repeated seed
+        table[[value, f"{value} error"]] = of[["mean", "standard_error"]]
+    return table.assign(seeds=frame.groupby(by, sort=False).size()).reset_index()
 
 
 def chosen_setting(table: pd.DataFrame) -> pd.Series:

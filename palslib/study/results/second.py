@@ -16,10 +16,10 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, task_margin, together
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, task_margin, together
 from palslib.study.ledger.intervals import OPEN, Difference, difference, paired
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.ledger.verdicts import Verdict, evidence, verdict_frame
+from palslib.study.ledger.verdicts import evidence, verdict_frame
 from palslib.study.results.tables import average
 
 METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
@@ -128,7 +128,7 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
             whole = all(len(of[name]) >= (FEWEST if name == ONE_RATE else number) for name in {*METHODS, left, right})
             if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
                 found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
-                row |= _cells(found) | {"level": level, "verdict": found.kind()}
+                row |= cells(found) | {"level": level, "verdict": found.kind()}
                 last = look
         going_on = row["verdict"] not in (NOT_ASKED, NOT_RUN, OPEN)
         start = last if going_on else start
@@ -137,7 +137,8 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
     return pd.DataFrame(rows, columns=columns)
 
 
-def _cells(found: Difference) -> dict:
+def cells(found: Difference) -> dict:
+    """Columns of a frame: `difference`, `low`, `high`, and `seeds` of both sides as text."""
     return found.cells | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
 
 
@@ -152,7 +153,7 @@ def by_task(records: Sequence[dict], left: str = "pals-204", right: str = "share
         found = paired([of[left][seed] - of[right][seed] for seed in common], 1 - 0.05 / len(TASKS))
         sizes = next(iter(runs))["data"]["dev"][task] if runs else {}
         within = task_margin(task, next(iter(sizes.values()), None))
-        rows.append({"task": task} | _cells(found) | {"margin": within, "verdict": found.kind(within)})
+        rows.append({"task": task} | cells(found) | {"margin": within, "verdict": found.kind(within)})
     return pd.DataFrame(rows)
 
 
@@ -181,7 +182,7 @@ def of_ledger(records: Sequence[dict], seeds: int = SEEDS) -> dict[str, Verdict]
             used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
             used = [r for r in [*used, *of_grid("separate", records)] if r["config"]["seed"] in pals]
             outcomes.append(Outcome(comparison, tuple(sorted(pals)), tuple(left), tuple(right), tuple(used)))
-        found[row.id] = Verdict(row.id, *together(replace(row, steps=0), outcomes))
+        found[row.id] = together(replace(row, steps=0), outcomes)
     return found
 
 

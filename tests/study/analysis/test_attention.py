@@ -79,11 +79,11 @@ def test_shapes_and_rows(model, tokenizer):
     """[CLS] 5 words [SEP] 3 words [SEP] are 11 tokens; BERT has 2 layers of 4 heads, the PALs 2 of 5."""
     maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
     assert maps.tokens == ("[CLS]", *TEXT.split(), "[SEP]", *PAIR.split(), "[SEP]")
-    assert (maps.bert.shape, maps.pal.shape) == ((2, 4, 11, 11), (2, 5, 11, 11))
+    assert (maps.of("bert").shape, maps.of("pal").shape) == ((2, 4, 11, 11), (2, 5, 11, 11))
     assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, 1, 1, 1, -1]
     assert np.flatnonzero(maps.cls).tolist() == [0] and np.flatnonzero(maps.sep).tolist() == [6, 10]
     assert maps.layers == {"bert": (0, 1), "pal": (0, 1)}
-    for weights in (maps.bert, maps.pal):
+    for weights in (maps.of("bert"), maps.of("pal")):
         assert (weights > 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
 
@@ -97,15 +97,15 @@ def test_plain_maps_equal_those_of_hugging_face(model, tokenizer):
     with torch.inference_mode():
         theirs = plain(**inputs, output_attentions=True).attentions
     ours = attention_maps(model, None, tokenizer, TEXT, PAIR)
-    np.testing.assert_allclose(ours.bert, torch.cat(theirs).numpy(), atol=1e-5)
+    np.testing.assert_allclose(ours.of("bert"), torch.cat(theirs).numpy(), atol=1e-5)
     assert ours.task is None and ours.name == "plain" and set(ours.weights) == {"bert"}
 
 
 def test_a_task_changes_the_maps_above_its_first_layer(model, tokenizer):
     """Layer 0 reads the embeddings, which tasks share; layer 1 reads what the task function has changed."""
     plain, rte = (attention_maps(model, task, tokenizer, TEXT) for task in (None, "rte"))
-    np.testing.assert_allclose(rte.bert[0], plain.bert[0], atol=1e-6)
-    assert np.abs(rte.bert[1] - plain.bert[1]).max() > 1e-3
+    np.testing.assert_allclose(rte.of("bert")[0], plain.of("bert")[0], atol=1e-6)
+    assert np.abs(rte.of("bert")[1] - plain.of("bert")[1]).max() > 1e-3
 
 
 def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
@@ -118,7 +118,7 @@ def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
         for layer in range(2):
             z = pals.projection(layer).encoder(states[layer])
             value = pals.functions[str(layer)].qkv(z)[:, 40:]  # after query and key, 20 wide each
-            context = torch.from_numpy(maps.pal[layer]) @ value.unflatten(-1, (5, 4)).transpose(0, 1)
+            context = torch.from_numpy(maps.of("pal")[layer]) @ value.unflatten(-1, (5, 4)).transpose(0, 1)
             ours = pals.projection(layer).decoder(context.transpose(0, 1).flatten(1))
             torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
 
@@ -141,7 +141,7 @@ def test_roberta_by_the_ids_of_its_own_special_tokens():
 @pytest.mark.parametrize("text", ["", "the " * 200, "🙂 مرحبا"])
 def test_odd_texts(model, tokenizer, text):
     maps = attention_maps(model, "cola", tokenizer, text, max_length=64)
-    assert len(maps.tokens) <= 64 and maps.pal.shape[-1] == len(maps.tokens)
+    assert len(maps.tokens) <= 64 and maps.of("pal").shape[-1] == len(maps.tokens)
     assert head_statistics(maps)["to_other"].isna().all()
 
 
@@ -165,7 +165,7 @@ def test_layers_of_added_attention(tokenizer, method, layers):
     assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(4), 4), "pal": dict.fromkeys(layers, 5)}
     assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(4), 4)}
     assert maps.layers == {"bert": (0, 1, 2, 3), "pal": layers}
-    np.testing.assert_allclose(maps.pal.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(maps.of("pal").sum(-1), 1, atol=1e-6)
     frame = head_statistics(maps)
     assert sorted(set(frame.loc[frame["kind"] == "pal", "layer"])) == list(layers)
 
@@ -173,17 +173,17 @@ def test_layers_of_added_attention(tokenizer, method, layers):
 @pytest.mark.parametrize("method", ["shared", "low-rank-100", "houlsby-64", "bert-layer-on-top", "fine-tuned"])
 def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, method):
     maps = attention_maps(make_model(method), "rte", tokenizer, TEXT)
-    np.testing.assert_allclose(maps.bert.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(maps.of("bert").sum(-1), 1, atol=1e-6)
     assert set(head_statistics(maps)["kind"]) == {"bert"}
     with pytest.raises(ValueError, match=method):
-        _ = maps.pal
+        _ = maps.of("pal")
 
 
 def test_a_pal_in_the_place_of_a_second_adapter_and_a_layer_on_top(tokenizer):
     """ "Houlsby plus PALs": a PAL of 12 heads in each of the two layers. A whole layer on top is BERT's next."""
     model = make_model("houlsby-64", ("rte",), second="pal", pal_size=24)
     assert numbers_of_heads(model, "rte")["pal"] == {0: 12, 1: 12}
-    assert attention_maps(model, "rte", tokenizer, TEXT).pal.shape == (2, 12, 7, 7)
+    assert attention_maps(model, "rte", tokenizer, TEXT).of("pal").shape == (2, 12, 7, 7)
     assert attention_maps(make_model("bert-layer-on-top"), "rte", tokenizer, TEXT).layers == {"bert": (0, 1, 2)}
 
 
@@ -192,7 +192,7 @@ def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
     with torch.no_grad():
         for part in model.adaptations["rte"].backbone.encoder.layer[0].attention.self.query.parameters():
             part.zero_()
-    own, other = (attention_maps(model, task, tokenizer, TEXT).bert[0] for task in ("rte", "cola"))
+    own, other = (attention_maps(model, task, tokenizer, TEXT).of("bert")[0] for task in ("rte", "cola"))
     np.testing.assert_allclose(own, 1 / 7, atol=1e-6)  # no query: all 7 tokens alike
     assert np.abs(other - 1 / 7).max() > 0.01
 
@@ -212,7 +212,7 @@ def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
     model.pooler.eval()
     modes = [part.training for part in model.modules()]
     for _ in range(2):
-        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).bert, still.bert)
+        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).of("bert"), still.of("bert"))
         assert [part.training for part in model.modules()] == modes
     with pytest.raises(ValueError, match="unknown task"):
         attention_maps(model, "rtee", tokenizer, TEXT)
@@ -224,7 +224,7 @@ def test_under_a_kernel_that_has_no_weights(tokenizer):
     model = make_model()
     usual = attention_maps(model, "rte", tokenizer, TEXT)
     model.config._attn_implementation = "flash_attention_2"
-    np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).pal, usual.pal)
+    np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).of("pal"), usual.of("pal"))
     assert model.config._attn_implementation == "flash_attention_2"
 
 
@@ -232,7 +232,7 @@ def test_errors_say_what_there_is(model, tokenizer):
     plain, other = attention_maps(model, None, tokenizer, TEXT), attention_maps(model, "rte", tokenizer, PAIR)
     for named, act in {
         "'rtee'.* cola, rte": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
-        "tasks": lambda: plain.pal,
+        "tasks": lambda: plain.of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
         "layer 2.* 0, 1": lambda: plain.layer("bert", 2),
         "texts": lambda: head_divergences(plain, other, ("bert", "bert")),

@@ -75,9 +75,9 @@ def test_other_records_are_refused():
 
 def test_heat_map():
     """Every number where its row and column say, in one scale of colours; the stairs run below the diagonal."""
-    frame = accuracy_frame(accuracy_matrix(record()))
-    assert list(frame.columns) == ["after", "task", "score"] and len(frame) == 9
-    ax = accuracy_heatmap(frame, plt.figure().add_subplot())
+    R, ax = accuracy_matrix(record()), plt.figure().add_subplot()
+    assert list(accuracy_frame(R)) == ["after", "task", "score"] and len(accuracy_frame(R)) == 9
+    accuracy_heatmap(R, ax)
     assert [float(text.get_text()) for text in ax.texts] == [80, 0, 45, 70, 60, 55, 65, 50, 75]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["RTE", "STS-B", "MRPC"]

@@ -186,7 +186,7 @@ def test_s_goes_in_steps_of_the_heads_and_another_s_is_explained_not_raised():
 
 def test_an_s_above_the_sliders_end_is_counted_as_it_is():
     """The end moves; a slider would cut the value in silence."""
-    explorer = explore_parameters([LowRank("wide", size=1_500), METHODS["pals-204"]])
+    explorer = explore_parameters(LowRank("wide", size=1_500))
     assert explorer.controls["size"].value == 1_500
     explorer.controls["method"].value = "pals-204"
     assert (explorer.controls["size"].value, explorer.controls["size"].max) == (204, 1_020)
@@ -428,7 +428,7 @@ def test_the_map_is_that_of_the_chosen_task_layer_and_head(model, tokenizer):
         assert now[0] != before[0]
         before = now
     maps = attention_maps(model, "cola", tokenizer, "a b c")
-    to_cls = maps.pal[1, 2][:, 0].mean()
+    to_cls = maps.of("pal")[1, 2][:, 0].mean()
     assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
     assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "CoLA"]
     assert cells(explorer, "Jensen–Shannon divergence (nats)")[1] == "0.000"  # a task beside itself
@@ -502,8 +502,8 @@ def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
     figure = Figure()
     draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
     for ax, maps in zip(figure.axes, sides, strict=False):
-        assert (ax.images[0].get_array() == maps.pal[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
-        assert ax.images[0].get_clim() == (0, max(2 / 6, *(one.pal[1, 2].max() for one in sides)))
+        assert (ax.images[0].get_array() == maps.of("pal")[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
+        assert ax.images[0].get_clim() == (0, max(2 / 6, *(one.of("pal")[1, 2].max() for one in sides)))
     words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
 

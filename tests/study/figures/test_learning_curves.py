@@ -13,6 +13,7 @@ def test_every_task_has_a_line():
     frame = pd.DataFrame(
         [(step, task, 50.0 + step) for step in (1, 2) for task in tasks], columns=["step", "task", "score"]
     )
-    ax = learning_curves(frame, Figure().add_subplot())
+    ax = Figure().add_subplot()
+    learning_curves(frame, ax)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["RTE", "mood", "sst5", "average"]
     assert ax.lines[0].get_color() == TASK_COLOURS["rte"]

@@ -14,7 +14,8 @@ from palslib.training.episodic_memory import project
 def test_projection_picture(margin):
     """g = (1, -2) and memory (0, 1): g̃ = (1, 0); with margin 1/2 the same, since v = 2 is above it."""
     g, G = torch.tensor([1.0, -2.0]), torch.tensor([[0.0, 1.0]])
-    ax = projection_picture(g, G, project(g, G, margin), plt.figure().add_subplot())
+    ax = plt.figure().add_subplot()
+    projection_picture(g, G, project(g, G, margin), ax)
     tips = {text.get_text(): text.xy for text in ax.texts if text.get_text()}
     assert list(tips) == ["memory 1", "g", "g̃"]
     beyond = 0.12 * 2.5  # the names, in the direction of the arrows

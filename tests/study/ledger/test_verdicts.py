@@ -15,10 +15,11 @@ from palslib.data.tasks import Task
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES, Recipe, rate_factor
 from palslib.study.figures.verdicts import verdict_tiles
+from palslib.study.ledger import view
 from palslib.study.ledger.derivations import Interval, agrees_with_ledger, derive, near, numbers, possible
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, TABLE_2, TABLE_3, load_ledger
 from palslib.study.ledger.verdicts import _FOLLOWS, VERDICTS, format_values, verdict, verdict_frame
-from palslib.study.ledger.view import averages_of_table_2, find, part_page, ratios_of_table_3
+from palslib.study.ledger.view import averages_of_table_2, find, ratios_of_table_3
 
 LEDGER = load_ledger()
 FRAME = verdict_frame(records=[])
@@ -365,8 +366,6 @@ def test_every_row_is_a_tile_and_no_two_tiles_overlap():
 
 def test_every_row_leads_to_a_notebook_that_there_is(monkeypatch):
     """And a row on the page is its number, its verdict, and what is said, with the rest folded."""
-    from palslib.study.ledger import view
-
     assert view.PAGES.keys() == LEDGER.keys(), "a row's notebook is in _PAGES of palslib/study/ledger/view.py"
     assert all((PROJECT / "notebooks" / f"{page}.ipynb").is_file() for page in view.PAGES.values())
     shown = []
@@ -378,7 +377,7 @@ def test_every_row_leads_to_a_notebook_that_there_is(monkeypatch):
     assert html.count("<details><summary>") == rows and "does not follow" in html
 
 
-def test_every_record_behind_a_verdict_is_there_and_the_page_links_to_it():
+def test_every_record_behind_a_verdict_is_there_and_the_page_links_to_it(monkeypatch):
     """Rows that are decided by runs name the files; what the page shows links to them from notebooks/."""
     frame = verdict_frame()
     by_runs = ["verdict", "ours", "note", "files"]
@@ -387,5 +386,7 @@ def test_every_record_behind_a_verdict_is_there_and_the_page_links_to_it():
     assert named and all((RECORDS / file).is_file() for file in named)
     decided = frame["verdict"].isin(["reproduced", "not reproduced", "inconclusive"])
     assert frame["files"][decided].map(len).all() and not frame["files"][frame["verdict"] == "not run"].map(len).any()
-    page = part_page(frame, "C")
-    assert all(f"href='../figures/records/{file}'" in page for file in named)
+    shown = []
+    monkeypatch.setattr(view, "display", shown.append)
+    view.show_part(frame, "C")
+    assert all(f"href='../figures/records/{file}'" in shown[0].data for file in named)

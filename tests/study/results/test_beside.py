@@ -21,7 +21,7 @@ def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
             scores = record["results"]["last"]["scores"]
             record["results"]["switched off"] = {"dev_average": 58 + record["config"]["seed"] % 2, "scores": scores}
         else:
-            record["history"] = []
+            record["history"] = [{"step": 8000}]
     frame = beside.acting_by_arm(records).set_index("arm")
     assert set(frame.index) == set(ARMS) - {"shared"} and (frame["seeds"] == 6).all()
     assert frame["size"].tolist() == approx([0.2] * 4) and frame["entropy"].tolist() == approx([0.95] * 4)

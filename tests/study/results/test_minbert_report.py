@@ -219,6 +219,7 @@ def test_training_curves():
 
 def test_similarity_range():
     """Of 0, 1.4, 3.6 and 5 two lie within [1.34, 3.66]."""
-    ax = similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16"), plt.figure().add_subplot())
+    ax = plt.figure().add_subplot()
+    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16"), ax)
     assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
     assert sum(patch.get_height() for patch in ax.containers[0]) == 2

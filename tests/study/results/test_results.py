@@ -372,7 +372,7 @@ def test_the_pilots_setting_is_the_best_that_acts():
     on_top += runs("attention-on-top-204", 60.0, method_options={"init": "normal"}, **rate)
     settings = pilot_frame(on_top)["setting"]  # inspected or not: nothing of it can be switched off
     assert settings.tolist() == ["10 × BERT's rate", "10 × BERT's rate, $V^D$ from N(0, 0.02)"]
-    with pytest.raises(ValueError, match="two runs of one setting and seed in the pilot"):
+    with pytest.raises(ValueError, match="two runs of one seed in one group"):
         pilot_frame([*ten, *ten])
     with pytest.raises(ValueError, match="no setting of PALs with 2,000 steps acts, in 2 settings"):
         chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
