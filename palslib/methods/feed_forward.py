@@ -9,7 +9,6 @@ V^E and V^D are those of `pal.py`. The same networks stand on top of BERT in `on
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar
 
 from palslib.bert.later import Module, activations, nn
 from palslib.methods.method import MOST, Term
@@ -65,10 +64,8 @@ def scaled_inner(method, options: dict) -> dict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForward(Projected):
+class FeedForward(Projected, kind="ffn"):
     """A feed-forward network in each layer; its module is `pal.ProjectedWithin`, with a `Network` for g."""
-
-    kind: ClassVar[str] = "ffn"
 
     inner: tuple[int, ...] = (306,)
     """Inner sizes; they scale with a new `size` unless they are given."""

@@ -10,7 +10,6 @@ for all tasks.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from palslib.bert.later import Module, drop, nn
 from palslib.bert.layer import adapted_layer
@@ -34,10 +33,8 @@ def layer_operations(backbone: Backbone, tokens: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertLayerOnTop(Method):
+class BertLayerOnTop(Method, kind="bert-layer-on-top"):
     """One more ordinary BERT layer for each task."""
-
-    kind: ClassVar[str] = "bert-layer-on-top"
 
     init: Init = "identity"
     """Start of its layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
@@ -149,10 +146,8 @@ class SmallLayers(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOnTop(ProjectedOnTop):
+class AttentionOnTop(ProjectedOnTop, kind="attention-on-top"):
     """Small attention layers, which keep an output matrix: 4s² weights each."""
-
-    kind: ClassVar[str] = "attention-on-top"
 
     heads: int = 12
     """Number of attention heads; s is a multiple of it."""
@@ -188,10 +183,8 @@ class SmallAttention(SmallLayer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForwardOnTop(ProjectedOnTop):
+class FeedForwardOnTop(ProjectedOnTop, kind="ffn-on-top"):
     """Small feed-forward layers s -> inner sizes -> s."""
-
-    kind: ClassVar[str] = "ffn-on-top"
 
     inner: tuple[int, ...] = (408,)
     """Inner sizes; they scale with a new `size` unless they are given."""
