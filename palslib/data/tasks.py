@@ -66,9 +66,8 @@ def check_task_name(name: str) -> str:
     """
     valid = f"tasks have names of 1 to {MOST_LETTERS} letters that can be seen, without / or \\, not of dots alone, "
     valid += "and not 'model'"
-    if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
-        raise ValueError(f"{shown(name)} is no name of a task: {valid}")
-    if len(name.encode()) > MOST_LETTERS or name == "model":
+    seen = isinstance(name, str) and name.strip(" .") and name.isprintable() and not set(name) & set("/\\")
+    if not seen or len(name.encode()) > MOST_LETTERS or name == "model":
         raise ValueError(f"{shown(name, 50)} is no name of a task: {valid}")
     return name
 
@@ -199,15 +198,12 @@ class Task:
         return 1 if self.head == "concatenation" and len(self.labels) == 2 else len(self.labels) or 1
 
 
-def _table(*tasks: Task) -> dict[str, Task]:
-    table = {task.name: task for task in tasks}
-    if len(table) < len(tasks):
-        raise ValueError(f"two tasks of one name: {[task.name for task in tasks]}")
-    return table
+def _by_name(*tasks: Task) -> dict[str, Task]:
+    return {task.name: task for task in tasks}
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
-TASKS: dict[str, Task] = _table(
+TASKS: dict[str, Task] = _by_name(
     Task("cola", ("sentence",), ("unacceptable", "acceptable"), ("matthews", "accuracy")),
     Task("sst2", ("sentence",), ("negative", "positive")),
     Task("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
@@ -227,14 +223,6 @@ make a `Task` of your own."""
 TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
 """Task -> its name as printed in the papers."""
 
-_SST5 = Task(
-    "sst5",
-    ("sentence",),
-    ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
-    label="sentiment",
-    separator="\t",
-    files="ids-sst-{split}*.csv",
-)
 _QUORA = Task(
     "quora",
     ("sentence1", "sentence2"),
@@ -259,8 +247,15 @@ _STS = Task(
 )
 SUITES: dict[str, dict[str, Task]] = {
     "glue": TASKS,
-    "minbert": _table(
-        _SST5,
+    "minbert": _by_name(
+        Task(
+            "sst5",
+            ("sentence",),
+            ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
+            label="sentiment",
+            separator="\t",
+            files="ids-sst-{split}*.csv",
+        ),
         _QUORA,
         _STS,
         replace(_QUORA, name="quora-pair", head="linear", source="quora"),
@@ -269,12 +264,8 @@ SUITES: dict[str, dict[str, Task]] = {
 }
 """All built-in tasks by data set: the paper's, and those of the minBERT report, from the course's files. A `-pair` task
 has the same data, with a pair read as one sequence."""
-_ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
-
-
-def get_row(name: str) -> Task | None:
-    """The task of that name in `TASKS` or another suite of `SUITES`, or None."""
-    return _ROWS.get(name)
+BUILT_IN = {name: task for suite in SUITES.values() for name, task in suite.items()}
+"""The tasks of all `SUITES` by name."""
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
@@ -286,10 +277,10 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
     """
     if isinstance(task, Task):
         return task
-    if check_task_name(task) in _ROWS:
-        return _ROWS[task]
+    if check_task_name(task) in BUILT_IN:
+        return BUILT_IN[task]
     if isinstance(data, str) and not data:
-        raise unknown("task", task, [*own, *_ROWS])
+        raise unknown("task", task, [*own, *BUILT_IN])
     source = Path(locate(data))
     files = [source] if source.is_file() else data_files(source)
     if named := [path for path in files if stem(path) == task]:
@@ -298,7 +289,7 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
         raise no_source(str(source))
     if "," in task:
         raise ValueError(f"{shown(task)} is no task but several names: part them by blanks (--tasks rte sst2)")
-    error = unknown("task", task, [*own, *_ROWS, *map(stem, files)])
+    error = unknown("task", task, [*own, *BUILT_IN, *map(stem, files)])
     if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
     raise error
@@ -468,12 +459,11 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The delimited file of a task's split, or None where the source is a repository."""
     if "{split}" in source or Path(source).is_file():
-        path = Path(source.replace("{split}", split))
-        if split == "validation" and not path.is_file():
-            path = next((p for p in [Path(source.replace("{split}", "dev"))] if p.is_file()), path)
-        if not path.is_file():
-            raise missing(path, f" for task {task.name!r}")
-        return path
+        names = ("validation", "dev") if split == "validation" else (split,)
+        paths = [Path(source.replace("{split}", name)) for name in names]
+        if not (there := [path for path in paths if path.is_file()]):
+            raise missing(paths[0], f" for task {task.name!r}")
+        return there[0]
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
