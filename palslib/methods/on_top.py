@@ -15,14 +15,7 @@ from palslib.bert.later import Module, drop, nn
 from palslib.bert.layer import adapted_layer
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
-from palslib.methods.feed_forward import (
-    Network,
-    network_sizes,
-    network_term,
-    network_text,
-    network_weights,
-    scaled_inner,
-)
+from palslib.methods.feed_forward import Network, WithNetwork
 from palslib.methods.method import Box, Init, Method, Part, Term
 from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
 
@@ -183,24 +176,21 @@ class SmallAttention(SmallLayer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForwardOnTop(ProjectedOnTop, kind="ffn-on-top"):
+class FeedForwardOnTop(WithNetwork, ProjectedOnTop, kind="ffn-on-top"):
     """Small feed-forward layers s -> inner sizes -> s."""
 
     inner: tuple[int, ...] = (408,)
     """Inner sizes; they scale with a new `size` unless they are given."""
 
-    def with_options(self, **options):
-        return super().with_options(**scaled_inner(self, options))
-
     def terms(self, backbone):
         yield pair_term(backbone.hidden_size, self.size)
-        yield network_term(self, self.on_top, self.norm_parameters)
+        yield self.network_term(self.on_top, self.norm_parameters)
 
     def operations(self, backbone, tokens):
-        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * network_weights(self))
+        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * self.network_weights)
 
     def small_layer(self):
-        return Box(network_text(self))
+        return Box(self.network_text)
 
     def make_layer(self, config):
         return SmallFeedForward(self, config)
@@ -211,7 +201,7 @@ class SmallFeedForward(SmallLayer):
 
     def __init__(self, method, config):
         super().__init__(method, config)
-        self.feed_forward = Network(network_sizes(method), config)
+        self.feed_forward = Network(method.network_sizes, config)
 
     def forward(self, z, rows, layer: int):
         """z (N, s) to (N, s)."""
