@@ -81,6 +81,7 @@ class Run:
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         self.tokenizer = load_tokenizer(config.backbone)
+        known = {}  # (data, `rte/train`) -> the hash of the split
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
@@ -88,6 +89,7 @@ class Run:
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
                 found = tokenise_task(config.task(task), self.tokenizer, *about)
             check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
+            known[found.task.data or config.data, f"{task}/{split}"] = found.content
             return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
@@ -96,10 +98,6 @@ class Run:
         for line in shortfalls(self.train_data.values(), self.tokenizer, config.max_length):
             if self.accelerator.is_main_process:
                 print(f"palslib: {line}", file=bar_place()["file"])
-        splits = {t: {parts[t][0]: self.train_data[t]} | self.dev_data[t] for t in config.tasks}
-        known = {
-            (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
-        }
         self.content = run_content(config, known)
         kept = folder / "best", folder / "last"
         self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
