@@ -61,7 +61,7 @@ class TaskModules(nn.ModuleDict):
     def form(task: str) -> str:
         """The escaped name of a task, which is part of its parameters' names."""
         plain = task.replace("%", "%25").replace(".", "%2E")
-        return f"{plain}%" if hasattr(nn.ModuleDict(), plain) or not plain else plain
+        return f"{plain}%" if hasattr(TaskModules(), plain) or not plain else plain
 
     def __getitem__(self, task: str) -> nn.Module:
         return super().__getitem__(self.form(task))
