@@ -407,10 +407,8 @@ def heads(given: Heads) -> None:
         check_place(given.out, "removal")
     from palslib.study.analysis.head_table import inspect
 
-    options = dict(vars(given))
-    out = options.pop("out")
-    write_record(out, inspect(**options))
-    _say({"record": str(out)})
+    write_record(given.out, inspect(**{name: value for name, value in vars(given).items() if name != "out"}))
+    _say({"record": str(given.out)})
 
 
 _ALL = (train, predict, evaluate, pretrain, adapters, sweep, clean, benchmark, reproduce, heads)

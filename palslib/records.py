@@ -1,7 +1,6 @@
 """JSON records, one for each run; tables and figures are made from them alone."""
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -9,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
+from palslib import __version__
 from palslib.bert.backbones import portable
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
@@ -25,7 +26,7 @@ from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now
 
-_PACKAGES = ("palslib", "torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
+_PACKAGES = ("torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
 
 
 def _git(*arguments: str) -> str | None:
@@ -45,19 +46,12 @@ def environment() -> dict:
     changes = _git("status", "--porcelain", "--", "palslib", "pyproject.toml")  # a new module counts, a figure not
     return {
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {"palslib": __version__} | {name: version(name) for name in _PACKAGES},
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changes is None else bool(changes),  # None: unknown, which is not clean
         "cpu": processor(),
         "cores": os.cpu_count(),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def make_record(run) -> dict:
@@ -221,19 +215,15 @@ class _Several(Fields):
     runs: list
 
 
-def check_fields(path: Path, values: dict, fields: type[Fields]) -> None:
-    """Raises ValueError naming file and field where one is missing or of another type."""
+def check_fields(path: Path, values: dict, fields: type[Fields] = _Finished) -> None:
+    """Raises ValueError naming file and field where one is missing or of another type; by default one of those that
+    readers need in the record of a finished run."""
     try:
         fields.model_validate(values)
     except ValidationError as errors:
         error = errors.errors(include_url=False)[0]
         said = "is missing" if error["type"] == "missing" else f"is {shown(error['input'])}: {error['msg']}"
         raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} {said}") from None
-
-
-def check_finished(path: Path, record: dict) -> None:
-    """Raises ValueError naming file and field unless this is the record of a finished run, as its readers need it."""
-    check_fields(path, record, _Finished)
 
 
 def files_within(folder: Path) -> list[Path]:
@@ -265,7 +255,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         for run in runs:
             check_fields(path, run, _Run)
             if run["status"] == "finished":
-                check_finished(path, run)
+                check_fields(path, run)
             yield path, run | {"config": as_now(run["config"])}
 
 
@@ -277,11 +267,10 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     Raises ValueError naming a file that is not JSON, a field of a record that is missing or of the wrong type, and a
     file without a record that is given by name or called `record.json`; FileNotFoundError for a missing file.
     """
-    return [record | {"file": _place(path)} for path, record in _runs(source)]
-
-
-def _place(path: Path) -> str:
-    return (path.relative_to(RECORDS) if path.is_relative_to(RECORDS) else path).as_posix()
+    return [
+        record | {"file": (path.relative_to(RECORDS) if path.is_relative_to(RECORDS) else path).as_posix()}
+        for path, record in _runs(source)
+    ]
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:

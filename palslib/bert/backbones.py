@@ -103,15 +103,14 @@ def _reading(what: str, backbone: str) -> Iterator[None]:
     nonsense = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, StrictDataclassError)
     try:
         yield
-    except (OSError, SafetensorError, pickle.UnpicklingError, EOFError, *nonsense) as error:
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is None:  # no such file; else it cannot be read
             raise OSError(_advice(backbone, what)) from error
+        known = (OSError, SafetensorError, pickle.UnpicklingError, EOFError, *nonsense)
+        if not isinstance(error, known) and type(error) is not Exception:  # which the package tokenizers raises itself
+            raise
         verb = "are" if what == "the weights" else "is"
         raise ValueError(f"{what} of {backbone} {verb} damaged: {str(error) or 'a file is empty'}") from error
-    except Exception as error:
-        if type(error) is not Exception:  # the package tokenizers raises Exception itself
-            raise
-        raise ValueError(f"{what} of {backbone} is damaged: {error}") from error
 
 
 def _advice(backbone: str, what: str) -> str:

@@ -3,9 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ON_A_CPU = ("can't allocate memory", "std::bad_alloc")
-"""Words in torch's RuntimeError for a lack of memory on a CPU."""
-
 
 @contextmanager
 def enough_memory(advice: str) -> Iterator[None]:
@@ -14,7 +11,8 @@ def enough_memory(advice: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         why = [*str(error).splitlines(), ""][0]
-        of_torch = type(error).__name__ == "OutOfMemoryError" or any(words in why for words in _ON_A_CPU)
+        on_cpu = any(words in why for words in ("can't allocate memory", "std::bad_alloc"))  # torch's RuntimeError
+        of_torch = on_cpu or type(error).__name__ == "OutOfMemoryError"
         if why.startswith("out of memory: ") or not (of_torch or isinstance(error, MemoryError)):
             raise
         raise MemoryError(f"out of memory: {advice} ({why or 'no memory left'})") from error

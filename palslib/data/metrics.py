@@ -122,6 +122,5 @@ def glue_average(scores: Scores) -> float | None:
         "mrpc": ("f1",),
         "rte": ("accuracy",),
     }
-    if any(m not in scores.get(t, {}) for t, names in nine.items() for m in names):
-        return None
-    return float(np.mean([scores[t][m] for t, names in nine.items() for m in names]))
+    values = [scores.get(task, {}).get(metric) for task, metrics in nine.items() for metric in metrics]
+    return None if None in values else float(np.mean(values))

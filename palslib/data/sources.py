@@ -495,22 +495,19 @@ def checked(frame: pd.DataFrame, task, where: str, by_place: bool = False) -> pd
     check_texts(frame, task, where)
     check_column(frame, task.label, task, where)
     cells = frame[task.label].tolist()
-
-    def refuse(bad: Sequence[bool], why: str) -> None:
-        refuse_cells(bad, frame, task.label, why, where)
-
     # Parquet has more types: dates would become numbers, and lists cannot be keys
     if task.is_regression:
         numbers = pd.Series([x if isinstance(x, (str, int, float)) else None for x in cells], dtype=object)
         numbers = pd.to_numeric(numbers, errors="coerce").to_numpy("float64", copy=True)
-        refuse(~(np.abs(numbers) <= np.finfo("float32").max), "is not a finite number")
+        finite = np.abs(numbers) <= np.finfo("float32").max
+        refuse_cells(~finite, frame, task.label, "is not a finite number", where)
         if task.head == "cosine":
-            refuse(np.abs(numbers - 2.5) > 2.5, "is not a score from 0 to 5")
+            refuse_cells(np.abs(numbers - 2.5) > 2.5, frame, task.label, "is not a score from 0 to 5", where)
     else:
         number_in = class_numbers(task.labels, by_place)
         numbers = [number_in(cell) for cell in cells]
         valid = f"is not a label (valid: {listed(task.labels)}, or their numbers from 0)"
-        refuse([number is None for number in numbers], valid)
+        refuse_cells([number is None for number in numbers], frame, task.label, valid, where)
     table = frame[list(task.texts)].copy()
     table["label"] = np.array(numbers, dtype="float32" if task.is_regression else "int64")
     return table

@@ -23,29 +23,7 @@ from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import place, runs_folder
 from palslib.common.settings import Names, Number, settings
-from palslib.data.sources import (
-    HELD_OUT,
-    KEPT,
-    as_frame,
-    cell_text,
-    check_column,
-    checked,
-    contents,
-    data_files,
-    find_file,
-    held_out,
-    labelled,
-    locate,
-    missing,
-    no_source,
-    number_of,
-    part,
-    read_repository,
-    read_table,
-    refuse_cells,
-    separator_of,
-    stem,
-)
+from palslib.data import sources
 from palslib.data.synthetic import synthetic_split
 
 MOST_LETTERS = 100
@@ -66,9 +44,8 @@ def check_task_name(name: str) -> str:
     """
     valid = f"tasks have names of 1 to {MOST_LETTERS} letters that can be seen, without / or \\, not of dots alone, "
     valid += "and not 'model'"
-    if not isinstance(name, str) or not name.strip(" .") or not name.isprintable() or set(name) & set("/\\"):
-        raise ValueError(f"{shown(name)} is no name of a task: {valid}")
-    if len(name.encode()) > MOST_LETTERS or name == "model":
+    seen = isinstance(name, str) and name.strip(" .") and name.isprintable() and not set(name) & set("/\\")
+    if not seen or len(name.encode()) > MOST_LETTERS or name == "model":
         raise ValueError(f"{shown(name, 50)} is no name of a task: {valid}")
     return name
 
@@ -199,15 +176,12 @@ class Task:
         return 1 if self.head == "concatenation" and len(self.labels) == 2 else len(self.labels) or 1
 
 
-def _table(*tasks: Task) -> dict[str, Task]:
-    table = {task.name: task for task in tasks}
-    if len(table) < len(tasks):
-        raise ValueError(f"two tasks of one name: {[task.name for task in tasks]}")
-    return table
+def _by_name(*tasks: Task) -> dict[str, Task]:
+    return {task.name: task for task in tasks}
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
-TASKS: dict[str, Task] = _table(
+TASKS: dict[str, Task] = _by_name(
     Task("cola", ("sentence",), ("unacceptable", "acceptable"), ("matthews", "accuracy")),
     Task("sst2", ("sentence",), ("negative", "positive")),
     Task("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
@@ -227,14 +201,6 @@ make a `Task` of your own."""
 TASK_LABELS = dict(zip(TASKS, ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE"), strict=True))
 """Task -> its name as printed in the papers."""
 
-_SST5 = Task(
-    "sst5",
-    ("sentence",),
-    ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
-    label="sentiment",
-    separator="\t",
-    files="ids-sst-{split}*.csv",
-)
 _QUORA = Task(
     "quora",
     ("sentence1", "sentence2"),
@@ -259,8 +225,15 @@ _STS = Task(
 )
 SUITES: dict[str, dict[str, Task]] = {
     "glue": TASKS,
-    "minbert": _table(
-        _SST5,
+    "minbert": _by_name(
+        Task(
+            "sst5",
+            ("sentence",),
+            ("negative", "somewhat negative", "neutral", "somewhat positive", "positive"),
+            label="sentiment",
+            separator="\t",
+            files="ids-sst-{split}*.csv",
+        ),
         _QUORA,
         _STS,
         replace(_QUORA, name="quora-pair", head="linear", source="quora"),
@@ -269,12 +242,8 @@ SUITES: dict[str, dict[str, Task]] = {
 }
 """All built-in tasks by data set: the paper's, and those of the minBERT report, from the course's files. A `-pair` task
 has the same data, with a pair read as one sequence."""
-_ROWS = {name: task for suite in SUITES.values() for name, task in suite.items()}
-
-
-def get_row(name: str) -> Task | None:
-    """The task of that name in `TASKS` or another suite of `SUITES`, or None."""
-    return _ROWS.get(name)
+BUILT_IN = {name: task for suite in SUITES.values() for name, task in suite.items()}
+"""The tasks of all `SUITES` by name."""
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
@@ -286,21 +255,21 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
     """
     if isinstance(task, Task):
         return task
-    if check_task_name(task) in _ROWS:
-        return _ROWS[task]
+    if check_task_name(task) in BUILT_IN:
+        return BUILT_IN[task]
     if isinstance(data, str) and not data:
-        raise unknown("task", task, [*own, *_ROWS])
-    source = Path(locate(data))
-    files = [source] if source.is_file() else data_files(source)
-    if named := [path for path in files if stem(path) == task]:
+        raise unknown("task", task, [*own, *BUILT_IN])
+    source = Path(sources.locate(data))
+    files = [source] if source.is_file() else sources.data_files(source)
+    if named := [path for path in files if sources.stem(path) == task]:
         return task_from_file(named[0])
     if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
-        raise no_source(str(source))
+        raise sources.no_source(str(source))
     if "," in task:
         raise ValueError(f"{shown(task)} is no task but several names: part them by blanks (--tasks rte sst2)")
-    error = unknown("task", task, [*own, *_ROWS, *map(stem, files)])
+    error = unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
     if source.is_dir():
-        raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {contents(source)}")
+        raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {sources.contents(source)}")
     raise error
 
 
@@ -314,12 +283,12 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
     content = hashlib.sha256()
     for split, table in tables.items():
         what = f"task {name!r}" + f", split {split!r}" * by_split
-        table, used = as_frame(table, what), [*((text,) if isinstance(text, str) else text), label]
+        table, used = sources.as_frame(table, what), [*((text,) if isinstance(text, str) else text), label]
         for column in used:
-            check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
-        tables[split] = table = table[used].reset_index(drop=True).map(cell_text)
+            sources.check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
+        tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
         for column in used:
-            refuse_cells([not isinstance(x, str) for x in table[column]], table, column, "is not a text", what)
+            sources.refuse_cells([not isinstance(x, str) for x in table[column]], table, column, "is not a text", what)
         content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
     place = f"{check_task_name(name)}-{content.hexdigest()[:12]}{'-{split}' * by_split}.parquet"
     for split, table in tables.items():
@@ -332,7 +301,7 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
 
 def name_of(path: Path) -> str:
     """The name of a task in a file: the file's, without `{split}`, or its folder's if nothing else is left."""
-    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", stem(path)))) or path.parent.name
+    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", sources.stem(path)))) or path.parent.name
 
 
 def tasks_from_file(
@@ -380,15 +349,15 @@ def task_from_file(
     """
     source, texts = place(path), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
-    separator = separator or separator_of(path)
+    separator = separator or sources.separator_of(path)
     reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}
     task = Task(name, texts, label=label, files=source.name, data=str(source), **reading)
-    frame = labelled(read_table(path, separator, quoted, encoding), task, path.name)
+    frame = sources.labelled(sources.read_table(path, separator, quoted, encoding), task, path.name)
     for column in (*texts, label):
-        check_column(frame, column, task, path.name)
+        sources.check_column(frame, column, task, path.name)
     if score:
-        checked(frame, task, path.name)
-        numbers = [number_of(cell) for cell in frame[label]]
+        sources.checked(frame, task, path.name)
+        numbers = [sources.number_of(cell) for cell in frame[label]]
         largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
         return replace(task, **{"scale": largest if 0 < largest < math.inf else 1.0} | options)
     where = f"{path.name}, column {label!r}"
@@ -396,21 +365,21 @@ def task_from_file(
     wrong = {"is not a label": lambda x: not isinstance(x, str), empty: lambda x: not x.strip()}
     wrong |= {"has a control character": _CONTROL.search}
     for why, is_wrong in wrong.items():
-        refuse_cells([is_wrong(cell) for cell in frame[label]], frame, label, why, path.name)
+        sources.refuse_cells([is_wrong(cell) for cell in frame[label]], frame, label, why, path.name)
     if len(labels := sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
-    numbers = [number for name in labels if (number := number_of(name)) is not None]
+    numbers = [number for name in labels if (number := sources.number_of(name)) is not None]
     scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n % 1 for n in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         what = "numbers, as scores are" if scores else "too many for classes"
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
             f"are {what}. A score is asked for by task_from_file({path.name!r}, score=True); classes that are meant "
-            f"are named in Task({stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
+            f"are named in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
         )
     known: dict[str | Decimal, str] = {}
     for name in labels:
-        number, plain = number_of(name), " ".join(_alike(name).split()).casefold()
+        number, plain = sources.number_of(name), " ".join(_alike(name).split()).casefold()
         if (other := known.setdefault(plain if number is None else number, name)) != name:
             which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
             raise ValueError(f"{where}: the classes {which} differ only in their writing")
@@ -434,19 +403,19 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     or ConnectionError for a source that is missing or out of reach.
     """
     task = get_task(task, data)
-    if split in (KEPT, HELD_OUT):
+    if split in (sources.KEPT, sources.HELD_OUT):
         table = load_rows(task, data, "train")
-        return table[held_out(table[task.texts[0]]) == (split == HELD_OUT)]
-    source = locate(task.data or data)
+        return table[sources.held_out(table[task.texts[0]]) == (split == sources.HELD_OUT)]
+    source = sources.locate(task.data or data)
     name = task.source or task.name
     if source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
-        table = checked(frame, task, f"synthetic {name}/{split}", by_place=True)
+        table = sources.checked(frame, task, f"synthetic {name}/{split}", by_place=True)
     elif path := _file(task, source, split):
-        frame = labelled(read_table(path, task.separator, task.quoted, task.encoding), task, path.name)
-        table = checked(frame, task, path.name)
+        frame = sources.labelled(sources.read_table(path, task.separator, task.quoted, task.encoding), task, path.name)
+        table = sources.checked(frame, task, path.name)
         if Path(source).is_file() or "{split}" not in source + task.files:
-            whole, table = table, part(table, task, split)
+            whole, table = table, sources.part(table, task, split)
             if table.empty and len(whole):
                 texts = whole[task.texts[0]].nunique()
                 raise ValueError(
@@ -455,11 +424,11 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
                     "Give more texts, or one file for each split, with {split} in the path"
                 )
     else:
-        frame, names = read_repository(source, name, split, task.label)
+        frame, names = sources.read_repository(source, name, split, task.label)
         if names is not None and tuple(names) != task.labels:
             where = f"{source} {name}/{split}"
             raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
-        table = checked(frame, task, f"{source} {name}/{split}", by_place=names is not None)
+        table = sources.checked(frame, task, f"{source} {name}/{split}", by_place=names is not None)
     if table.empty:
         raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
     return table
@@ -468,19 +437,18 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The delimited file of a task's split, or None where the source is a repository."""
     if "{split}" in source or Path(source).is_file():
-        path = Path(source.replace("{split}", split))
-        if split == "validation" and not path.is_file():
-            path = next((p for p in [Path(source.replace("{split}", "dev"))] if p.is_file()), path)
-        if not path.is_file():
-            raise missing(path, f" for task {task.name!r}")
-        return path
+        names = ("validation", "dev") if split == "validation" else (split,)
+        paths = [Path(source.replace("{split}", name)) for name in names]
+        if not (there := [path for path in paths if path.is_file()]):
+            raise sources.missing(paths[0], f" for task {task.name!r}")
+        return there[0]
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
-    if path := find_file(source, pattern):
+    if path := sources.find_file(source, pattern):
         return path
     if Path(source).is_dir():
-        names = contents(Path(source))
+        names = sources.contents(Path(source))
         raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
     raise FileNotFoundError(
         f"task {task.name!r} is read from a folder of delimited files, and {source!r} is none: data='synthetic' needs "

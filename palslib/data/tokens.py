@@ -113,11 +113,7 @@ def _digest(frame: pd.DataFrame):
 
 def content_of(frame: pd.DataFrame) -> str:
     """A hash of the texts and labels, row by row, of a split from `load_rows`."""
-    return _content(_digest(frame))
-
-
-def _content(digest) -> str:
-    return digest.hexdigest()[:24]
+    return _digest(frame).hexdigest()[:24]
 
 
 def _key(digest, task: Task, tokenizer, max_length: int, ties: str) -> str:
@@ -148,9 +144,7 @@ def _cut_second(pieces, i: int, max_length: int) -> list[int]:
     return kept
 
 
-def _tokenise(
-    frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str = "first"
-) -> pa.Table:
+def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str) -> pa.Table:
     texts = [frame[column].tolist() for column in task.texts]
     if task.apart:
         texts = [texts[0] + texts[1]]
@@ -213,7 +207,7 @@ def tokenise_task(
         labels.to_numpy()[: len(frame)],
         int(table.schema.metadata[b"cut"]),
         tokenizer.pad_token_id,
-        _content(digest),
+        digest.hexdigest()[:24],
     )
 
 

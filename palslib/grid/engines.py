@@ -28,7 +28,7 @@ from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-from palslib.records import Fields, check_fields, check_finished
+from palslib.records import Fields, check_fields
 
 _ENDED_WITH_US = """
 import ctypes, os, signal, sys
@@ -64,7 +64,7 @@ def finished(config: RunConfig) -> dict | None:
     if not path.exists():
         return None
     record = read_object(path, "fields of a record")
-    check_finished(path, record)
+    check_fields(path, record)
     return record if config.has_kept(record["config"].get("keep")) else None
 
 

@@ -7,9 +7,8 @@ Stickland & Murray 2019, section 3.3:
 V^E and V^D are those of `pal.py`. The same networks stand on top of BERT in `on_top.py`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from palslib.bert.later import Module, activations, nn
 from palslib.methods.method import MOST, Term
@@ -33,66 +32,60 @@ class Network(Module):
         return z
 
 
-def network_sizes(method) -> tuple[int, ...]:
-    """The sizes of a method's network: s, the inner sizes, s."""
-    return (method.size, *method.inner, method.size)
+class WithNetwork:
+    """What methods with a network in the small space have in common; they have the fields `size` and `inner`."""
 
+    @property
+    def network_sizes(self) -> tuple[int, ...]:
+        """The sizes of a network: s, the inner sizes, s."""
+        return (self.size, *self.inner, self.size)
 
-def network_weights(method) -> int:
-    """The number of weights of one network, without biases."""
-    return sum(a * b for a, b in pairwise(network_sizes(method)))
+    @property
+    def network_weights(self) -> int:
+        """The number of weights of one network, without biases."""
+        return sum(a * b for a, b in pairwise(self.network_sizes))
 
+    @property
+    def network_text(self) -> str:
+        """The text of a network's box."""
+        return "feed-forward\n" + "→".join(map(str, self.network_sizes))
 
-def network_term(method, layers: int, norm: int = 0) -> Term:
-    """The term of the networks of `layers` layers, each with a layer norm of `norm` parameters."""
-    sizes = network_sizes(method)
-    formula = " + ".join(f"{a}·{b}" for a, b in pairwise(sizes))
-    extras = layers * (sum(sizes[1:]) + norm)
-    return Term("feed-forward", f"{layers} · ({formula})", layers * network_weights(method), extras=extras)
+    def network_term(self, layers: int, norm: int = 0, owner: str = "task") -> Term:
+        """The term of the networks of `layers` layers, each with a layer norm of `norm` parameters."""
+        formula = " + ".join(f"{a}·{b}" for a, b in pairwise(self.network_sizes))
+        extras = layers * (sum(self.network_sizes[1:]) + norm)
+        return Term("feed-forward", f"{layers} · ({formula})", layers * self.network_weights, owner, extras)
 
-
-def network_text(method) -> str:
-    """The text of a network's box."""
-    return "feed-forward\n" + "→".join(map(str, network_sizes(method)))
-
-
-def scaled_inner(method, options: dict) -> dict:
-    """The options, with inner sizes that scale with a new `size` unless they are given."""
-    size = options.get("size")
-    if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # any other is refused by name
-        options["inner"] = tuple(round(i * size / method.size) for i in method.inner)
-    return options
+    def with_options(self, **options):
+        size = options.get("size")
+        if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # any other is refused by name
+            options["inner"] = tuple(round(i * size / self.size) for i in self.inner)
+        return super().with_options(**options)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForward(Projected):
+class FeedForward(WithNetwork, Projected, kind="ffn"):
     """A feed-forward network in each layer; its module is `pal.ProjectedWithin`, with a `Network` for g."""
-
-    kind: ClassVar[str] = "ffn"
 
     inner: tuple[int, ...] = (306,)
     """Inner sizes; they scale with a new `size` unless they are given."""
 
-    def with_options(self, **options):
-        return super().with_options(**scaled_inner(self, options))
-
     def terms(self, backbone):
-        n = len(self.adapted_layers(backbone.num_layers))
         yield self.projections(backbone)
-        yield replace(network_term(self, n), owner=self.owners[1])
+        yield self.network_term(len(self.adapted_layers(backbone.num_layers)), owner=self.owners[1])
 
     def operations(self, backbone, tokens):
         n = len(self.adapted_layers(backbone.num_layers))
-        return tokens * n * (2 * backbone.hidden_size * self.size + network_weights(self))
+        return tokens * n * (2 * backbone.hidden_size * self.size + self.network_weights)
 
     def parts(self, backbone):
-        return [self.beside(backbone, network_text(self))]
+        return [self.beside(backbone, self.network_text)]
 
     def captions(self, backbone):
         return self.captions_for("feed-forward")
 
     def make_function(self, config):
-        return Network(network_sizes(self), config)
+        return Network(self.network_sizes, config)
 
     def build(self, encoder, pooler, shared=None):
         return ProjectedWithin(self, encoder, pooler, shared)

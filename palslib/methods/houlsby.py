@@ -9,7 +9,7 @@ twice; two a layer, with norms of their own; one for three layers) and of the re
 import copy
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from palslib.bert.later import nn
 from palslib.methods.adaptation import Adaptation
@@ -18,10 +18,8 @@ from palslib.methods.pal import ProjectedAttention, Projection, attention_operat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Houlsby(Method):
+class Houlsby(Method, kind="houlsby"):
     """Adapters of bottleneck m, on a backbone that is frozen by default."""
-
-    kind: ClassVar[str] = "houlsby"
 
     size: int = 64
     """m, the bottleneck."""

@@ -5,7 +5,6 @@ every scale starts at one.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from palslib.bert.later import Module, nn, torch
 from palslib.methods.adaptation import Adaptation
@@ -13,10 +12,8 @@ from palslib.methods.method import Box, Half, Method, Part, Term, half_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class LHUC(Method):
+class LHUC(Method, kind="lhuc"):
     """y · 2σ(w) after each layer."""
-
-    kind: ClassVar[str] = "lhuc"
 
     layers: Half = "all"
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""

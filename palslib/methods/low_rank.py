@@ -6,7 +6,6 @@ Stickland & Murray 2019, section 3.3 ("low rank layers", "serial connections"):
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from palslib.bert.later import nn
 from palslib.methods.adaptation import Adaptation
@@ -15,10 +14,8 @@ from palslib.methods.pal import Projection, pair_term
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowRank(Method):
+class LowRank(Method, kind="low-rank"):
     """V^D V^E h beside each layer."""
-
-    kind: ClassVar[str] = "low-rank"
 
     size: int = 100
     """s, the rank."""
@@ -62,10 +59,8 @@ class LowRankLayers(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serial(LowRank):
+class Serial(LowRank, kind="serial"):
     """y + V^D V^E y after each layer; according to the paper much worse than adding nothing (ledger C8)."""
-
-    kind: ClassVar[str] = "serial"
 
     def parts(self, backbone):
         return [Part("serial", (Box(f"$V^D V^E$\n{backbone.hidden_size}→{self.size}→{backbone.hidden_size}"),))]

@@ -108,7 +108,7 @@ class Method:
     """A method: what is added to BERT for each task. This base class adds nothing; each family is a subclass."""
 
     kind: ClassVar[str] = ""
-    """The family's name in saved files; by default the class's name."""
+    """The family's name in saved files, given as `class PAL(Method, kind="pal")`; by default the class's name."""
     copies_backbone: ClassVar[bool] = False
     """Whether each task has a whole backbone of its own."""
 
@@ -164,11 +164,11 @@ class Method:
 
     families: ClassVar[dict[str, type["Method"]]] = {}
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, kind: str = "", **kwargs):
         super().__init_subclass__(**kwargs)
         if ABC in cls.__bases__:  # no family by itself
             return
-        cls.kind = vars(cls).get("kind") or cls.__name__
+        cls.kind = kind or vars(cls).get("kind") or cls.__name__
         other = Method.families.get(cls.kind, cls)
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # not its own cell, run again
             raise ValueError(f"{other.__module__} has a family of methods {cls.kind!r}: give this one another `kind`")

@@ -10,20 +10,12 @@ for all tasks.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from palslib.bert.later import Module, drop, nn
 from palslib.bert.layer import adapted_layer
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
-from palslib.methods.feed_forward import (
-    Network,
-    network_sizes,
-    network_term,
-    network_text,
-    network_weights,
-    scaled_inner,
-)
+from palslib.methods.feed_forward import Network, WithNetwork
 from palslib.methods.method import Box, Init, Method, Part, Term
 from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
 
@@ -34,10 +26,8 @@ def layer_operations(backbone: Backbone, tokens: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertLayerOnTop(Method):
+class BertLayerOnTop(Method, kind="bert-layer-on-top"):
     """One more ordinary BERT layer for each task."""
-
-    kind: ClassVar[str] = "bert-layer-on-top"
 
     init: Init = "identity"
     """Start of its layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
@@ -149,10 +139,8 @@ class SmallLayers(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOnTop(ProjectedOnTop):
+class AttentionOnTop(ProjectedOnTop, kind="attention-on-top"):
     """Small attention layers, which keep an output matrix: 4s² weights each."""
-
-    kind: ClassVar[str] = "attention-on-top"
 
     heads: int = 12
     """Number of attention heads; s is a multiple of it."""
@@ -188,26 +176,21 @@ class SmallAttention(SmallLayer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForwardOnTop(ProjectedOnTop):
+class FeedForwardOnTop(WithNetwork, ProjectedOnTop, kind="ffn-on-top"):
     """Small feed-forward layers s -> inner sizes -> s."""
-
-    kind: ClassVar[str] = "ffn-on-top"
 
     inner: tuple[int, ...] = (408,)
     """Inner sizes; they scale with a new `size` unless they are given."""
 
-    def with_options(self, **options):
-        return super().with_options(**scaled_inner(self, options))
-
     def terms(self, backbone):
         yield pair_term(backbone.hidden_size, self.size)
-        yield network_term(self, self.on_top, self.norm_parameters)
+        yield self.network_term(self.on_top, self.norm_parameters)
 
     def operations(self, backbone, tokens):
-        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * network_weights(self))
+        return tokens * (2 * backbone.hidden_size * self.size + self.on_top * self.network_weights)
 
     def small_layer(self):
-        return Box(network_text(self))
+        return Box(self.network_text)
 
     def make_layer(self, config):
         return SmallFeedForward(self, config)
@@ -218,7 +201,7 @@ class SmallFeedForward(SmallLayer):
 
     def __init__(self, method, config):
         super().__init__(method, config)
-        self.feed_forward = Network(network_sizes(method), config)
+        self.feed_forward = Network(method.network_sizes, config)
 
     def forward(self, z, rows, layer: int):
         """z (N, s) to (N, s)."""

@@ -12,7 +12,7 @@ model starts as BERT.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from palslib.bert.later import Module, attend, functional, nn
 from palslib.methods.adaptation import Adaptation
@@ -174,10 +174,8 @@ class ProjectedWithin(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PAL(Projected):
+class PAL(Projected, kind="pal"):
     """Projected attention layers: g is multi-head attention without an output matrix, 3s² a layer."""
-
-    kind: ClassVar[str] = "pal"
 
     heads: int = 12
     """Number of attention heads; s is a multiple of it."""

@@ -10,54 +10,30 @@ from palslib.methods.on_top import AttentionOnTop, BertLayerOnTop, FeedForwardOn
 from palslib.methods.pal import PAL
 from palslib.methods.whole import FeatureExtraction, FineTuned, Shared
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Shared("shared"),
-        FineTuned("fine-tuned"),
-        PAL("pals-204"),
-        PAL("pals-no-sharing-84", size=84, sharing="none"),
-        PAL("pals-276-top", size=276, layers="top"),
-        PAL("pals-276-bottom", size=276, layers="bottom"),
-        PAL("pals-shared-across-tasks-204", sharing="layers and tasks"),
-        PAL("pal-common", sharing="everything"),
-        LowRank("low-rank-100"),
-        FeedForward("ffn-306"),
-        LHUC("lhuc"),
-        Serial("serial-100"),
-        BertLayerOnTop("bert-layer-on-top"),
-        AttentionOnTop("attention-on-top-204"),
-        FeedForwardOnTop("ffn-on-top-408"),
-        FeedForwardOnTop("ffn-on-top-252x2", inner=(252, 252)),
-        Houlsby("houlsby-64"),
-        Houlsby("houlsby-64-not-shared", adapters_per_layer=2, own_norms=True, classifier_layers=2),
-        Houlsby("houlsby-64-3-shared", span=3),
-        FeatureExtraction("feature-extraction"),
-    )
+_TABLE = {
+    Shared("shared"): "shared",
+    FineTuned("fine-tuned"): "separate models",
+    PAL("pals-204"): "PALs",
+    PAL("pals-no-sharing-84", size=84, sharing="none"): "PALs, no sharing",
+    PAL("pals-276-top", size=276, layers="top"): "PALs, top half",
+    PAL("pals-276-bottom", size=276, layers="bottom"): "PALs, bottom half",
+    PAL("pals-shared-across-tasks-204", sharing="layers and tasks"): "PALs, a pair for all tasks",
+    PAL("pal-common", sharing="everything"): "one PAL for all tasks",
+    LowRank("low-rank-100"): "low rank",
+    FeedForward("ffn-306"): "feed-forward within",
+    LHUC("lhuc"): "LHUC",
+    Serial("serial-100"): "serial low rank",
+    BertLayerOnTop("bert-layer-on-top"): "BERT layer on top",
+    AttentionOnTop("attention-on-top-204"): "attention on top",
+    FeedForwardOnTop("ffn-on-top-408"): "feed-forward on top, 1 inner",
+    FeedForwardOnTop("ffn-on-top-252x2", inner=(252, 252)): "feed-forward on top, 2 inner",
+    Houlsby("houlsby-64"): "Houlsby",
+    Houlsby("houlsby-64-not-shared", adapters_per_layer=2, own_norms=True, classifier_layers=2): "Houlsby, not shared",
+    Houlsby("houlsby-64-3-shared", span=3): "Houlsby, 3-shared",
+    FeatureExtraction("feature-extraction"): "feature extraction",
 }
-
-LABELS = {
-    "shared": "shared",
-    "fine-tuned": "separate models",
-    "pals-204": "PALs",
-    "pals-no-sharing-84": "PALs, no sharing",
-    "pals-276-top": "PALs, top half",
-    "pals-276-bottom": "PALs, bottom half",
-    "pals-shared-across-tasks-204": "PALs, a pair for all tasks",
-    "pal-common": "one PAL for all tasks",
-    "low-rank-100": "low rank",
-    "ffn-306": "feed-forward within",
-    "lhuc": "LHUC",
-    "serial-100": "serial low rank",
-    "bert-layer-on-top": "BERT layer on top",
-    "attention-on-top-204": "attention on top",
-    "ffn-on-top-408": "feed-forward on top, 1 inner",
-    "ffn-on-top-252x2": "feed-forward on top, 2 inner",
-    "houlsby-64": "Houlsby",
-    "houlsby-64-not-shared": "Houlsby, not shared",
-    "houlsby-64-3-shared": "Houlsby, 3-shared",
-    "feature-extraction": "feature extraction",
-}
+METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+LABELS = {method.name: label for method, label in _TABLE.items()}
 """Method -> its name in tables and figures, without its size."""
 
 

@@ -15,10 +15,8 @@ from palslib.methods.method import Box, Freeze, Method, Part, Term
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared(Method):
+class Shared(Method, kind="shared"):
     """All tasks share all of BERT; each has only a head of its own."""
-
-    kind: ClassVar[str] = "shared"
 
     def __post_init__(self):
         super().__post_init__()
@@ -30,10 +28,9 @@ class Shared(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuned(Method):
+class FineTuned(Method, kind="fine-tuned"):
     """A whole copy of the backbone for each task: the 8x parameters that the paper avoids."""
 
-    kind: ClassVar[str] = "fine-tuned"
     copies_backbone: ClassVar[bool] = True
 
     @classmethod
@@ -70,10 +67,8 @@ class OwnBackbone(Adaptation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureExtraction(Method):
+class FeatureExtraction(Method, kind="feature-extraction"):
     """γ Σ softmax(w)_l h_l over the frozen backbone's embeddings and layers (Peters et al. 2019; ledger C18)."""
-
-    kind: ClassVar[str] = "feature-extraction"
 
     freeze: Freeze = "backbone"
 

@@ -2,20 +2,16 @@
 
 The backbone was frozen during training, so each task fits the public MiniLM and is one small file with its adaptation
 and head in half precision. `palslib sweep trained` repeats the training on GLUE's eight tasks (2,000 steps, a quarter
-of an hour on one core, with access to GLUE), and `ship` stores here those that scored better than guessing; the run's
-record is in `figures/records/trained/`.
+of an hour on one core, with access to GLUE). Those that scored better than guessing were stored here by
+`model.save_task(task, "palslib/model/learned", torch.float16)`; the run's record is in `figures/records/trained/`.
 """
 
 from pathlib import Path
 
-import torch
-
 from palslib.common.names import check_name
-from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 
 _FOLDER = Path(__file__).parent / "learned"
-_METHOD = get_method("pals-204", size=120, freeze="backbone")
 
 
 def load_trained(*tasks: str) -> MultiTaskModel:
@@ -30,13 +26,7 @@ def load_trained(*tasks: str) -> MultiTaskModel:
     Raises ValueError for another name.
     """
     there = {path.stem: path for path in sorted(_FOLDER.glob("*.safetensors"))}
-    model = MultiTaskModel.from_backbone("minilm", _METHOD, tasks=())
+    model = MultiTaskModel.from_backbone("minilm", "pals-204", tasks=(), size=120, freeze="backbone")
     for task in tasks or there:
         model.load_task(there[check_name("trained task", task, there)])
     return model
-
-
-def ship(model: MultiTaskModel, *tasks: str) -> None:
-    """Saves tasks of a trained model in the folder that `load_trained` reads."""
-    for task in tasks:
-        model.save_task(task, _FOLDER, torch.float16)

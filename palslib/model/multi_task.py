@@ -10,10 +10,9 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 (`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from huggingface_hub import ModelHubMixin
@@ -54,18 +53,15 @@ class Output(ModelOutput):
 class TaskModules(nn.ModuleDict):
     """A module for each task, under any name, as tasks may be named after files (`train.csv`, `a.b.csv`).
 
-    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped.
+    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped. What
+    lists them gives these forms: the tasks' own names are in `MultiTaskModel.tasks`.
     """
 
     @staticmethod
     def form(task: str) -> str:
         """The escaped name of a task, which is part of its parameters' names."""
         plain = task.replace("%", "%25").replace(".", "%2E")
-        return f"{plain}%" if hasattr(nn.ModuleDict(), plain) or not plain else plain
-
-    @staticmethod
-    def _task(form: str) -> str:
-        return form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
+        return f"{plain}%" if hasattr(TaskModules(), plain) or not plain else plain
 
     def __getitem__(self, task: str) -> nn.Module:
         return super().__getitem__(self.form(task))
@@ -78,15 +74,6 @@ class TaskModules(nn.ModuleDict):
 
     def __contains__(self, task: str) -> bool:
         return super().__contains__(self.form(task))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def keys(self):
-        return [self._task(form) for form in self._modules]
-
-    def items(self):
-        return list(zip(self.keys(), self.values(), strict=True))
 
 
 class MultiTaskModel(
@@ -125,9 +112,6 @@ class MultiTaskModel(
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
         self.adaptations, self.heads = TaskModules(), TaskModules()
-        for part in (self.new_pooler, self.shared):
-            if part is not None:
-                part.to(self.device, self.dtype)
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
@@ -192,16 +176,16 @@ class MultiTaskModel(
         return self.backbone.embeddings.word_embeddings.weight.dtype
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
-        """Makes a module whose random weights depend only on the seed and a name."""
+        """Makes a module, where the backbone is, whose random weights depend only on the seed and a name."""
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would reset a GPU's generator too
             torch.default_generator.manual_seed(seed_from(self.seed, name))
             module, std = make(), self.config.initializer_range
             if isinstance(module, Adaptation):
-                return module.draw(std)
-            if module is not None:
+                module = module.draw(std)
+            elif module is not None:
                 initialise(module, std, getattr(self.method, "init", "identity"), starts_as_bert=name == "shared")
-        return module
+        return module if module is None else module.to(self.device, self.dtype)
 
     def add_task(self, task: str | Task) -> None:
         """Adds a task with new parameters; those of the other tasks do not change."""
@@ -223,8 +207,7 @@ class MultiTaskModel(
             )
         for part in adaptation.copied():  # of a frozen backbone's modules: trained nevertheless
             part.requires_grad_(True)
-        parts = {"adaptation": adaptation, "head": head}
-        return {name: part.to(self.device, self.dtype).train(self.training) for name, part in parts.items()}
+        return {"adaptation": adaptation.train(self.training), "head": head.train(self.training)}
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """The modules of a task of this model: `adaptation` and `head`."""
@@ -390,11 +373,7 @@ class MultiTaskModel(
 
     def one_task(self, task: str) -> OneTask:
         """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,
-        ONNX.
-
-        Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits
-        (notebook 13).
-        """
+        ONNX (`one_task.py`)."""
         return OneTask(self, self._known(task))
 
     predict = predicting.predict
@@ -403,64 +382,12 @@ class MultiTaskModel(
     fingerprint = saving.fingerprint
     save_task = saving.save_task
     load_task = saving.load_task
+    save_pretrained = saving.save_pretrained
+    push_to_hub = saving.push_to_hub
+    from_pretrained = classmethod(saving.from_pretrained)
+    continued = classmethod(saving.continued)
     _save_pretrained = saving.write_model  # called by `ModelHubMixin`, as is the next one
     generate_model_card = saving.model_card
-
-    def save_pretrained(
-        self,
-        folder: str | Path,
-        push_to_hub: bool = False,
-        repo_id: str | None = None,
-        model_card_kwargs: dict | None = None,
-        **options,
-    ) -> str | None:
-        """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method,
-        tasks), `config.json`, the tokenizer if there is one, their checksums, and a model card unless the folder has
-        one already.
-
-        Args:
-            push_to_hub: then pushes the model to the Hub, and returns the commit's address.
-            repo_id: the repository there; by default the folder's name.
-            model_card_kwargs: values for the model card.
-            options: those of `push_to_hub`; without it they have no effect.
-
-        Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
-        """
-        folder = saving.save_whole(self, folder, model_card_kwargs)
-        if not push_to_hub:
-            return None
-        return self.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
-
-    def push_to_hub(self, repo_id: str, **options) -> str:
-        """Uploads the model to `user/model` on the Hub, with huggingface_hub's options (`private`, `token`, ...), and
-        returns the commit's address. Raises ConnectionError where the Hub is out of reach."""
-        saving.check_hub()
-        return super().push_to_hub(repo_id, **options)
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, **options) -> "MultiTaskModel":
-        """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
-
-        Args:
-            folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
-                `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
-
-        Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is
-        damaged or describes no model, or an option that there is not.
-        """
-        return saving.load_whole(cls, folder, **options)
-
-    @classmethod
-    def continued(
-        cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None
-    ) -> "MultiTaskModel":
-        """The model in a folder, in which these tasks will be trained: those that it has go on from their parameters,
-        new ones are drawn from `seed` (None: from the saved model's own). Its other tasks will not be trained.
-
-        `method.freeze` decides anew what is frozen. Raises ValueError where its method or backbone is another one, or
-        it has another task of one of the names.
-        """
-        return saving.continued(cls, folder, method, backbone_name, tasks, seed)
 
     def parameter_groups(
         self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0

@@ -3,7 +3,8 @@
 It is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It has
 the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
-The example batch of an export must have at least two rows, otherwise `torch.export` takes B as the constant 1.
+Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits. The
+example batch of an export must have at least two rows, otherwise `torch.export` takes B as the constant 1.
 """
 
 from torch import nn

@@ -30,22 +30,16 @@ def _columns(task: Task) -> str:
 
 def _rows(texts) -> tuple[list, bool]:
     """The rows that a caller gives, each a text, a pair or a dict, and whether it is one row by itself."""
-    if isinstance(texts, (str, tuple)):
+    row = isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values())  # not of columns
+    if row or isinstance(texts, (str, tuple)):
         return [texts], True
-    if isinstance(texts, pd.DataFrame) or (isinstance(texts, Mapping) and not _is_row(texts)):
+    if isinstance(texts, (pd.DataFrame, Mapping)):
         frame = as_frame(texts)
         return [dict(zip(frame, row, strict=True)) for row in frame.itertuples(index=False, name=None)], False
-    if isinstance(texts, Mapping):
-        return [texts], True
     if isinstance(texts, (Set, bytes, bytearray)) or not isinstance(texts, Iterable):
         valid = "a text, a pair, a dict with a task's texts by name, a list of these, a DataFrame or a datasets.Dataset"
         raise ValueError(f"texts must be {valid}, not a {type(texts).__name__}: {shown(texts)}")
     return texts.tolist() if hasattr(texts, "tolist") else list(texts), False
-
-
-def _is_row(texts: Mapping) -> bool:
-    """Whether a dict is one row, not a dict of columns: a text's value is a text."""
-    return any(isinstance(value, str) for value in texts.values())
 
 
 def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:

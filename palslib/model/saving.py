@@ -42,8 +42,6 @@ from palslib.methods.counting import count_parameters
 from palslib.methods.method import Method
 
 _FILES = ("model.safetensors", "palslib.json", "config.json")
-_DECIDE_HEAD = ("labels", "scale", "head")
-"""Fields of a task that decide what its trained head means."""
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -69,8 +67,6 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
 
 def _read(path: Path, writer: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """A file's metadata and tensors. Raises ValueError naming a file that is not valid safetensors."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a file written by {writer}")
     try:
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -171,8 +167,25 @@ def fingerprint(model: torch.nn.Module) -> str:
     return digest.hexdigest()[:32]
 
 
-def save_whole(model: torch.nn.Module, folder: str | Path, model_card_kwargs: dict | None) -> Path:
-    """Writes the folder of `MultiTaskModel.save_pretrained`, and returns its place."""
+def save_pretrained(
+    model: torch.nn.Module,
+    folder: str | Path,
+    push_to_hub: bool = False,
+    repo_id: str | None = None,
+    model_card_kwargs: dict | None = None,
+    **options,
+) -> str | None:
+    """Writes a self-contained folder: `model.safetensors`, `palslib.json` (backbone's configuration, method, tasks),
+    `config.json`, the tokenizer if there is one, their checksums, and a model card unless the folder has one already.
+
+    Args:
+        push_to_hub: then pushes the model to the Hub, and returns the commit's address.
+        repo_id: the repository there; by default the folder's name.
+        model_card_kwargs: values for the model card.
+        options: those of `push_to_hub`; without it they have no effect.
+
+    Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
+    """
     folder = place(folder).resolve()
     if Path.cwd().is_relative_to(folder):
         raise ValueError(f"{folder} holds the working folder: a model takes a folder of its own")
@@ -186,7 +199,9 @@ def save_whole(model: torch.nn.Module, folder: str | Path, model_card_kwargs: di
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
         ModelHubMixin.save_pretrained(model, temporary, model_card_kwargs=model_card_kwargs)
-    return folder
+    if not push_to_hub:
+        return None
+    return model.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
 
 
 def write_model(model: torch.nn.Module, folder: Path) -> None:
@@ -229,11 +244,26 @@ def check_hub() -> None:
         raise ConnectionError(f"the Hub at {constants.ENDPOINT} is out of reach: {error}. {about}") from error
 
 
+def push_to_hub(model: torch.nn.Module, repo_id: str, **options) -> str:
+    """Uploads the model to `user/model` on the Hub, with huggingface_hub's options (`private`, `token`, ...), and
+    returns the commit's address. Raises ConnectionError where the Hub is out of reach."""
+    check_hub()
+    return ModelHubMixin.push_to_hub(model, repo_id, **options)
+
+
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
 
-def load_whole(cls, folder: str | Path, **options):
-    """See `MultiTaskModel.from_pretrained`."""
+def from_pretrained(cls, folder: str | Path, **options):
+    """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
+
+    Args:
+        folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
+            `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
+
+    Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is damaged
+    or describes no model, or an option that there is not.
+    """
     for option in options:
         check_name("option of from_pretrained", option, HUB_OPTIONS)
     here = whole(place(folder))
@@ -297,8 +327,13 @@ def _built(cls, about: dict, saved: int):
     return model
 
 
-def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None):
-    """See `MultiTaskModel.continued`."""
+def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None):
+    """The model in a folder, in which these tasks will be trained: those that it has go on from their parameters, new
+    ones are drawn from `seed` (None: from the saved model's own). Its other tasks will not be trained.
+
+    `method.freeze` decides anew what is frozen. Raises ValueError where its method or backbone is another one, or it
+    has another task of one of the names.
+    """
     model = cls.from_pretrained(folder)
     theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))
     if (theirs, portable(model.backbone_name)) != (ours, portable(backbone_name)):
@@ -314,7 +349,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
         if (before := model.tasks.get(task.name)) is None:
             model.add_task(task)
             continue
-        for name in _DECIDE_HEAD:
+        for name in ("labels", "scale", "head"):  # they decide what its trained head means
             if (was := getattr(before, name)) != (now := getattr(task, name)):
                 raise ValueError(f"{folder} has another task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
         parts = model.parts(task.name)

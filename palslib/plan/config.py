@@ -15,13 +15,13 @@ from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
-from palslib.data.glue import RELEASED_SIZES
+from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
 from palslib.data.sources import HELD_OUT, KEPT, SUFFIXES, ending
-from palslib.data.tasks import TASKS, Task, get_row, get_task, load_rows, name_of, task_from_file
+from palslib.data.tasks import BUILT_IN, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
 from palslib.plan.recipes import Recipe, get_recipe
-from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan, official_sizes
+from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
 _LATER |= {"held_out": False, "passes": None}
@@ -175,7 +175,7 @@ class RunConfig:
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
-            mine = {task.name: task.said() for task in tasks if isinstance(task, Task) and get_row(task.name) != task}
+            mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             if mine := mine | {name: path for path, name in files.items()}:
@@ -211,7 +211,7 @@ class RunConfig:
         given = self.own.get(name)
         if given is None:
             return get_task(name, self.data, self.own)
-        if get_row(name):
+        if name in BUILT_IN:
             raise ValueError(f"own: {name!r} is the name of a task that there is; choose another")
         if isinstance(given, str):
             return task_from_file(given, name=name)
@@ -351,11 +351,7 @@ the gem report uses the rate 1e-3; its projection is set by `memory` and the two
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
     """The training plan of a config, for these numbers of training examples of each task."""
     recipe = config.resolved_recipe()
-    sampling_sizes = None  # the sizes of the loaded data
-    if recipe.sizes == "official":
-        sampling_sizes = official_sizes(config.tasks)
-    elif recipe.sizes == "released":
-        sampling_sizes = {task: RELEASED_SIZES[task] for task in config.tasks}
+    known = {"official": TRAIN_SIZES, "released": RELEASED_SIZES}.get(recipe.sizes)  # None: those of the loaded data
     return TrainingPlan(
         sizes,
         config.schedule,
@@ -363,7 +359,7 @@ def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
         batch_size=config.batch_size,
         seed=config.seed,
         epochs=config.alpha_parts,
-        sampling_sizes=sampling_sizes,
+        sampling_sizes=known and {task: known[task] for task in config.tasks},
         alpha=config.alpha,
         round_robin_advances=recipe.round_robin_advances,
         reshuffle=recipe.order == "reshuffled",

@@ -1,7 +1,6 @@
 """The set-up of a training process: its accelerator, its cooperation with other processes, and its memory.
 
-Several processes are started by `accelerate launch --multi_gpu --num_processes 2 -m palslib train ...`, each with its
-own GPU or all on CPUs, or by torch itself: `torchrun --standalone --nproc_per_node 2 -m palslib train ...`.
+`palslib train --help` says how several processes are started, each with its own GPU or all on CPUs.
 """
 
 import ctypes

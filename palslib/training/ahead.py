@@ -6,13 +6,10 @@ itself needs the processor, and nothing is gained.
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
-
-T = TypeVar("T")
+from concurrent.futures import ThreadPoolExecutor
 
 
-class Ahead(Generic[T]):
+class Ahead:
     """Gives `make(step)`, and at once begins `make(step + 1)` in a thread, up to the step `end` (exclusive).
 
     `make` must be a function of the step alone, as batches are. Its error is raised when its step is asked for. It is
@@ -21,9 +18,9 @@ class Ahead(Generic[T]):
 
     def __init__(self, end: int):
         self.end, self.thread = end, ThreadPoolExecutor(1)
-        self.coming: dict[int, Future] = {}
+        self.coming = {}  # the next step -> its `Future`
 
-    def __call__(self, make: Callable[[int], T], step: int) -> T:
+    def __call__(self, make: Callable, step: int):
         known = self.coming.pop(step, None)
         made = known.result() if known else make(step)
         self.coming = {step + 1: self.thread.submit(make, step + 1)} if step + 1 < self.end else {}

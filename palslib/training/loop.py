@@ -3,7 +3,7 @@
 For each step (`Run.train_step`): task and examples from the plan -> loss -> backward (-> projection, see
 `episodic_memory`) -> clip -> update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on
 (config, step) alone, so a killed run that resumes from its last checkpoint ends with the same weights as one that was
-not killed. Several processes (`accelerator.py` says how they are started) share every batch: without dropout they train
+not killed. Several processes (`train --help` says how they are started) share every batch: without dropout they train
 the same model as one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the
 mean alone.
 """
@@ -37,7 +37,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import PREDICTIONS, check_finished, environment, make_record, write_predictions, write_record
+from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
@@ -81,6 +81,7 @@ class Run:
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         self.tokenizer = load_tokenizer(config.backbone)
+        known = {}  # (data, `rte/train`) -> the hash of the split
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
@@ -88,6 +89,7 @@ class Run:
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
                 found = tokenise_task(config.task(task), self.tokenizer, *about)
             check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
+            known[found.task.data or config.data, f"{task}/{split}"] = found.content
             return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
@@ -96,10 +98,6 @@ class Run:
         for line in shortfalls(self.train_data.values(), self.tokenizer, config.max_length):
             if self.accelerator.is_main_process:
                 print(f"palslib: {line}", file=bar_place()["file"])
-        splits = {t: {parts[t][0]: self.train_data[t]} | self.dev_data[t] for t in config.tasks}
-        known = {
-            (data.task.data or config.data, f"{t}/{s}"): data.content for t in splits for s, data in splits[t].items()
-        }
         self.content = run_content(config, known)
         kept = folder / "best", folder / "last"
         self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
@@ -482,7 +480,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     if record.get("key") != config.key:
         raise ValueError(f"{folder} holds the record of another config; choose another folder")
     if "kind" not in record:  # of a run that trains tasks
-        check_finished(path, record)
+        check_fields(path, record)
     if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
     return record, exchanged_since(record, config)
@@ -492,8 +490,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     """Trains from the run's current step to its end."""
     config, main = run.config, run.accelerator.is_main_process
     every = config.checkpoint_every
-    shown = main and config.progress
-    place = {"disable": not shown} | bar_place()
+    place = {"disable": not (main and config.progress)} | bar_place()
     bar = tqdm(total=config.steps, initial=run.step, desc=run.label, mininterval=1, **place)
     latest: dict[str, float] = {}
     seen = run.step  # losses up to here are in `latest`

@@ -5,6 +5,7 @@ counts the updates of each tensor or all steps. Without peculiarities torch's fu
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import torch
 
@@ -107,10 +108,7 @@ def make_optimizer(model, config: RunConfig, recipe: Recipe) -> torch.optim.Opti
         group["lr"] = config.learning_rate * group["multiple"]
     if recipe.bias_correction and recipe.clip == "global" and recipe.step_counter == "global":
         return torch.optim.AdamW(groups, lr=config.learning_rate, eps=recipe.epsilon, fused=True)
-
-    def factor(updates: int) -> float:
-        return rate_factor(updates, config.steps, config.warmup, recipe.decay)
-
+    factor = partial(rate_factor, steps=config.steps, warmup=config.warmup, decay=recipe.decay)
     return ReleasedAdam(
         groups,
         config.learning_rate,
