@@ -399,8 +399,8 @@ def test_runs_that_have_not_finished_do_not_count():
 
 
 def test_c2_needs_all_three_schedules():
-    """With three seeds under each, PALs beat shared: reproduced. Under annealed alone, the other two stay open; with the
-    reverse under one, the note says how many are reproduced."""
+    """With three seeds under each, PALs beat shared: reproduced. Under annealed alone, the other two stay open; with
+    the reverse under one, the note says how many are reproduced."""
 
     def both(pals, shared, **changes):
         return runs("pals-204", pals, pals + 1, pals, **changes) + runs("shared", shared, shared + 1, shared, **changes)
