@@ -106,11 +106,6 @@ def test_a_seed_twice_is_refused():
         results_frame([record(), record(steps=70)])
 
 
-def test_one_seed_has_no_standard_error():
-    frame = results_frame([record()])
-    assert frame["standard_error"].isna().all() and frame["ours"].notna().sum() == 4
-
-
 def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
     """Two seeds of SST-5 and Quora, one of STS: the mean is that of the seed that has all, and says one seed."""
     scores = {"sst5": (50.0, 54.0), "quora": (60.0, 64.0), "sts": (70.0,)}
