@@ -219,7 +219,6 @@ def test_no_such_source(tmp_path):
 @pytest.mark.parametrize("data", ["nowhere.csv", "no/such/folder", "{tmp}/none", "./x", "inner/x"])
 @pytest.mark.parametrize("task", ["rte", "sst5", "mood"])
 def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, data):
-    """Whether or not the task is known, and with what there is; neither the task nor the source is called unknown."""
     (tmp_path / "inner").mkdir()
     written(tmp_path / "inner", "text,label\na,b\nc,d\n", "mood.csv")
     monkeypatch.chdir(tmp_path)
@@ -242,7 +241,6 @@ def test_a_missing_name_is_looked_for_in_the_folder_of_data_too(tmp_path, monkey
 
 
 def test_a_folder_without_the_task(tmp_path):
-    """A folder that is there, with neither that file nor that configuration: it is said what it has."""
     written(tmp_path, "text,label\na,b\nc,d\n", "mood.csv")
     with pytest.raises(ValueError, match=r"did you mean 'mood'\?.*has no file moode.csv or moode.tsv, it has: mood"):
         load_rows("moode", str(tmp_path))

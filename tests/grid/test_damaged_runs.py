@@ -137,7 +137,6 @@ def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, t
 
 
 def test_a_run_in_use_elsewhere_is_waited_for(write, folders, tmp_path):
-    """As by a terminal: nothing is run twice at once."""
     call, statuses = write(seeds=[0]), []
     with run_lock(folders()[0]):
         thread = threading.Thread(target=lambda: statuses.append(swept(call)))

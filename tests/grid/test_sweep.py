@@ -257,7 +257,6 @@ def test_the_record_of_other_inputs_is_no_success(write, configs, monkeypatch):
 
 
 def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeypatch, capsys):
-    """A bad row in the data of a finished run: the others are executed."""
     swept(write([0]))
     stale = configs()[0].name
 
@@ -385,7 +384,6 @@ def test_a_label_says_what_tells_runs_apart(tmp_path):
 
 
 def test_collect(write, configs, tmp_path):
-    """The records and predictions of finished runs, under the runs' names."""
     swept(write([0]))
     (config,) = configs()
     Path(config.folder, "predictions.npz").write_bytes(b"p")

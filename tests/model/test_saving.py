@@ -103,7 +103,6 @@ def test_files(tmp_path):
 
 
 def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
-    """The newer weights are loaded; a task's file and a note in the same folder stay."""
     first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
     first.save_task("rte", tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
@@ -196,7 +195,6 @@ def test_refused_files(tmp_path):
 
 
 def test_what_a_folder_lacks(tmp_path):
-    """Nothing is there, or something else; or the weights are missing or damaged, or the description is no JSON."""
     for folder in (tmp_path / "none", tmp_path):
         with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(palslib.json is missing\)"):
             MultiTaskModel.from_pretrained(folder)
@@ -358,7 +356,6 @@ def test_a_description_of_no_model(change, message, tmp_path):
 
 
 def test_what_could_not_be_read_is_not_saved(tmp_path):
-    """A NaN: the file before stays."""
     model = trained("lhuc")
     path = model.save_task("rte", tmp_path)
     before = path.read_bytes()

@@ -177,10 +177,8 @@ def test_the_ablation_is_an_upper_triangle_with_numbers():
     assert (mesh.norm.vmin, mesh.norm.vmax) == (-20, 20)
     assert ablation_heatmap(spans([-1, -20, 2]), plt.figure().gca(), most=50).collections[0].norm.vmax == 50
     assert ablation_heatmap(spans([0, 0, 0]), plt.figure().gca()).collections[0].norm.vmax == 1
-    plt.close("all")
 
 
 def test_an_ablation_without_a_whole_is_drawn_without_numbers():
     ax = ablation_heatmap(spans([np.nan] * 3), plt.figure().gca())
     assert not [text for text in ax.texts if text.get_text() != "nan"]
-    plt.close("all")

@@ -4,7 +4,6 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -331,7 +330,6 @@ def test_panels_of_every_head():
     assert [image.get_clim() for image in images] == [(-6, 6)] * 2 + [(0, 1)] * 4
     red, white = (images[0].cmap(images[0].norm(value)) for value in (-6, 0))
     assert red[0] > 2 * red[2] and min(white[:3]) > 0.9
-    plt.close("all")
 
 
 def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(tmp_path, capsys):

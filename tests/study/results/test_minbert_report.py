@@ -134,7 +134,6 @@ def test_places():
 
 
 def test_table():
-    """One row a model; where there is no run, the table says so, and one seed has no standard error."""
     table = results_table(results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))]))
     assert list(table.columns[:4]) == ["model", "seeds", "SST-5", "SST-5 (report)"]
     assert list(table["seeds"]) == [0, 2] + [0] * 6
@@ -209,7 +208,6 @@ def test_training_curves():
     assert figure.axes[0].get_ylabel() == "shared\ndev score (%)"
     drawn = {tuple(y) for line in figure.axes[0].lines if len(y := line.get_ydata())}
     assert drawn == {(31, 41), (30, 40)}  # annealed is the mean of two seeds
-    plt.close(figure)
 
 
 def test_similarity_range():
