@@ -35,7 +35,6 @@ def trained(monkeypatch):
     ("words", "expected"),
     [
         ([], {}),
-        (["--method", "shared", "--steps", "200"], {"method": "shared", "steps": 200}),
         (["--preset", "mini"], PRESETS["mini"]),
         (["--preset=mini", "--steps=5"], PRESETS["mini"] | {"steps": 5}),
         (["FILE"], {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}),

@@ -316,15 +316,12 @@ def test_bad_row_of_another_part_is_seen(tmp_path):
 
 BAD = [  # bad_inputs.py has rows of other lengths, quotation marks and bytes
     ("text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]$"),
-    ("text\tmood\na\tneutral\n", r"no column 'text' .*it has: \['text\\tmood'\] \(is its separator ','"),
     ("text,mood\na,neutral\nb,happy\n", r", line 3, column 'mood': 'happy' is not a label \(valid: negative, neut"),
-    ("text,mood\na,3\n", ", line 2, column 'mood': '3' is not a label"),
     ("", ": the file is empty"),
     ("text,mood\n", ": the split 'train' of task 'sentiment' is empty"),
     ("text,text,mood\na,b,neutral\n", r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]"),
     # line breaks in cells; line 5 is blank
     ('text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n', ", line 6, column 'mood': 'happy'"),
-    ("text,mood\na,neutral\n".encode("utf-16-le"), ", line 1: a NUL byte"),
     ('text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', ", line 4, column 'mood'"),
 ]
 
@@ -386,8 +383,6 @@ def test_a_file_with_other_columns_and_separator(tmp_path):
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
     task = task_from_file(path, "tweet", "mood", ";")
     assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
-    with pytest.raises(ValueError, match=r"tweets.csv: no column 'text' .* \['tweet;mood'\] \(is its separator ','"):
-        get_task("tweets", path)
     with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
         task_from_file(tmp_path / "tweets.txt")
 

@@ -30,7 +30,6 @@ def write(tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Those of the grid's runs."""
     return lambda: [Path(config.folder) for config in configs_in(tmp_path)]
 
 

@@ -106,7 +106,6 @@ def written(folder, seeds, body="", *more, training=None, **base):
 
 
 def configs_in(folder):
-    """The configs of the grid that `written` wrote."""
     return Grid.from_file(folder / "grid.json").configs((folder / "runs").resolve())
 
 

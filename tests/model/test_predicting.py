@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import LAYERS, SHAPES, batch, randomise, randomised, tiny_model
+from shapes import LAYERS, SHAPES, batch, randomise, randomised
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.bert.backbones import load_tokenizer
@@ -373,9 +373,3 @@ def test_a_lack_of_memory_says_what_needs_less(served, monkeypatch, error):
 def test_no_room_for_a_text(served, options):
     with pytest.raises(ValueError, match="max_length must be at least 8 and batch_size at least 1, not"):
         served.predict("a", ["cola"], **options)
-
-
-def test_a_loaded_encoder_has_no_tokenizer():
-    """It was looked for on the Hub under the name of its class, for most of a minute."""
-    with pytest.raises(OSError, match="made of a loaded encoder: give its tokenizer"):
-        tiny_model("shared").predict(("a", "b"), ["rte"])

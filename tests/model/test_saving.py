@@ -184,10 +184,6 @@ def test_refused_files(tmp_path):
     refuses(ValueError, "not the model's of that name", path, mine)
     save_file({"x": torch.zeros(2)}, tmp_path / "x.safetensors")
     refuses(ValueError, "not written by save_task", tmp_path / "x.safetensors")
-    (tmp_path / "y.safetensors").write_text("not tensors at all")
-    refuses(ValueError, "not written by save_task", tmp_path / "y.safetensors")
-    (tmp_path / "z.safetensors").write_bytes(path.read_bytes()[:-100])
-    refuses(ValueError, "not written by save_task", tmp_path / "z.safetensors")
     refuses(FileNotFoundError, "no task file", tmp_path / "none.safetensors")
     assert list(other.tasks) == ["cola"]
     assert state.keys() == other.state_dict().keys()
@@ -200,9 +196,6 @@ def test_what_a_folder_lacks(tmp_path):
             MultiTaskModel.from_pretrained(folder)
     trained("lhuc").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-        MultiTaskModel.from_pretrained(tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(model.safetensors is missing\)"):
         MultiTaskModel.from_pretrained(tmp_path)
