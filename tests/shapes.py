@@ -1,10 +1,13 @@
 """Tiny models for the tests: four families of encoder, every method at a small size, and inputs for them."""
 
+import numpy as np
 import torch
 from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
 from palslib.bert.rows import Rows
+from palslib.data.tasks import Task
+from palslib.data.tokens import TokenisedTask
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -77,6 +80,13 @@ def batch(shape: str = "bert", rows: int = 3, width: int = 7, pad: int = 0) -> d
     padding = 1 if "roberta" in shape else 0
     types = (torch.arange(width + pad) >= 3).long() * mask
     return {"input_ids": torch.where(mask > 0, ids, padding), "attention_mask": mask, "token_type_ids": types}
+
+
+def tokens(task: Task, lengths, labels) -> TokenisedTask:
+    """A task's rows of so many word pieces each."""
+    ids = np.random.default_rng(3).integers(5, VOCABULARY, sum(lengths))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenisedTask(task, ids, np.zeros_like(ids), offsets, np.asarray(labels), 0, 0)
 
 
 @torch.no_grad()

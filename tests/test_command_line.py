@@ -35,7 +35,6 @@ def trained(monkeypatch):
     ("words", "expected"),
     [
         ([], {}),
-        (["--method", "shared", "--steps", "200"], {"method": "shared", "steps": 200}),
         (["--preset", "mini"], PRESETS["mini"]),
         (["--preset=mini", "--steps=5"], PRESETS["mini"] | {"steps": 5}),
         (["FILE"], {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}),
@@ -74,8 +73,6 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["train", "--steps", "[" * 100_000], f"palslib train: {STEPS}, not '[[["),
         (["train", "--steps", "x"], f"palslib train: {STEPS}, not 'x'"),
         (["train", "--learning-rate", "NaN"], "learning_rate must be a number of at least 0 and of at most 100, not n"),
-        (["train", "--schedule", "anneal"], "unknown value of schedule 'anneal': did you mean 'annealed'? Valid: prop"),
-        (["train", "--method", "palz-204"], "palslib train: unknown method 'palz-204': did you mean 'pals-204'?"),
         (["train", "--alpha", "0.5"], "palslib train: alpha=0.5 contradicts schedule 'annealed'"),
         (["train", "--preset", "smok"], "palslib train: unknown preset 'smok': did you mean 'smoke'?"),
         (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
@@ -114,20 +111,12 @@ def test_a_reader_that_has_enough_is_no_traceback(words):
     assert done.stderr.count("Broken pipe") == 1 and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"stepz": 3}', "unknown parameter 'stepz': did you mean 'steps'?"),
-        ('{"steps": }', "not JSON: Expecting value: line 1 column 11"),
-        ('{"steps": "3"}', f"{STEPS}, not '3'"),
-    ],
-)
-def test_a_bad_file(tmp_path, capsys, content, message):
-    (tmp_path / "run.json").write_text(content)
+def test_a_bad_file(tmp_path, capsys):
+    (tmp_path / "run.json").write_text('{"stepz": 3}')
     assert main(["train", str(tmp_path / "run.json")]) == 2
     out, err = capsys.readouterr()
-    assert message in err and "run.json" in err and err.startswith("palslib train: ")
-    assert (out, err.count("\n")) == ("", 1)
+    assert "unknown parameter 'stepz': did you mean 'steps'?" in err and "run.json" in err
+    assert err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 
 from palslib import RunConfig, records, train
-from palslib.records import environment, history_frame, load_records, read_records, summarise, write_record
+from palslib.records import history_frame, load_records, read_records, summarise, write_record
 from palslib.study.ledger.verdicts import ASIDE, evidence
 
 
@@ -48,6 +47,8 @@ def test_round_trip(tmp_path):
     for read in (load_records, read_records, evidence):  # a mistyped folder is no folder without runs
         with pytest.raises(FileNotFoundError, match="nome: no such folder of records"):
             read(tmp_path / "nome")
+    with pytest.raises(FileNotFoundError, match=r"none\.json"):
+        load_records(tmp_path / "none.json")
 
 
 def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
@@ -118,9 +119,7 @@ def test_a_field_of_another_kind_is_named(field, value, tmp_path):
         (b'{"runs": []}', "holds no record of a run"),
         (b'{"config": {}, "status": "finished"}', "key is missing"),
         (b"[" * 100_000, "not a JSON record of ours: nested more than 64 deep"),
-        (b'{"config": {}, "seed": NaN}', "not a JSON record: NaN is not a finite number"),
         (b'{"config": ', "not a JSON record: Expecting value: line 1"),
-        (b'{"config": "\xff"}', "not a JSON record: 'utf-8' codec"),
     ],
 )
 def test_a_file_that_is_no_record_is_named(content, message, tmp_path):
@@ -131,23 +130,6 @@ def test_a_file_that_is_no_record_is_named(content, message, tmp_path):
     (tmp_path / "one.json").rename(tmp_path / "record.json")  # as a run calls its own
     with pytest.raises(ValueError, match=rf"record\.json: {message}"):
         read_records(tmp_path)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.json"):
-        load_records(tmp_path / "none.json")
-
-
-def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    def crash(*args):
-        raise OSError("disk gone")
-
-    write_record(tmp_path / "one.json", record(0))
-    before = (tmp_path / "one.json").read_bytes()
-    monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(OSError, match="disk gone"):
-        write_record(tmp_path / "one.json", record(1))
-    assert (tmp_path / "one.json").read_bytes() == before and os.listdir(tmp_path) == ["one.json"]
 
 
 def test_nan_is_null(tmp_path):
@@ -169,10 +151,9 @@ def test_history_frame():
 
 
 def test_summarise():
-    """60 and 62: mean 61, deviation √2, standard error √2 / √2 = 1. One seed has none."""
-    frame = pd.DataFrame(
-        {"method": ["a", "a", "b"], "seed": [0, 1, 0], "last dev average": [60.0, 62.0, 70.0], "steps": [1, 1, 1]}
-    )
+    """60 and 62: mean 61, deviation √2, standard error √2 / √2 = 1. One seed has none; without average it is none."""
+    averages = {"method": [*"aaab"], "seed": [0, 1, 2, 0], "last dev average": [60.0, 62.0, math.nan, 70.0]}
+    frame = pd.DataFrame(averages).assign(steps=1)
     rows = summarise(frame, ["method"]).set_index("method")
     assert rows.loc["a"].tolist() == pytest.approx([61, 1, 2])
     assert rows.loc["b", ["mean", "seeds"]].tolist() == [70, 1]
@@ -188,26 +169,15 @@ def test_summarise_refuses_a_seed_twice():
 
 
 def test_summarise_refuses_runs_of_different_settings(tmp_path):
-    """Two seeds, and ten times the rate: no sample of seeds. Which weights were kept changes nothing."""
-    for seed, more in ((0, {}), (1, {"keep": "best"}), (2, {"learning_rate": 1e-2})):
+    """Two seeds, and ten times the rate: no sample of seeds. Which weights were kept changes nothing; a field that an
+    older record lacks has its default."""
+    for seed, more in ((0, {}), (1, {"keep": "best", "adaptation_rate": 1.0}), (2, {"learning_rate": 1e-2})):
         run = record(seed=seed)
         (tmp_path / f"{seed}.json").write_text(json.dumps(run | {"config": run["config"] | more}))
     frame = load_records(tmp_path)
     assert summarise(frame[frame["seed"] < 2], ["method", "schedule"])["seeds"].tolist() == [2]
     with pytest.raises(ValueError, match=r"runs of one group \({'method': '.+'}\) differ in learning_rate: select"):
         summarise(frame, ["method"])
-
-
-def test_a_run_without_an_average_is_no_seed():
-    frame = pd.DataFrame({"method": ["a"] * 3, "seed": [0, 1, 2], "last dev average": [60.0, 62.0, math.nan]})
-    assert summarise(frame, ["method"])["seeds"].tolist() == [2]
-
-
-def test_a_field_that_an_older_record_lacks_has_its_default(tmp_path):
-    for seed, more in ((0, {}), (1, {"adaptation_rate": 1.0})):
-        run = record(seed=seed)
-        write_record(tmp_path / f"{seed}.json", run | {"config": run["config"] | more})
-    assert summarise(load_records(tmp_path), ["method"])["seeds"].tolist() == [2]
 
 
 @pytest.mark.parametrize("folder", ASIDE)
@@ -220,7 +190,6 @@ def test_folders_that_decide_nothing(tmp_path, folder):
 
 
 def test_pretraining_beside_runs_is_left_out(tmp_path):
-    """Its record has the name of a run's, and says that it is of another kind."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "one.json").write_text(json.dumps(record()))
     (tmp_path / "mine" / "record.json").write_text('{"kind": "pretraining", "key": "abc"}')
@@ -230,15 +199,4 @@ def test_pretraining_beside_runs_is_left_out(tmp_path):
 def test_an_unknown_state_of_the_tree_is_not_clean(monkeypatch):
     """Git may be too slow, or not there."""
     monkeypatch.setattr(records, "_git", lambda *arguments: None)
-    assert records.environment()["git_dirty"] is None
-
-
-def test_environment_names_no_folder_and_no_host():
-    about = environment()
-    text = json.dumps(about)
-    assert os.uname().nodename not in text or os.uname().nodename in ("localhost",)
-    assert os.getcwd() not in text
-    assert os.path.expanduser("~") + "/" not in text
-    assert about["packages"]["torch"]
-    assert about["git_commit"] is None or len(about["git_commit"]) == 40
-    assert (about["git_commit"] is None) == (about["git_dirty"] is None)  # outside a clone
+    assert records.environment()["git_dirty"] is records.environment()["git_commit"] is None

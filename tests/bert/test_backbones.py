@@ -73,7 +73,6 @@ def test_a_flipped_bit_of_a_folder_that_palslib_wrote(tmp_path):
 
 
 def test_tiny():
-    """The same seed gives the same weights and leaves torch's random state; another seed gives others."""
     torch.manual_seed(9)
     state = torch.get_rng_state()
     encoder = backbones.load_encoder("tiny", 3)
@@ -112,7 +111,6 @@ def written(folder, config, state, file="model.safetensors"):
 
 
 def said_of_pickles(expected=True):
-    """The warning that a pickle is read."""
     return pytest.warns(UserWarning, match=r"is a pickle: only tensors are read of it") if expected else nullcontext()
 
 

@@ -483,6 +483,7 @@ def full_disk(size: int):
 
 
 @examples(15)
+@example("record", 100, True, False)
 @given(st.sampled_from(["model", "task", "record", "tokens"]), st.integers(0, 8000), st.booleans(), st.booleans())
 def test_what_cannot_be_written_is_named_and_leaves_what_was_there(kind, size, old, nowhere):
     """On a disk that is full, or in a folder where nothing can be."""

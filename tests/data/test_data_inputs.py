@@ -107,9 +107,6 @@ def test_messages_say_what_to_do(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    for options in ({"text": "label"}, {"text": ("text", "text")}, {"separator": "ab"}):
-        with pytest.raises(ValueError, match=r"task 'mine': (texts|separator)"):
-            task_from_file(tmp_path / "mine.csv", **options)
 
 
 SPLITS = ("train", "validation", "test")

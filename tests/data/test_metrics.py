@@ -125,7 +125,6 @@ def test_constant_batch_makes_pearson_nan():
 
 @pytest.mark.parametrize("labels", [(), ("no", "yes"), ("a", "b", "c")])
 def test_what_a_task_takes_can_be_scored(labels):
-    """Each metric that a task of that kind may name, and no other."""
     outputs = np.random.default_rng(0).normal(size=(12, len(labels) or 1))
     truth = np.arange(12.0) if not labels else np.arange(12) % len(labels)
     for metric in METRICS:

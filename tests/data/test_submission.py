@@ -201,7 +201,6 @@ def test_what_is_wrong_with_a_test_split_is_named_before_anything_is_predicted(m
 # ------------------------------------------------------------------------------------------------------- course's files
 @cache
 def course(*names):
-    """A model of these tasks of the course."""
     return tiny([SUITES["minbert"][name] for name in names])
 
 

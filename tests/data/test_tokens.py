@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -151,22 +150,6 @@ def test_cut_rows_are_counted(tokenizer, tokenised, monkeypatch):
     monkeypatch.setattr("palslib.data.tokens._AT_ONCE", 2)  # in every portion
     data = tokenised("text,label\n" + "one two three four five,0\n" * 5, max_length=6)
     assert data.cut == 5 and data.lengths.tolist() == [6] * 5
-
-
-def test_nothing_half_written(tokenizer, cached, monkeypatch):
-    """A disk that fills while the file is written leaves nothing behind, and the next call starts anew."""
-    real = pa.ipc.new_file
-
-    def broken(path, schema):
-        real(path, schema).close()  # something lies there already
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(pa.ipc, "new_file", broken)
-    with pytest.raises(OSError, match="No space left"):
-        tokenise_task("rte", tokenizer)
-    assert cached() == []
-    monkeypatch.setattr(pa.ipc, "new_file", real)
-    assert len(tokenise_task("rte", tokenizer)) == 64
 
 
 def test_what_is_damaged_is_made_anew(tokenizer, cached):

@@ -30,7 +30,6 @@ def write(tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Those of the grid's runs."""
     return lambda: [Path(config.folder) for config in configs_in(tmp_path)]
 
 
@@ -137,7 +136,6 @@ def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, t
 
 
 def test_a_run_in_use_elsewhere_is_waited_for(write, folders, tmp_path):
-    """As by a terminal: nothing is run twice at once."""
     call, statuses = write(seeds=[0]), []
     with run_lock(folders()[0]):
         thread = threading.Thread(target=lambda: statuses.append(swept(call)))

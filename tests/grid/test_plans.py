@@ -26,14 +26,16 @@ from palslib.study.results.tables import one_setting, plan_frame, quirk_effects,
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
 
 
-def small_data(folder: Path) -> None:
+@pytest.fixture(autouse=True)
+def small_data(tmp_path, monkeypatch):
     """GLUE, the course's files and Crowdflower's, as they are laid out, a few rows each."""
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     for task in TASKS.values():
-        (folder / "glue" / task.name).mkdir(parents=True)
+        (tmp_path / "glue" / task.name).mkdir(parents=True)
         for split in ("train", *task.evaluation):
-            path = folder / "glue" / task.name / f"{split}-00000-of-00001.parquet"
+            path = tmp_path / "glue" / task.name / f"{split}-00000-of-00001.parquet"
             synthetic_split(task.name, split)[:12].to_parquet(path)
-    (folder / "minbert").mkdir()
+    (tmp_path / "minbert").mkdir()
     for name, columns, rows in (
         ("ids-sst", "id\tsentence\tsentiment", ["a\tGood.\t4", "b\tBad.\t0"]),
         ("quora", "id\tsentence1\tsentence2\tis_duplicate", ["a\tWhy?\tWhy so?\t1", "b\tWhy?\tHow?\t0"]),
@@ -41,27 +43,23 @@ def small_data(folder: Path) -> None:
     ):
         for split in ("train", "dev"):
             lines = [columns, *(f"{row[0]}{i}{row[1:]}" for i in range(6) for row in rows)]
-            (folder / "minbert" / f"{name}-{split}.csv").write_text("\n".join(lines) + "\n")
-    (folder / "crowdflower").mkdir()
+            (tmp_path / "minbert" / f"{name}-{split}.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "crowdflower").mkdir()
     for task in json.loads((PLANS / "crowdflower.json").read_text())["base"]["tasks"]:
         rows = [f"{word} {i},{label}" for i in range(20) for word, label in (("Nice", "good"), ("Awful", "bad"))]
-        (folder / "crowdflower" / f"{task}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+        (tmp_path / "crowdflower" / f"{task}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
 
 
-def test_what_is_missing_is_what_the_sweep_would_run(tmp_path, monkeypatch):
+def test_what_is_missing_is_what_the_sweep_would_run(tmp_path):
     """`progress` counts the records in a grid's folder; `palslib sweep --recorded` goes by the keys of runs."""
-    small_data(tmp_path)
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     known, counted = set(load_records(RECORDS)["key"]), progress().set_index("grid")["missing"]
     for path in PLANS.glob("*.json"):
         missing = sum(config.key not in known for config in Grid.from_file(path).configs(tmp_path))
         assert counted[path.stem] == missing, path.stem
 
 
-def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypatch):
+def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
     """What a row C needs is in one of the plans with three seeds; the one that is not is named in FIRST_STUDY.md."""
-    small_data(tmp_path)
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     grids = {path.stem: Grid.named(path.stem).configs(Path("runs")) for path in PLANS.glob("*.json")}
     assert all(grids.values())
     grids = {name: configs for name, configs in grids.items() if name not in ("table3", *ASIDE)}
@@ -98,8 +96,6 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(tmp_path, monkeypa
 def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monkeypatch):
     """Each grid is run with its first seed, two steps a run; then every comparison of the ledger has that seed, every
     cell of table 3 that is planned its run, every quirk the run that it differs from."""
-    small_data(tmp_path)
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     for path in sorted(PLANS.glob("*.json")):
         if path.stem not in ("pilot", "table3", "trained", "main-seeds", *SECOND):
@@ -121,8 +117,6 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
 def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, capsys):
     """`palslib sweep table3`, its first seed, three steps a run, each in its process. BERT has BERT-base's layers and
     heads, random weights, and a width of 48 (so sizes are fitted to the budget). Notebook 11 shows each run's cell."""
-    small_data(tmp_path)
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     tokenizer = load_tokenizer("minilm")
     shape = {"hidden_size": 48, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 71}

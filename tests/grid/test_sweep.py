@@ -106,7 +106,6 @@ def written(folder, seeds, body="", *more, training=None, **base):
 
 
 def configs_in(folder):
-    """The configs of the grid that `written` wrote."""
     return Grid.from_file(folder / "grid.json").configs((folder / "runs").resolve())
 
 
@@ -257,7 +256,6 @@ def test_the_record_of_other_inputs_is_no_success(write, configs, monkeypatch):
 
 
 def test_inputs_that_cannot_be_read_cost_their_run_alone(write, configs, monkeypatch, capsys):
-    """A bad row in the data of a finished run: the others are executed."""
     swept(write([0]))
     stale = configs()[0].name
 
@@ -385,7 +383,6 @@ def test_a_label_says_what_tells_runs_apart(tmp_path):
 
 
 def test_collect(write, configs, tmp_path):
-    """The records and predictions of finished runs, under the runs' names."""
     swept(write([0]))
     (config,) = configs()
     Path(config.folder, "predictions.npz").write_bytes(b"p")

@@ -113,6 +113,7 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("pals-240"), r"unknown method 'pals-240': did you mean 'pals-204'\? Valid: shared, "),
         (lambda: get_method("pals-204", head=6), r"unknown option 'head': did you mean 'heads'\? Valid: "),
         (lambda: Method.from_dict({"name": "mine", "kind": "pall"}), r"'pall': did you mean 'pal'\?"),
+        (lambda: Method.from_dict(METHODS["lhuc"].to_dict() | {"heads": 12}), "method 'lhuc' has no option heads"),
         (lambda: get_method("pals-204", layers="upper"), r"unknown layers of 'pals-204' 'upper'.*all, top, bottom"),
         (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
         (lambda: FineTuned("mine", freeze="backbone"), "'mine' takes no option 'freeze'"),

@@ -160,7 +160,6 @@ def test_starts_as_bert_and_does_what_it_says(method):
 
 @own
 def test_trained_saved_loaded(method, tmp_path):
-    """The loss falls; a model and a task read back give the same logits."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"]).train()
     optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.03 if method.freeze != "nothing" else 0.003)
     losses = []

@@ -104,18 +104,6 @@ def test_class_of_one_logit():
     assert score(MINBERT["quora"], np.array([0, 1, 1, 0]), np.array([[-1.0], [1], [-1], [-1]]))["accuracy"] == 75
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
-
-
-def test_a_head_on_what_it_cannot_compare():
-    with pytest.raises(ValueError, match=r"task 'x': head 'cosine' compares two texts, not \['text'\]"):
-        Task("x", ("text",), head="cosine")
-    with pytest.raises(ValueError, match="head 'cosine' gives a score from 0 to 5 and takes no classes"):
-        Task("x", ("a", "b"), ("no", "yes"), head="cosine")
-    with pytest.raises(ValueError, match=r"head 'lineer': did you mean 'linear'\?"):
-        Task("x", ("a", "b"), head="lineer")
-
-
 # ---------------------------------------------------------------------------------------- through tokens and the model
 
 

@@ -118,7 +118,6 @@ def test_splits_on_screen(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "more", "message"),
     [
-        ("tweet\na\nb\0\n", ["--task", "mood"], "x.csv, line 3: a NUL"),
         ("text\na\n", ["--task", "mood"], "x.csv: no column 'tweet'"),
         ("text\na\n", ["--task", "mood", "--text", "txt"], "x.csv: no column 'txt'"),
         ("tweet\na\n", [], "the model has 2 tasks: say for which. Valid: mood, stsb"),

@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from shapes import LAYERS, VOCABULARY, D, randomised, tiny_model
+from shapes import LAYERS, D, randomised, tiny_model, tokens
 from training.small_runs import small
 
 import palslib.model.inspection as inspection
 from palslib.bert.rows import Rows
-from palslib.data.tokens import TokenisedTask
 from palslib.methods.table import METHODS
 from palslib.model.inspection import how_strongly, relative_entropies, switched_off
 from palslib.study.results.pilot import acting_frame, switched_off_frame
@@ -20,11 +19,8 @@ from palslib.training.loop import train
 WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]
 
 
-def rows_of(model, task="rte", lengths=(5, 3, 7, 4)) -> TokenisedTask:
-    """Rows of so many word pieces."""
-    ids = np.random.default_rng(3).integers(5, VOCABULARY, sum(lengths))
-    offsets, labels = np.concatenate([[0], np.cumsum(lengths)]), np.arange(len(lengths)) % 2
-    return TokenisedTask(model.tasks[task], ids, np.zeros_like(ids), offsets, labels, 0, 0)
+def rows_of(model, task="rte", lengths=(5, 3, 7, 4)):
+    return tokens(model.tasks[task], lengths, np.arange(len(lengths)) % 2)
 
 
 def splits(*data):

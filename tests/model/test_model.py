@@ -112,7 +112,6 @@ def test_draws_depend_on_seed_and_task_alone(name):
 
 @pytest.mark.parametrize("name", ["shared", "pals-204", SHARED_BY_TASKS, "low-rank-100", "houlsby-64"])
 def test_seeds_and_tasks_differ(name):
-    """Another seed draws other matrices, and so does another task."""
     one, other = tiny_model(name, tasks=("rte", "cola")), tiny_model(name, tasks=("rte", "cola"), seed=1)
     drawn = [key for key, p in one.state_dict().items() if p.ndim == 2 and p.any() and not key.startswith("backbone.")]
     assert drawn
@@ -169,29 +168,23 @@ def test_new_models_and_tasks_are_in_the_encoders_mode():
         assert {module.training for module in model.modules()} == {training}
 
 
-DROPOUTS = {
-    "embeddings": lambda model: model.backbone.embeddings.dropout,
-    "attention weights": lambda model: model.backbone.encoder.layer[0].attention.self.dropout,
-    "attention output": lambda model: model.backbone.encoder.layer[0].attention.output.dropout,
-    "feed-forward output": lambda model: model.backbone.encoder.layer[0].output.dropout,
+DROPOUTS = {  # a method, the part of it that drops, and the part's rate
+    "embeddings": ("shared", lambda model: model.backbone.embeddings.dropout, "p"),
+    "attention weights": ("shared", lambda model: model.backbone.encoder.layer[0].attention.self.dropout, "p"),
+    "attention output": ("shared", lambda model: model.backbone.encoder.layer[0].attention.output.dropout, "p"),
+    "feed-forward output": ("shared", lambda model: model.backbone.encoder.layer[0].output.dropout, "p"),
+    "attention on top": ("attention-on-top-204", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
+    "feed-forward on top": ("ffn-on-top-408", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
 }
 
 
 @pytest.mark.parametrize("place", DROPOUTS)
-def test_each_dropout_of_bert_acts_in_training_alone(place):
+def test_each_dropout_acts_in_training_alone(place):
     """All other rates are 0."""
-    model = tiny_model("shared", mode="train")
-    calm = logits_of(model)
-    DROPOUTS[place](model).p = 0.5
-    assert not torch.equal(logits_of(model), calm)
-    assert torch.equal(logits_of(model.eval()), calm)
-
-
-@pytest.mark.parametrize("name", ["attention-on-top-204", "ffn-on-top-408"])
-def test_small_layers_drop_in_training_alone(name):
+    name, part_of, rate = DROPOUTS[place]
     model = tiny_model(name, mode="train")
     calm = logits_of(model)
-    model.adaptations["rte"].top_layers[0].dropout = 0.5
+    setattr(part_of(model), rate, 0.5)
     assert not torch.equal(logits_of(model), calm)
     assert torch.equal(logits_of(model.eval()), calm)
 
@@ -399,7 +392,6 @@ def test_one_task_is_a_list_of_one(tasks):
     ],
 )
 def test_unknown_tasks(call, words):
-    """The nearest match and the valid names are told."""
     model = tiny_model("pals-204")
     with pytest.raises(ValueError) as error:
         call(model)

@@ -16,7 +16,6 @@ import palslib.common.files
 import palslib.model.saving
 from palslib.common.sealed import SEAL, seal, seal_file
 from palslib.data.tasks import TASKS, Task
-from palslib.methods.method import Method
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -62,21 +61,13 @@ def test_whole_model(name, shape, tmp_path):
     assert grads[0] == grads[1]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sharing": "none"},
-        {"sharing": "tasks"},
-        {"layers": "top", "activation": "gelu", "init": "normal", "pooler": "per-task"},
-        {"freeze": "backbone but norms", "heads": 6},
-    ],
-)
-def test_options_come_back(options, tmp_path):
+def test_options_come_back(tmp_path):
     """A method with options of its own is not the row of its name when it is loaded."""
-    model = trained("pals-204", **options)
+    options = {"sharing": "tasks", "layers": "top", "activation": "gelu", "init": "normal", "pooler": "per-task"}
+    model = trained("pals-204", **options, freeze="backbone but norms", heads=6)
     model.save_pretrained(tmp_path)
     other = MultiTaskModel.from_pretrained(tmp_path)
-    assert other.method == tiny_method("pals-204", **options)
+    assert other.method == model.method
     assert torch.equal(logits_of(model), logits_of(other))
 
 
@@ -112,7 +103,6 @@ def test_files(tmp_path):
 
 
 def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
-    """The newer weights are loaded; a task's file and a note in the same folder stay."""
     first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
     first.save_task("rte", tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
@@ -194,10 +184,6 @@ def test_refused_files(tmp_path):
     refuses(ValueError, "not the model's of that name", path, mine)
     save_file({"x": torch.zeros(2)}, tmp_path / "x.safetensors")
     refuses(ValueError, "not written by save_task", tmp_path / "x.safetensors")
-    (tmp_path / "y.safetensors").write_text("not tensors at all")
-    refuses(ValueError, "not written by save_task", tmp_path / "y.safetensors")
-    (tmp_path / "z.safetensors").write_bytes(path.read_bytes()[:-100])
-    refuses(ValueError, "not written by save_task", tmp_path / "z.safetensors")
     refuses(FileNotFoundError, "no task file", tmp_path / "none.safetensors")
     assert list(other.tasks) == ["cola"]
     assert state.keys() == other.state_dict().keys()
@@ -205,15 +191,11 @@ def test_refused_files(tmp_path):
 
 
 def test_what_a_folder_lacks(tmp_path):
-    """Nothing is there, or something else; or the weights are missing or damaged, or the description is no JSON."""
     for folder in (tmp_path / "none", tmp_path):
         with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(palslib.json is missing\)"):
             MultiTaskModel.from_pretrained(folder)
     trained("lhuc").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-        MultiTaskModel.from_pretrained(tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no model saved by palslib \(model.safetensors is missing\)"):
         MultiTaskModel.from_pretrained(tmp_path)
@@ -367,7 +349,6 @@ def test_a_description_of_no_model(change, message, tmp_path):
 
 
 def test_what_could_not_be_read_is_not_saved(tmp_path):
-    """A NaN: the file before stays."""
     model = trained("lhuc")
     path = model.save_task("rte", tmp_path)
     before = path.read_bytes()
@@ -519,13 +500,6 @@ def test_saved_and_pushed(tmp_path, monkeypatch):
     assert calls == [("a", {"model_card_kwargs": None, "private": True}, ["a"])]
 
 
-def test_a_task_with_data_of_its_own_is_loaded_into_the_model_that_saved_it(tmp_path):
-    """Where its rows lie is not in the file."""
-    task = Task("mood", ("text",), ("no", "yes"), data="synthetic")
-    model = MultiTaskModel.from_backbone("tiny", tiny_method("pals-204"), [task])
-    assert model.load_task(model.save_task("mood", tmp_path)) == "mood" and model.tasks["mood"] == task
-
-
 def test_an_option_that_from_pretrained_does_not_know_is_refused(tmp_path):
     """Not passed over, as a method would be that is asked for there."""
     tiny_model("shared").save_pretrained(tmp_path / "model")
@@ -533,18 +507,14 @@ def test_an_option_that_from_pretrained_does_not_know_is_refused(tmp_path):
         MultiTaskModel.from_pretrained(tmp_path / "model", method="lhuc")
 
 
-def test_an_option_that_the_family_does_not_have_is_refused():
-    """One of a later version, of another family, or a misspelt one is not left out in silence."""
-    with pytest.raises(ValueError, match="kind of method 'lhuc' has no option heads"):
-        Method.from_dict(METHODS["lhuc"].to_dict() | {"heads": 12})
-
-
 def test_no_file_says_where_rows_lie(tmp_path):
+    """A task fits the model that saved it all the same."""
     task = Task("mood", ("text",), ("no", "yes"), data=str(tmp_path / "rows.csv"))
     model = MultiTaskModel.from_backbone("tiny", tiny_method("lhuc"), [task])
     model.save_pretrained(tmp_path / "model")
-    files = [model.save_task("mood", tmp_path), *(tmp_path / "model").iterdir()]
-    assert not [p.name for p in files if str(tmp_path).encode() in p.read_bytes()]
+    path = model.save_task("mood", tmp_path)
+    assert not [p.name for p in (path, *(tmp_path / "model").iterdir()) if str(tmp_path).encode() in p.read_bytes()]
+    assert model.load_task(path) == "mood" and model.tasks["mood"] == task
 
 
 def test_a_task_of_half_precision(tmp_path):
@@ -554,12 +524,3 @@ def test_a_task_of_half_precision(tmp_path):
     assert {tensor.dtype for tensor in load_file(path).values()} == {torch.float16}
     model.load_task(path)
     assert {p.dtype for p in model.adaptations["rte"].parameters()} == {torch.float32}
-
-
-def test_a_task_added_after_loading_is_drawn_from_the_models_seed(tmp_path):
-    model = tiny_model("pals-204", seed=3)
-    model.save_pretrained(tmp_path)
-    other = MultiTaskModel.from_pretrained(tmp_path)
-    for one in (model, other):
-        one.add_task("cola")
-    assert equal_states(model, other)

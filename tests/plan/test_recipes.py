@@ -236,16 +236,6 @@ def test_d14_padding(tmp_path):
     assert losses["max_length"] == pytest.approx(losses["longest"], abs=1e-5)
 
 
-def test_d16_labels_are_divided_by_five(tmp_path):
-    run = make_run(tmp_path, tasks=("stsb",))
-    data = run.train_data["stsb"]
-    assert 0.9 < data.labels.max() <= 1
-    run.model.eval()
-    batch = data.batch(np.arange(8))
-    output = run.model(task="stsb", **batch)
-    assert output.loss.item() == pytest.approx(((output.logits[:, 0] - batch["labels"]) ** 2).mean().item())
-
-
 def test_a_recipe_leaves_what_is_not_as_published():
     """Heads and sizes fitted to a budget or of one's own, and a PAL at the second place. Of s = 53 the divisor nearest
     to 6 heads is 1."""

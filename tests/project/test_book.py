@@ -52,7 +52,6 @@ def pages(folder) -> dict[Path, Page]:
 
 @pytest.mark.slow
 def test_the_book_is_whole(folder, pages):
-    """Every notebook, every row of the ledger, every public name."""
     for path in PROJECT.glob("notebooks/*.ipynb"):
         assert folder / "notebooks" / f"{path.stem}.html" in pages
     for row in load_ledger().values():

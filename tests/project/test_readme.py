@@ -84,7 +84,6 @@ def test_the_example_says_what_it_gives():
 
 
 def test_make_lists_the_targets_that_the_readme_names():
-    """`make reproduce`, `make test` and the others are what `make` says."""
     said = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", PAGES, re.M))
     assert named >= {"reproduce", "test", "lab", "sweep", "benchmark", "book", "cpu"}
@@ -93,7 +92,6 @@ def test_make_lists_the_targets_that_the_readme_names():
 
 @pytest.mark.slow
 def test_the_flags_of_the_examples_exist():
-    """Every `python -m palslib COMMAND ... --flag` of the pages."""
     calls = re.findall(r"^python -m palslib (\w+)([^#\n]*)", PAGES, re.M)
     assert {command for command, _ in calls} >= {"train", "sweep", "pretrain", "adapters"}
     for command in {command for command, _ in calls}:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from small_runs import assert_same_bits, names_in, small, stop_at
+from small_runs import ACCELERATE, SEVERAL, TORCHRUN, assert_same_bits, names_in, small, stop_at
 
 from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
@@ -48,11 +48,6 @@ def without_dropout(tmp_path_factory):
     encoder.save_pretrained(folder)
     load_tokenizer("tiny").save_pretrained(folder)
     return str(folder)
-
-
-TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-ACCELERATE = ["accelerate.commands.launch", "--num_processes", "2"]
-SEVERAL = ["--multi_gpu", "--main_process_port", "0"]
 
 
 def launch(launcher, *arguments):

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from small_runs import finish, small
+from small_runs import ACCELERATE, SEVERAL, TORCHRUN, finish, small
 
 from palslib.__main__ import main
 from palslib.training.loop import Run, train
@@ -111,14 +111,8 @@ def until(condition, seconds=120):
     return condition()
 
 
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
-    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE + SEVERAL], ids=["torchrun", "accelerate"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
     """Killed, it takes its workers along; asked to end, it passes that on, and the run saves a checkpoint first."""
@@ -126,7 +120,7 @@ def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
     (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
     environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    call = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "palslib", "train", str(tmp_path / "config.json")]
+    call = [sys.executable, "-m", *launcher, "-m", "palslib", "train", str(tmp_path / "config.json")]
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

@@ -1,11 +1,10 @@
 """Train, keep, predict: a run gives back the model that it trained."""
 
-import pandas as pd
 import pytest
 import torch
 from small_runs import small, weights
 
-from palslib import MultiTaskModel, train
+from palslib import train
 from palslib.plan.config import RunConfig
 
 TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
@@ -30,27 +29,9 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
     assert record["method"]["freeze"] == "backbone" and record["method"]["size"] == 12
 
 
-def test_train_keep_predict_save_load(tmp_path):
-    """The flow of the README: the trained model predicts, one task is saved, and put onto the same BERT elsewhere."""
-    record = train(small(tmp_path / "run", **ABOUT, keep="last"))
-    model = record.model()
-    assert not model.training and record["status"] == "finished" and record.folder == tmp_path / "run"
-    said = model.predict(TEXTS, "rte")
-    untrained = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte", "stsb"], size=12)
-    assert not said["score"].equals(untrained.predict(TEXTS, "rte")["score"])
-    saved = model.save_task("rte", tmp_path / "rte-task")
-    again = train(small(tmp_path / "run", **ABOUT, keep="last"))  # it has finished: the weights come from the folder
-    elsewhere = again.model()
-    with torch.no_grad():
-        for p in elsewhere.adaptations["rte"].parameters():
-            p.add_(1.0)
-    elsewhere.load_task(saved)
-    pd.testing.assert_frame_equal(elsewhere.predict(TEXTS, "rte"), said)
-
-
 def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(tmp_path):
     record = train(small(tmp_path / "run", **ABOUT))
-    assert len(record.model().predict(TEXTS, "rte")) == 2
+    assert len(record.model().predict(TEXTS, "rte")) == 2 and not record.model().training
     with pytest.raises(ValueError, match="has no weights 'best': train with keep='best'"):
         record.model("best")
     with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):

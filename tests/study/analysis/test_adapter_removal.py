@@ -177,11 +177,9 @@ def test_the_ablation_is_an_upper_triangle_with_numbers():
     ablation_heatmap(spans([-1, -20, 2]), other, most=50)
     ablation_heatmap(spans([0, 0, 0]), zeros)
     assert (other.collections[0].norm.vmax, zeros.collections[0].norm.vmax) == (50, 1)
-    plt.close("all")
 
 
 def test_an_ablation_without_a_whole_is_drawn_without_numbers():
     ax = plt.figure().gca()
     ablation_heatmap(spans([np.nan] * 3), ax)
     assert not [text for text in ax.texts if text.get_text() != "nan"]
-    plt.close("all")

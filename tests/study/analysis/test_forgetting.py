@@ -82,4 +82,3 @@ def test_heat_map():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert ax.collections[0].get_clim() == (0, 100)
-    plt.close(ax.figure)

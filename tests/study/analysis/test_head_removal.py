@@ -4,15 +4,14 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from shapes import VOCABULARY, batch, randomised
+from shapes import batch, randomised, tokens
 
 from palslib.__main__ import main
-from palslib.data.tokens import TokenisedTask, some_rows
+from palslib.data.tokens import some_rows
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import as_lines, from_lines, load_records
@@ -33,12 +32,9 @@ def logits(model, task="rte", **inputs):
         return model(task=task, **(inputs or batch(pad=2))).logits
 
 
-def rows_of(model, task="rte", rows=10, labels=None) -> TokenisedTask:
+def rows_of(model, task="rte", rows=10, labels=None):
     """Rows of 4 to 7 word pieces, by default with the model's own predictions as labels: the whole scores 100."""
-    draw, lengths = np.random.default_rng(3), np.arange(rows) % 4 + 4
-    ids = draw.integers(5, VOCABULARY, lengths.sum())
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    data = TokenisedTask(model.tasks[task], ids, np.zeros_like(ids), offsets, np.zeros(rows, dtype=np.int64), 0, 0)
+    data = tokens(model.tasks[task], np.arange(rows) % 4 + 4, np.zeros(rows, dtype=np.int64))
     outputs = predict(model, task, data)
     own = outputs[:, 0] if model.tasks[task].is_regression else outputs.argmax(-1)
     return replace(data, labels=own if labels is None else labels)
@@ -331,7 +327,6 @@ def test_panels_of_every_head():
     assert [image.get_clim() for image in images] == [(-6, 6)] * 2 + [(0, 1)] * 4
     red, white = (images[0].cmap(images[0].norm(value)) for value in (-6, 0))
     assert red[0] > 2 * red[2] and min(white[:3]) > 0.9
-    plt.close("all")
 
 
 def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(tmp_path, capsys):

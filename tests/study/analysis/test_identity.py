@@ -7,7 +7,6 @@ from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_mo
 from palslib.bert.rows import Rows
 from palslib.methods.pal import PAL
 from palslib.methods.table import METHODS
-from palslib.model.multi_task import MultiTaskModel
 from palslib.study.analysis.identity import compare_with_backbone, disturb, final_states
 
 ROWS = Rows.from_padded(**batch())
@@ -55,18 +54,6 @@ def test_the_encoder_is_as_it_was(shape):
     assert all(torch.equal(value, values[name]) for name, value in encoder.state_dict().items())
     encoder.eval()
     assert torch.equal(outputs(), forward)
-
-
-def test_what_models_share_is_trained_by_each():
-    """Two models on one encoder: one noise for both, and each task's own parameters apart."""
-    encoder = tiny_encoder()
-    one, other = (MultiTaskModel(encoder, tiny_method(name), ["rte"]) for name in ("pals-204", "lhuc"))
-    before = final_states(other, "rte", ROWS)
-    disturb(one, "rte")
-    assert torch.equal(final_states(other, "rte", ROWS), before)
-    with torch.no_grad():
-        encoder.embeddings.word_embeddings.weight.mul_(2)
-    assert not torch.allclose(final_states(other, "rte", ROWS), before)
 
 
 def test_noise_reaches_one_task_and_depends_on_the_seed():

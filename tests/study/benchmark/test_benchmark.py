@@ -81,7 +81,6 @@ def test_parts(done):
 
 
 def test_profile(done):
-    """What a step is made of adds up to all of it."""
     rows = done[0]["parts"]["profile"]
     assert [row["precision"] for row in rows] == done[0]["precisions"]
     for row in rows:
@@ -124,7 +123,6 @@ def test_a_task_costs_its_parameters_and_their_state(done):
 
 
 def test_record(done):
-    """It names the machine and no path, is no record of a run, and its figure is drawn."""
     record, folder = done
     assert {"cpu", "cores", "packages", "git_commit"} <= set(record["environment"])
     assert record["environment"]["packages"]["torch"] and record["threads"] == torch.get_num_threads()

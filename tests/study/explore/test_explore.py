@@ -301,6 +301,11 @@ def wait(explorer) -> None:
     assert not explorer.session.thread.is_alive()
 
 
+def start_and_wait(explorer) -> None:
+    explorer.controls["start"].click()
+    wait(explorer)
+
+
 def stop_after(explorer, step: int) -> None:
     """Presses Stop as soon as a step is done (between that step and the next)."""
     shown = explorer.session._on_step
@@ -311,8 +316,7 @@ def stop_after(explorer, step: int) -> None:
         return shown(run)
 
     explorer.session._on_step = press
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     explorer.session._on_step = shown
 
 
@@ -333,8 +337,7 @@ def test_a_run_that_is_stopped_and_started_again_ends_with_the_same_weights(tmp_
     assert explorer.session.bar.value == 3 and "not evaluated" not in message(explorer)
     stopped = words(explorer), pictures(explorer)[0]
     assert sum(int(cells(explorer, task)[1]) for task in ("RTE", "CoLA")) == 3
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     assert f"finished: dev average {whole['results']['last']['dev_average']:.1f}" in message(explorer)
     assert (words(explorer), pictures(explorer)[0]) != stopped
     steps = whole["sampling"]["drawn"]
@@ -349,8 +352,7 @@ def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
     (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
     explorer = explore_training(tiny_run(tmp_path / "run", tasks=("rte", str(tmp_path / "mood.csv"))))
     assert explorer.session.picture.layout.display == "none"  # there is nothing to be seen yet
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     assert message(explorer).startswith("finished") and explorer.session.picture.layout.display is None
     assert cells(explorer, "mood")[4].endswith("(accuracy)") and cells(explorer, "RTE")
     explorer = explore_schedules(sizes={"mood": 48, "rte": 2490})
@@ -363,8 +365,7 @@ def test_a_method_of_ones_own_is_in_the_menu_and_gives_way_to_another(tmp_path):
     explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4), size=None))
     assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
     explorer.controls["method"].value = "lhuc"
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     assert message(explorer).startswith("finished")
     assert json.loads((tmp_path / "record.json").read_text())["method"]["name"] == "lhuc"
 
@@ -373,8 +374,7 @@ def test_a_finished_run_is_shown_and_not_trained_again(ended):
     folder, record = ended
     before = (folder / "record.json").read_text()
     explorer = explore_training(tiny_run(folder))
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     assert message(explorer).startswith("finished") and explorer.session.bar.value == 8
     assert cells(explorer, "RTE")[1] == str(record["sampling"]["drawn"]["rte"])
     assert (folder / "record.json").read_text() == before
@@ -384,8 +384,7 @@ def test_what_cannot_be_trained_is_said_and_the_buttons_come_back(tmp_path):
     explorer = explore_training(tiny_run(tmp_path / "a"))
     explorer.controls["method"].value = "pals-no-sharing-84"
     explorer.session.config = tiny_run(tmp_path / "a", data=str(tmp_path / "nothing"))
-    explorer.controls["start"].click()
-    wait(explorer)
+    start_and_wait(explorer)
     assert str(tmp_path / "nothing") in message(explorer)
     assert not explorer.controls["start"].disabled and explorer.controls["stop"].disabled
 

@@ -26,7 +26,6 @@ def cells_of(path: Path) -> list:
 
 
 def code_cells(path: Path) -> list:
-    """Those that are not empty."""
     return [cell for cell in cells_of(path) if cell.cell_type == "code" and cell.source.strip()]
 
 
