@@ -136,8 +136,10 @@ def test_the_record_of_a_run_as_frames(tmp_path):
     assert list(frame) == ["key", "method", "seed", "task", "layer", "size", "entropy"]
     assert len(frame) == 4 and set(frame["key"]) == {record["key"]} and set(frame["seed"]) == {3}
     assert frame["entropy"].between(0.9, 1 + 1e-6).all()  # fresh heads
-    before, point = (record["history"][i]["acting"]["cola"] for i in (0, -1))
-    assert 0 < before["size"]["1"] < point["size"]["1"]
+    first, last = (record["history"][i]["acting"] for i in (0, -1))
+    before, after = ([size for of in point.values() for size in of["size"].values()] for point in (first, last))
+    assert 0 < np.mean(before) < np.mean(after) and np.mean(after) == pytest.approx(frame["size"].mean())
+    point = last["cola"]
     row = frame.query("task == 'cola' and layer == 1")
     assert (row["size"].item(), row["entropy"].item()) == (point["size"]["1"], point["entropy"]["1"])
 
