@@ -21,8 +21,8 @@ from palslib.model.multi_task import MultiTaskModel
 
 
 def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
-    """A model in which everything has moved, the backbone too."""
-    model = randomised(name, shape, tasks=tasks, **options)
+    """A model in which everything has moved, the backbone too, and that draws further tasks from a seed of its own."""
+    model = randomised(name, shape, tasks=tasks, seed=5, **options)
     randomise(model.backbone, seed=11, std=0.05)
     randomise(model.pooler, seed=12, std=0.05)
     randomise(model.heads, seed=13, std=0.05)

@@ -376,7 +376,7 @@ SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (
     [
         (spans(SPANS), "reproduced", "sst2: any one layer at most 5.0 % of the score, all 40.0 %"),
         (spans(SPANS | {(0, 0): -11.0}), "not reproduced", ""),  # 11 > 40 / 4
-        (spans(SPANS | {(0, 0): 3.0, (0, 2): 2.0}), "not reproduced", ""),  # nothing lost
+        ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): 3.0, (0, 2): 2.0}, (1,))], "not reproduced", ""),  # a gain
         (spans(SPANS | {(1, 2): -45.0}), "not reproduced", ""),  # no removal costs more than that of all
         ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): -11.0}, (1,))], "not reproduced", ""),  # of one seed
         (spans(SPANS, (0, 1)), "inconclusive", "2 of 3 seeds"),
