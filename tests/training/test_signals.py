@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def until(condition, seconds=120):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
     """Killed, it takes its workers along; asked to end, it passes that on, and the run saves a checkpoint first."""
-    settings = small(tmp_path / "run", steps=100_000, checkpoint_every=90_000, keep="last")
+    settings = small(tmp_path / "run", steps=100_000, checkpoint_every=90_000, keep="last", progress=True)
     (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
     environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -124,8 +125,8 @@ def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        assert until((tmp_path / "run" / "lock").exists), (tmp_path / "log").read_text()
-        time.sleep(3)  # both are training
+        training = re.compile(r"[1-9]\d*/100000")  # a bar that has moved
+        assert until(lambda: training.search((tmp_path / "log").read_text())), (tmp_path / "log").read_text()
         workers = children(process.pid)
         assert len(workers) >= 2
         process.send_signal(number)
