@@ -10,7 +10,7 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 (`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -53,8 +53,7 @@ class Output(ModelOutput):
 class TaskModules(nn.ModuleDict):
     """A module for each task, under any name, as tasks may be named after files (`train.csv`, `a.b.csv`).
 
-    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped. What
-    lists them gives these forms: the tasks' own names are in `MultiTaskModel.tasks`.
+    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped.
     """
 
     @staticmethod
@@ -62,6 +61,10 @@ class TaskModules(nn.ModuleDict):
         """The escaped name of a task, which is part of its parameters' names."""
         plain = task.replace("%", "%25").replace(".", "%2E")
         return f"{plain}%" if hasattr(TaskModules(), plain) or not plain else plain
+
+    @staticmethod
+    def _task(form: str) -> str:
+        return form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
 
     def __getitem__(self, task: str) -> nn.Module:
         return super().__getitem__(self.form(task))
@@ -74,6 +77,15 @@ class TaskModules(nn.ModuleDict):
 
     def __contains__(self, task: str) -> bool:
         return super().__contains__(self.form(task))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self):
+        return [self._task(form) for form in self._modules]
+
+    def items(self):
+        return list(zip(self.keys(), self.values(), strict=True))
 
 
 class MultiTaskModel(
