@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib import metadata
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -46,12 +46,19 @@ def environment() -> dict:
     changes = _git("status", "--porcelain", "--", "palslib", "pyproject.toml")  # a new module counts, a figure not
     return {
         "python": platform.python_version(),
-        "packages": {"palslib": __version__} | {name: version(name) for name in _PACKAGES},
+        "packages": {"palslib": __version__} | {name: _version(name) for name in _PACKAGES},
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changes is None else bool(changes),  # None: unknown, which is not clean
         "cpu": processor(),
         "cores": os.cpu_count(),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a machine may have no `datasets`, which only some sources need
+        return None
 
 
 def make_record(run) -> dict:

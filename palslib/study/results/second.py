@@ -165,22 +165,23 @@ def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
     return {seed: of for seed, of in sorted(found.items()) if set(of) == set(TASKS)}
 
 
-def of_ledger(records: Sequence[dict], seeds: int = SEEDS) -> dict[str, Verdict]:
+def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
     """The verdicts on rows C1 and C22 of the ledger, PALs against models for one task each, by the rule of `claims.py`
-    for any number of steps; none before so many seeds of separate models are there."""
+    for any number of steps; none before three seeds of separate models are there."""
     alone, found = separate(records), {}
-    if len(alone) < seeds:
+    if len(alone) < SEEDS:
         return found
+    used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
+    used = [record for record in [*used, *of_grid("separate", records)] if record["config"]["seed"] in alone]
     for row in map(load_ledger().get, ("C1", "C22")):
         outcomes = []
         for comparison in map(Comparison.parse, row.compare):
-            task, pals = comparison.what or None, scores(records, alone, task=comparison.what or None)["pals-204"]
+            task = comparison.what or None
+            pals = scores(records, alone, task=task)["pals-204"]
             sides = [pals, {seed: of[task] if task else fmean(of.values()) for seed, of in alone.items()}]
             if comparison.left[0].alone:
                 sides.reverse()
             left, right = ([of[seed] for seed in sorted(pals)] for of in sides)
-            used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
-            used = [r for r in [*used, *of_grid("separate", records)] if r["config"]["seed"] in pals]
             outcomes.append(Outcome(comparison, tuple(sorted(pals)), tuple(left), tuple(right), tuple(used)))
         found[row.id] = together(replace(row, steps=0), outcomes)
     return found

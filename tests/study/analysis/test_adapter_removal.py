@@ -110,6 +110,8 @@ def test_ablation_frame():
 def test_what_adds_nothing_is_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match="feature-extraction"):
         ablate(["cola"], tmp_path, method="feature-extraction", **TINY)
+    with pytest.raises(ValueError, match="rows"):
+        ablate(["cola"], tmp_path, rows=0, **TINY)
     assert not list(tmp_path.iterdir())
 
 
