@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from small_runs import small
+
+from palslib.training import loop
 
 CODE = """
 import resource, torch
@@ -38,3 +41,10 @@ def test_freed_memory_is_kept_and_given_back_when_asked():
     given_back, kept, held = map(int, done.stdout.split())
     assert given_back >= 20 > 5 * kept
     assert abs(held - 16_000_000) < 4_000_000
+
+
+def test_training_gives_freed_memory_back_every_hundred_steps(tmp_path, monkeypatch):
+    steps, now = [], []
+    monkeypatch.setattr(loop, "give_back_freed_memory", lambda: now.append(len(steps) + 1))
+    loop.train(small(tmp_path, steps=120, batch_size=1), on_step=lambda run: steps.append(run.step))
+    assert now == [100] and len(steps) == 120
