@@ -200,7 +200,8 @@ def ledger_frame(folder: Path = RECORDS) -> pd.DataFrame:
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:
     """What has been run and what is missing: for each grid its number of `runs`, of those `recorded` in the folder of
-    its name, and `missing`. The two grids that follow from the tuning are listed before they are written."""
+    its name, and `missing`; `hours` that the recorded ones took. The two grids that follow from the tuning are listed
+    before they are written."""
     planned = {"confirmation": len(ARMS) * len(LOOKS[0][0]), "separate": 3 * len(TASKS)}
     for path in PLANS.glob("*.json"):
         grid = Grid.from_file(path)
@@ -208,8 +209,9 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
     rows = []
     for name, runs in sorted(planned.items()):
         found = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
-        recorded = len({record["key"] for record in found if record.get("status") == "finished"})
-        rows.append({"grid": name, "runs": runs, "recorded": recorded, "missing": runs - recorded})
+        took = {record["key"]: record["seconds"]["total"] for record in found if record.get("status") == "finished"}
+        row = {"grid": name, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
+        rows.append(row | {"hours": round(sum(took.values()) / 3600, 1)})
     return pd.DataFrame(rows)
 
 

@@ -7,6 +7,7 @@ import pytest
 from pytest import approx
 
 from palslib.common.places import RECORDS
+from palslib.common.reading import read_json
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
 from palslib.study.ledger import claims
@@ -174,6 +175,8 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
 
 def test_what_is_missing_is_counted_from_the_records(tmp_path):
     frame = progress(RECORDS).set_index("grid")
-    assert tuple(frame.loc["main"]) == (18, 18, 0) and tuple(frame.loc["crowdflower"]) == (9, 0, 9)
+    assert tuple(frame.loc["main"])[:3] == (18, 18, 0) and tuple(frame.loc["crowdflower"]) == (9, 0, 9, 0)
+    seconds = [read_json(path)["seconds"]["total"] for path in (RECORDS / "main").glob("*.json")]
+    assert frame.loc["main", "hours"] == approx(sum(seconds) / 3600, abs=0.05)
     assert {path.stem for path in PLANS.glob("*.json")} | {"confirmation", "separate"} == set(frame.index)
     assert (progress(tmp_path)["recorded"] == 0).all() and (frame["missing"] >= 0).all()
