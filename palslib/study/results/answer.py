@@ -43,11 +43,11 @@ _SAID = {
         _UNKNOWN: "Whether each task needs a PAL of its own is not known yet",
     },
     "PALs minus low rank (as large, without attention)": {
-        POSITIVE: "Their attention helps",
+        POSITIVE: "The attention within PALs helps",
         NEGATIVE: "Attention is not the reason: low rank, which has none, is better",
         TOO_SMALL: "Attention is not the reason: low rank, which has none, does as well",
-        OPEN: "We could not show that their attention helps",
-        _UNKNOWN: "Whether their attention helps is not known yet",
+        OPEN: "We could not show that the attention within PALs helps",
+        _UNKNOWN: "Whether the attention within PALs helps is not known yet",
     },
     "PALs at BERT's rate minus sharing everything": {
         POSITIVE: "They help with one rate for all, as in the paper",
@@ -58,7 +58,10 @@ _SAID = {
     },
 }
 """The difference that answers each question -> the answer by its kind."""
-NOT_SHOWN = "**Not shown**: BERT-base, 60,000 steps, and all of MNLI, QQP and QNLI, of which a part is used here."
+NOT_SHOWN = (
+    "**Not shown**: what holds for BERT-base, after 60,000 steps, or with all rows of MNLI, QQP and QNLI. The runs "
+    "here are of a smaller BERT, shorter, and use a part of these rows."
+)
 
 
 def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] = ()) -> list[str]:
@@ -71,11 +74,11 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     """
     decided, first = second.decide(new), first_study(records, own_rate)
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-    about = f" (2,000 steps; the interval is wider because results were read at {looks} seeds). "
-    about += "PALs learnt at ten times BERT's rate, chosen for them; the shared model's settings were hardly tuned, "
-    about += "which may favour PALs"
+    about = f" (2,000 steps; the interval is wider than usual because we looked at the results after {looks} seeds, "
+    about += "and could have stopped at a lucky one). The learning rate of the PALs, ten times BERT's, was the best of "
+    about += "several; that of the shared model was hardly tuned, which may favour PALs"
     tuned, confirmed = (len(second.of_grid(name, new)) for name in ("tuning", "confirmation"))
-    runs = f"{tuned} of 32 tuning runs, {confirmed} of 30 confirmation runs"
+    runs = f"done are {tuned} of 32 runs that choose settings, {confirmed} of 30 that decide"
     under_way = f": the comparison with one PAL for all tasks is under way ({runs})"
     said, beside = [], [about, under_way, "", ""]
     for (minus, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):

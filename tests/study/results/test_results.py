@@ -424,9 +424,9 @@ def test_the_answer_in_five_sentences():
     said = answer(RECORDS, new=[])
     assert len(said) == 5 and said[0].startswith("**PALs beside BERT's layers help here**")
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
-    assert "is not known yet" in said[1] and "(0 of 32 tuning runs, 0 of 30 confirmation runs)" in said[1]
+    assert "is not known yet" in said[1] and "0 of 32 runs that choose settings, 0 of 30 that decide)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
-    assert said[4].startswith("**Not shown**: BERT-base") and len(answer([])) == 5
+    assert said[4].startswith("**Not shown**: what holds for BERT-base") and len(answer([])) == 5
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert "do harm here" in worse[0] and "-2.00 [" in worse[0]
     same = answer(RECORDS, own_rate=runs("pals-204", 59.9, 62.0, 61.1))
@@ -481,7 +481,7 @@ def test_the_answer_is_the_second_studys_where_it_decides():
     said = answer(RECORDS, new=new)
     assert "+1.00 [" in said[0] and "6 seeds (8,000 steps, both tuned alike)" in said[0]
     assert said[1].startswith("**One PAL for all tasks does as well") and "+0.10 [" in said[1]
-    assert said[2].startswith("**Their attention helps**")
+    assert said[2].startswith("**The attention within PALs helps**")
 
 
 def test_the_headlines_interval_widens_with_the_looks():
