@@ -249,9 +249,15 @@ class Outcome:
         return f"{text}, {self.interval.text}{just} ({len(self.seeds)} seeds)"
 
 
+def processor(record: dict) -> str:
+    """The processor that a run was made on: the GPU, or else the CPU."""
+    device = record.get("device", "cpu")
+    return record.get("environment", {}).get("cpu") or "" if device == "cpu" else device
+
+
 def maker(record: dict) -> str:
     """The maker of the processor that a run was made on: `AMD`."""
-    return re.split(r"\W", record.get("environment", {}).get("cpu") or "")[0]
+    return re.split(r"\W", processor(record))[0]
 
 
 def alike(each: list[list[dict]]) -> list[list[dict]]:

@@ -31,6 +31,7 @@ from palslib.study.ledger.claims import (
     claim_verdict,
     maker,
     on_other_processors,
+    processor,
     smallest_difference,
     standard_error,
 )
@@ -466,6 +467,6 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
         row |= {k: config[k] for k in ("schedule", "seed")}
         row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
         row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        row |= {"clean": about.get("git_dirty") is False, "processor": about.get("cpu", ""), "maker": maker(record)}
+        row |= {"clean": about.get("git_dirty") is False, "processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

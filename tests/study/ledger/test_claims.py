@@ -538,6 +538,9 @@ def test_pairs_on_processors_of_different_makers_are_told_with_the_verdict():
     assert on_other_processors(decide(CLAIM, pals + shared)) == 1
     note = claim_verdict(LEDGER["C2"], pals + shared)[2]
     assert "1 of 3 pairs are of processors of different makers" in note
+    for run, device in zip(pals, ("cpu", "cpu", "NVIDIA H200"), strict=True):
+        run["device"] = device
+    assert on_other_processors(decide(CLAIM, pals + shared)) == 2
 
 
 def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
