@@ -1,5 +1,6 @@
 """Freed memory that stays with the process."""
 
+import ctypes
 import platform
 import subprocess
 import sys
@@ -32,6 +33,23 @@ del freed
 print(given_back, kept, resident(cpu) - before)
 """
 
+KERNELS = """
+import ctypes, torch
+from palslib.training.accelerator import keep_freed_memory
+
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "a", "b", "c", "d", "e", "f", "used", "free", "g")]
+
+heap = ctypes.CDLL(None).mallinfo2
+heap.restype = Heap
+keep_freed_memory()
+torch.set_num_threads(1)
+for rows in range(1, 600):
+    torch.nn.functional.gelu(torch.ones(rows, 64))
+    before = heap().used if rows == 100 else before if rows > 100 else 0
+print(heap().used - before)
+"""
+
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt nor malloc_trim")
 def test_freed_memory_is_kept_and_given_back_when_asked():
@@ -41,6 +59,15 @@ def test_freed_memory_is_kept_and_given_back_when_asked():
     given_back, kept, held = map(int, done.stdout.split())
     assert given_back >= 20 > 5 * kept
     assert abs(held - 16_000_000) < 4_000_000
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="other C libraries do not count their memory")
+def test_kernels_of_other_shapes_do_not_pile_up(monkeypatch):
+    """500 shapes more take less than a megabyte; where oneDNN keeps 1,024, several."""
+    done = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
+    kept = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1e6 < int(kept.stdout)
 
 
 def test_training_gives_freed_memory_back_every_hundred_steps(tmp_path, monkeypatch):
