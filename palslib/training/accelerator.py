@@ -122,9 +122,9 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, does nothing.
 
     By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
-    and cleared again: a tenth of a training step in bf16. What stays between large tensors leaves gaps, which grew by 1
-    GB in 1,000 steps. So training calls `give_back_freed_memory` every hundred steps, and oneDNN, which would keep a
-    kernel for each of the last 1,024 shapes, keeps 32: those of one or two steps.
+    and cleared again: a tenth of a training step in bf16. Kept memory must not be divided by what stays: oneDNN would
+    keep a kernel for each of the last 1,024 shapes, and nearly every batch has a new one (1 GB more in 1,000 steps); it
+    keeps 32, those of one or two steps.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read when oneDNN is first used
     if platform.libc_ver()[0] == "glibc":

@@ -38,7 +38,7 @@ from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged_since, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
-from palslib.training.accelerator import decided_by_first, give_back_freed_memory, make_accelerator, one_writer, tracked
+from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
 from palslib.training.episodic_memory import EpisodicMemory
@@ -514,8 +514,6 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             run.evaluate()
         if saves:
             run.save()
-        if run.step % 100 == 0:
-            give_back_freed_memory()
         stop = on_step and on_step(run) is False
         if run.step < config.steps and (stop or signals.asked(run.accelerator, run.step)):
             if stop or every:

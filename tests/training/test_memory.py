@@ -1,14 +1,10 @@
 """Freed memory that stays with the process."""
 
-import ctypes
 import platform
 import subprocess
 import sys
 
 import pytest
-from small_runs import small
-
-from palslib.training import loop
 
 CODE = """
 import resource, torch
@@ -61,17 +57,10 @@ def test_freed_memory_is_kept_and_given_back_when_asked():
     assert abs(held - 16_000_000) < 4_000_000
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="other C libraries do not count their memory")
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="other C libraries have no mallinfo2")
 def test_kernels_of_other_shapes_do_not_pile_up(monkeypatch):
     """500 shapes more take less than a megabyte; where oneDNN keeps 1,024, several."""
     done = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, check=True)
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
     kept = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1e6 < int(kept.stdout)
-
-
-def test_training_gives_freed_memory_back_every_hundred_steps(tmp_path, monkeypatch):
-    steps, now = [], []
-    monkeypatch.setattr(loop, "give_back_freed_memory", lambda: now.append(len(steps) + 1))
-    loop.train(small(tmp_path, steps=120, batch_size=1), on_step=lambda run: steps.append(run.step))
-    assert now == [100] and len(steps) == 120
