@@ -10,9 +10,9 @@ at this scale if a run has fewer steps than the row's `steps`, or if the compari
 the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
 
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
-compared. Of repeated runs only one counts: that made on the same maker's processor as the other side's run (of several
-makers, the alphabetically last); otherwise the last. If both sides are models for one task each, a seed's score is the
-mean over the tasks that both sides have.
+compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: that made
+on the same maker's processor as the other side's run (of several makers, the alphabetically last); otherwise the last.
+If both sides are models for one task each, a seed's score is the mean over the tasks that both sides have.
 """
 
 import math
@@ -105,9 +105,13 @@ class Comparison:
         return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
-        """The outcome on these records, in the setting with the most seeds (if equal, the most runs)."""
-        outcomes = map(self._outcome, self._settings(records))
-        return max(outcomes, key=lambda of: (len(of.seeds), len(of.records)), default=Outcome(self))
+        """The outcome on these records, in the setting with the longest runs of those with enough seeds; else, or if
+        equal, with the most seeds, then the most runs."""
+
+        def evidence(of: Outcome) -> tuple:
+            return of.enough_seeds and min(r["config"]["steps"] for r in of.records), len(of.seeds), len(of.records)
+
+        return max(map(self._outcome, self._settings(records)), key=evidence, default=Outcome(self))
 
     def _settings(self, records: Sequence[dict]):
         """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""

@@ -41,8 +41,9 @@ def _plain(value):
 
 def _unchanged(config: dict) -> bool:
     """Whether a run changes nothing in its recipe and its schedule."""
-    # The minBERT and GEM reports keep the rate constant; `jump` is a quirk, D11.
-    changed = [name for name, value in config["recipe_options"].items() if name != "decay" or value == "jump"]
+    # The minBERT and GEM reports keep the rate constant (`jump` is a quirk, D11). GLUE's official sizes are the paper's.
+    usual = {"decay": ("linear", "constant"), "sizes": ("loaded", "official")}
+    changed = [name for name, value in config["recipe_options"].items() if value not in usual.get(name, ())]
     return not changed and config["alpha"] is None
 
 

@@ -1,4 +1,4 @@
-"""The second study: its choices and decisions, exactly as figures/records/PLAN.md states them."""
+"""The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them."""
 
 import json
 import math
@@ -86,7 +86,8 @@ def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str,
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
     seeds = [seed for seed in LOOKS[look][0] if look == 0 or seed not in LOOKS[0][0]]
-    alone = best["shared"] | {"setting": f"separate models, rate {rate:g}", "steps": grid.base["steps"] // 2}
+    about = {"setting": f"separate models, rate {rate:g}", "method": "fine-tuned", "learning_rate": rate}
+    alone = about | {"steps": grid.base["steps"] // 2}
     each = {"seed": list(LOOKS[0][0])[:3], "tasks": [[task] for task in TASKS]}
     return {
         "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": {"seed": seeds}, "runs": runs},

@@ -203,11 +203,16 @@ def test_a_constant_rate_is_a_setting_of_its_own():
     assert decide(CLAIM, runs("pals-204", *pals, **other) + runs("shared", *shared, **other)).verdict == "not run"
 
 
-def test_a_setting_with_more_seeds_goes_before_one_with_fewer():
-    records = runs("pals-204", 60.0, steps=4_000) + runs("shared", 70.0, steps=4_000)
-    records += runs("pals-204", 66.0, 66.0, 66.1) + runs("shared", 64.0, 64.0, 64.0)
-    found = decide(CLAIM, records)
+def test_the_longest_runs_decide_once_they_have_enough_seeds():
+    """One seed of 4,000 steps does not; three do, even against eight of 2,000, also with GLUE's official sizes."""
+    few = runs("pals-204", 60.0, steps=4_000) + runs("shared", 70.0, steps=4_000)
+    many = runs("pals-204", *[66.0, 66.1] * 4) + runs("shared", *[64.0] * 8)
+    found = decide(CLAIM, few + many)
     assert found.verdict == "reproduced" and found.records[0]["config"]["steps"] == 2_000
+    official = {"steps": 4_000, "recipe_options": {"sizes": "official"}}
+    three = runs("pals-204", 60.0, 60.1, 60.2, **official) + runs("shared", 70.0, 70.0, 70.0, **official)
+    found = decide(CLAIM, few + many + three)
+    assert found.verdict == "not reproduced" and found.seeds == (0, 1, 2)
 
 
 def test_one_tasks_score_decides_where_the_claim_is_about_it():

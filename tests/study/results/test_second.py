@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
+from palslib import RunConfig, train
 from palslib.common.places import RECORDS
 from palslib.common.reading import read_json
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
+from palslib.records import read_records
 from palslib.study.ledger import claims
 from palslib.study.ledger.claims import task_margin
 from palslib.study.ledger.verdicts import verdict_frame
@@ -92,6 +94,14 @@ def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
     assert not any(c.held_out for c in confirmation + separate)
 
 
+def test_later_grids_have_the_rates_that_were_tuned_for_pals():
+    """DEVIATIONS.md: until the tuning is complete, those of the first study."""
+    of_pals = tuning(read_records(RECORDS / "tuning")).query("chosen and method == 'pals-204'")
+    rates = [(1e-4, 10), *zip(of_pals["learning_rate"], of_pals["adaptation_rate"], strict=True)][-1]
+    for name in ("schedules", "variants-longer", "adapters-alone"):
+        assert {(c.learning_rate, c.adaptation_rate) for c in Grid.named(name).configs(Path("runs"))} == {rates}
+
+
 def test_the_same_design_with_bert_base(tmp_path):
     """Tuned for 30,000 steps at rates around the paper's 2e-5, confirmed for the paper's 60,000, sizes the paper's."""
     plan = "bert-base-tuning"
@@ -171,6 +181,13 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     frame = verdict_frame([], found).set_index("id")
     assert frame.loc["C1", "verdict"] == "reproduced" and frame.loc["C2", "verdict"] == "not run"
     assert second.ledger_frame()["verdict"].equals(verdict_frame()["verdict"])  # no separate model is recorded yet
+
+
+def test_shared_and_fine_tuned_are_the_same_model_of_one_task(tmp_path):
+    """So it makes no difference which of them `separate` names (DEVIATIONS.md)."""
+    small = {"backbone": "tiny", "tasks": ("stsb",), "steps": 12, "learning_rate": 1e-3, "progress": False}
+    found = [train(RunConfig(method=name, folder=str(tmp_path / name), **small)) for name in ("shared", "fine-tuned")]
+    assert found[0]["results"]["last"]["scores"] == found[1]["results"]["last"]["scores"] != {}
 
 
 def test_what_is_missing_is_counted_from_the_records(tmp_path):
