@@ -41,7 +41,7 @@ def _plain(value):
 
 def _unchanged(config: dict) -> bool:
     """Whether a run changes nothing in its recipe and its schedule."""
-    # The minBERT and GEM reports keep the rate constant (`jump` is a quirk, D11). GLUE's official sizes are the paper's.
+    # The minBERT and GEM reports keep the rate constant (`jump` is a quirk, D11); official sizes are the paper's.
     usual = {"decay": ("linear", "constant"), "sizes": ("loaded", "official")}
     changed = [name for name, value in config["recipe_options"].items() if value not in usual.get(name, ())]
     return not changed and config["alpha"] is None
