@@ -284,8 +284,9 @@ def test_bf16(tmp_path, short_run):
     ("amx", "avx", "maker", "found"),
     [(1, 0, "Intel", "bf16"), (0, 1, "AMD", "bf16"), (0, 1, "Intel", "float32"), (0, 0, "AMD", "float32")],
 )
-def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, maker, found):
-    """Of GPUs: H100; T4, whose matrix units take fp16 alone; P40, which has none."""
+def test_auto_is_bf16_where_it_is_fast(monkeypatch, capsys, amx, avx, maker, found):
+    """Of GPUs: H100; T4, whose matrix units take fp16 alone; P40, which has none. Elsewhere bf16 is taken if asked for,
+    and a line says that it is slower."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for bf16, capability, on_gpu in ((True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (6, 1), "float32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, bf16=bf16: bf16)
@@ -295,7 +296,9 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, amx, avx, maker, found):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
-    assert precision_of("auto") == found
+    assert precision_of("auto") == found and not capsys.readouterr().err
+    slower = "palslib: precision='bf16': this processor is faster in float32, which 'auto' takes here\n"
+    assert precision_of("bf16") == "bf16" and capsys.readouterr().err == slower * (found == "float32")
 
 
 def test_fp16_needs_a_gpu(tmp_path, monkeypatch):
