@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -306,6 +307,17 @@ def test_no_more_jobs_than_slots(tmp_path):
     engine = Engine(*[{"status": "failed", "reason": "no"}] * 5)
     assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
     assert engine.most == 2
+
+
+def test_waiting_runs_are_not_looked_at_while_all_slots_are_busy(tmp_path, monkeypatch):
+    """Each look costs a millisecond, five times a second: of two cores that compute, 32 runs took a sixth of one."""
+    looks, engine = Counter(), Engine(*[{"status": "failed", "reason": "no"}] * 5)
+    monkeypatch.setattr(sweep, "state", lambda config, since: looks.update([config.name]) or state(config, since))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    asked, submit = iter([False] * 100 + [True] * 100), engine.submit
+    engine.submit = lambda config: SimpleNamespace(**vars(submit(config)) | {"done": lambda: next(asked)})
+    assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
+    assert max(looks.values()) < 10
 
 
 def test_base_cannot_replace_what_single_runs_say(write, capsys):
