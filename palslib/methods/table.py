@@ -1,6 +1,7 @@
 """The methods of the paper and of the reports, by name."""
 
 from palslib.common.names import check_name
+from palslib.methods import ia3, lora  # noqa: F401  (families without a row here: `own_method={"kind": "lora"}`)
 from palslib.methods.feed_forward import FeedForward
 from palslib.methods.houlsby import Houlsby
 from palslib.methods.lhuc import LHUC

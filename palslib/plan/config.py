@@ -61,8 +61,9 @@ class RunConfig:
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     own_method: dict = field(default_factory=dict)
-    """A method of your own, whose name is given in `method`: its family as `kind`, which must be defined, and its
-    options (`{"kind": "LoRA", "size": 4}`). In Python, `method` may also be a `Method`."""
+    """A method that is not in `METHODS`, whose name is given in `method`: its family as `kind` (of the package, or your
+    own, which must be defined) and its options (`{"kind": "lora", "size": 4}`). In Python, `method` may also be a
+    `Method`."""
     backbone: Place = "minilm"
     """`minilm`, `tiny`, a Hub id or a folder; with the prefix `minbert:`, the same weights in our own BERT code."""
     weights: Literal["pretrained", "random"] = "pretrained"

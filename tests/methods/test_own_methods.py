@@ -1,7 +1,4 @@
-"""Methods from outside the package: LoRA and (IA)³, each a class of a few lines here, are methods like the others.
-
-Hu et al. 2021 (https://arxiv.org/abs/2106.09685); Liu et al. 2022 (https://arxiv.org/abs/2205.05638).
-"""
+"""Methods from outside the package are methods like the others; here LoRA and (IA)³, which METHODS does not list."""
 
 import json
 import linecache
@@ -10,87 +7,22 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 import torch
 from shapes import batch, randomise, states, tiny_encoder
-from torch import nn
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
 from palslib.data.tasks import get_task
+from palslib.methods import ia3, lora
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Box, Method, Part, Term
-from palslib.methods.pal import Projection
+from palslib.methods.method import Method
 from palslib.plan.content import _sources
 from palslib.study.figures.diagrams import draw_layer
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoRA(Method):
-    """q + B A h and v + B A h."""
-
-    size: int = 8
-    layers: str = "all"
-
-    def terms(self, backbone):
-        d, r, L = backbone.hidden_size, self.size, len(self.adapted_layers(backbone.num_layers))
-        yield Term("A and B on query and value", f"{2 * L} · 2dr", 2 * L * 2 * d * r, extras=2 * L * (d + r))
-
-    def operations(self, backbone, tokens):
-        return backbone.num_layers * 2 * tokens * 2 * backbone.hidden_size * self.size
-
-    def parts(self, backbone):
-        return [Part("attention", (Box(f"$BA$ on $q$, $v$\nrank {self.size}"),))]
-
-    def build(self, encoder, pooler, shared=None):
-        return LowRankUpdates(self, encoder, pooler)
+class LoRA(lora.LoRA):
+    """A family of one's own, with the modules of another one."""
 
 
-class LowRankUpdates(Adaptation):
-    def __init__(self, method, encoder, pooler):
-        super().__init__(method, encoder, pooler)
-        d = encoder.config.hidden_size
-        self.on_query = nn.ModuleList(Projection(d, method.size) for _ in self.layers)
-        self.on_value = nn.ModuleList(Projection(d, method.size) for _ in self.layers)
-
-    def query(self, layer, q, h):
-        return q + self.on_query[layer - self.layers.start](h)
-
-    def value(self, layer, v, h):
-        return v + self.on_value[layer - self.layers.start](h)
-
-
-@dataclass(frozen=True, kw_only=True)
-class IA3(Method):
-    """Keys, values and the inner activation, each times a vector."""
-
-    layers: str = "all"
-    freeze: str = "backbone"
-
-    def terms(self, backbone):
-        d, d_ff = backbone.hidden_size, backbone.intermediate_size
-        L = len(self.adapted_layers(backbone.num_layers))
-        yield Term("scales", "L (2d + d_ff)", L * (2 * d + d_ff))
-
-    def parts(self, backbone):
-        yield Part("attention", (Box("scale $k$, $v$"),))
-        yield Part("inner", (Box("scale"),))
-
-    def build(self, encoder, pooler, shared=None):
-        return Rescaled(self, encoder, pooler)
-
-
-class Rescaled(Adaptation):
-    def __init__(self, method, encoder, pooler):
-        super().__init__(method, encoder, pooler)
-        d, d_ff = encoder.config.hidden_size, encoder.config.intermediate_size
-        sizes = {f"{place}{i}": n for i in self.layers for place, n in (("k", d), ("v", d), ("f", d_ff))}
-        self.scales = nn.ParameterDict({name: nn.Parameter(torch.ones(n)) for name, n in sizes.items()})
-
-    def key(self, layer, k, h):
-        return k * self.scales[f"k{layer}"]
-
-    def value(self, layer, v, h):
-        return v * self.scales[f"v{layer}"]
-
-    def inner(self, layer, x, a):
-        return x * self.scales[f"f{layer}"]
+class IA3(ia3.IA3):
+    """Likewise."""
 
 
 @pytest.fixture(autouse=True)
@@ -105,12 +37,12 @@ own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 
 @own
 def test_counted_as_built(method):
-    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 6 (24 + 4) = 168 biases; (IA)³: 3 · 85. No
-    vector is decayed: the released code decays LHUC's alone (ledger D15)."""
+    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152; (IA)³: 3 · 85. No vector is decayed: the
+    released code decays LHUC's alone (ledger D15)."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
     counted = count_parameters(method, model.config, 2, exact=True)
     assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
-    assert counted.per_task == {"lora": 1_152 + 168, "ia3": 255}[method.name]
+    assert counted.per_task == {"lora": 1_152, "ia3": 255}[method.name]
     assert count_parameters(method).ratio > 1
     assert count_operations(method).per_task >= count_operations("lhuc").per_task
     decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
@@ -147,14 +79,13 @@ def test_starts_as_bert_and_does_what_it_says(method):
     with torch.no_grad():  # the layer's own weights, changed as the method says
         if method.name == "lora":
             attention = layer.attention.self
-            for linear, low in ((attention.query, one.on_query[0]), (attention.value, one.on_value[0])):
-                linear.weight += low.decoder.weight @ low.encoder.weight
-                linear.bias += low.decoder.weight @ low.encoder.bias + low.decoder.bias
+            for linear, (a, b) in ((attention.query, one.pairs["q0"]), (attention.value, one.pairs["v0"])):
+                linear.weight += b.weight @ a.weight
         else:
             for linear, name in ((layer.attention.self.key, "k0"), (layer.attention.self.value, "v0")):
                 linear.weight *= one.scales[name][:, None]
                 linear.bias *= one.scales[name]
-            layer.output.dense.weight *= one.scales["f0"]
+            layer.output.dense.weight *= one.scales["ff0"]
     torch.testing.assert_close(found, states(model, None, inputs)[1], atol=1e-5, rtol=1e-5)
 
 
@@ -258,6 +189,7 @@ def test_what_a_config_refuses_of_a_method(changes, message):
 SOURCE = """
 from dataclasses import dataclass
 from torch import nn, ones
+from palslib.methods import ia3, lora
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Method, Term
 
@@ -328,17 +260,17 @@ def test_what_is_no_constant_does_not_make_the_code_another_one():
     assert first == again and len(first) == 1 and "n += 1" in first[0]
 
 
-def test_lora_as_published_is_drawn():
-    """Maps without biases, the second of zeros, as its author made it: the model starts as BERT."""
+def test_lora_is_drawn_as_published():
+    """A from N(0, std), B of zeros, no biases."""
+    made = LoRA("mine", size=4).build(tiny_encoder(), None).draw(0.02)
+    for a, b in made.pairs.values():
+        assert 0.01 < a.weight.std() < 0.03 and not b.weight.any() and a.bias is b.bias is None
 
-    class Published(Adaptation):
-        def __init__(self, method, encoder, pooler):
-            super().__init__(method, encoder, pooler)
-            self.down, self.up = nn.Linear(24, 4, bias=False), nn.Linear(4, 24, bias=False)
-            nn.init.zeros_(self.up.weight)
 
-    made = Published(METHODS["shared"], tiny_encoder(), None).draw(0.02)
-    assert made.down.weight.std() < 0.03 and made.down.weight.any() and not made.up.weight.any()
+def test_lora_and_ia3_are_known_without_a_definition():
+    for kind, family in (("lora", lora.LoRA), ("ia3", ia3.IA3)):
+        found = config("mine", own_method={"kind": kind}).resolved_method()
+        assert type(found) is family and found.freeze == "backbone"
 
 
 def own_layers(parameters: str, count: str = "self.adapted_layers(b.num_layers).stop * b.hidden_size"):

@@ -98,7 +98,7 @@ def test_later_grids_have_the_rates_that_were_tuned_for_pals():
     """DEVIATIONS.md: until the tuning is complete, those of the first study."""
     of_pals = tuning(read_records(RECORDS / "tuning")).query("chosen and method == 'pals-204'")
     rates = [(1e-4, 10), *zip(of_pals["learning_rate"], of_pals["adaptation_rate"], strict=True)][-1]
-    for name in ("schedules", "variants-longer", "adapters-alone"):
+    for name in ("schedules", "variants-longer", "today", "adapters-alone"):
         assert {(c.learning_rate, c.adaptation_rate) for c in Grid.named(name).configs(Path("runs"))} == {rates}
 
 
