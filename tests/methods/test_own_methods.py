@@ -189,7 +189,6 @@ def test_what_a_config_refuses_of_a_method(changes, message):
 SOURCE = """
 from dataclasses import dataclass
 from torch import nn, ones
-from palslib.methods import ia3, lora
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Method, Term
 
