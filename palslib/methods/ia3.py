@@ -31,10 +31,10 @@ class IA3(Method, kind="ia3"):
         yield Part("inner", (Box("scale"),))
 
     def build(self, encoder, pooler, shared=None):
-        return Vectors(self, encoder, pooler)
+        return Rescaled(self, encoder, pooler)
 
 
-class Vectors(Adaptation):
+class Rescaled(Adaptation):
     """A task's vectors."""
 
     def __init__(self, method: IA3, encoder, pooler):
