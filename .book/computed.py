@@ -6,12 +6,14 @@ In a page, each stands between `<!-- computed: NAME -->` and `<!-- end -->`, whe
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from palslib import METHODS, TASKS
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
+from palslib.grid.expect import attained, expected_hours
+from palslib.grid.sweep import Grid
 from palslib.records import load_records, read_records, summarise
 from palslib.study.ledger.verdicts import evidence
 from palslib.study.results import answer as answers
@@ -21,6 +23,8 @@ from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
 BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
+GPU_METHODS = {"a step, shared": "shared", "a step with PALs": "pals-204"}
+TITLES = ["BERT-base, float32", "bf16", "MiniLM, float32", "bf16"]
 COLUMNS = [(backbone, p) for backbone in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
 
 
@@ -80,7 +84,7 @@ def speed() -> str:
         pairs = zip(parts[part][::2], parts[part][1::2], strict=True)
         found = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}
         rows.append([name, *(f"{found[c]['speed-up']:.2f}×" for c in COLUMNS)])
-    return table(["two cores", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], rows)
+    return table(["two cores", *TITLES], rows)
 
 
 def profile() -> str:
@@ -89,7 +93,7 @@ def profile() -> str:
     shares = {(r["backbone"], r["precision"]): r["shares"] for r in rows}
     kinds = sorted(shares[COLUMNS[-1]], key=lambda kind: -shares[COLUMNS[-1]][kind])
     cells = [[kind, *(f"{shares[c][kind]:.0%}" for c in COLUMNS)] for kind in kinds]
-    return table(["a step with PALs", "BERT-base, float32", "bf16", "MiniLM, float32", "bf16"], cells)
+    return table(["a step with PALs", *TITLES], cells)
 
 
 def mixed() -> str:
@@ -107,8 +111,36 @@ def gpu() -> str:
     counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
     columns = [(method, when) for method in counts for when in ("before", "now")]
     rows = [[what, *(counts[m][w][what] for m, w in columns)] for what in counts["shared"]["now"]]
-    rows.append(["to start them, at 5 µs each", *(f"{counts[m][w]['operations'] * 0.005:.1f} ms" for m, w in columns)])
     return table(["a step of MiniLM", *(f"{method}, {when}" for method, when in columns)], rows)
+
+
+def gpu_step() -> str:
+    """The times of a step on a GPU, and how many hours the paper's Table 3 would take there."""
+    record = json.loads((RECORDS / "benchmark" / "gpu.json").read_text())
+    steps = {(r["what"], r["backbone"], r["precision"]): r for r in record["parts"]["step"]}
+
+    def row(what: str, method: str, of: Callable[[dict], str]) -> list[str]:
+        return [what, *(of(steps[method, *column]) for column in COLUMNS)]
+
+    rows = [row(name, m, lambda r: f"{1000 * r['seconds']['median']:.0f} ms") for name, m in GPU_METHODS.items()]
+    rows.append(row("if only matrices were multiplied", "shared", lambda r: f"{1000 * r['floor']:.1f} ms"))
+    rates = {kind: f"{rate['median'] / 1e12:.0f} TFLOP/s" for kind, rate in record["rates"].items()}
+    rows.append(["matrix products", *(rates[kind] for _, kind in COLUMNS)])
+    hours = expected_hours(Grid.named("table3").configs(RECORDS), attained(record))
+    said = (
+        f"At that rate the paper's Table 3 (`palslib sweep table3`) takes {hours:.0f} hours, one run after the other."
+    )
+    return f"{table([record['device'], *TITLES], rows)}\n\n{said}"
+
+
+def gpu_shared() -> str:
+    """How long runs took that shared the GPU, from the records of the tuning."""
+    runs = [r for r in read_records(RECORDS / "tuning") if r["device"] != "cpu"]
+    steps, longest = runs[0]["config"]["steps"], max(r["seconds"]["total"] for r in runs)
+    return (
+        f"{len(runs)} runs of MiniLM, {steps:,} steps each, ran at once under MPS (the second study's tuning) and took "
+        f"at most {longest:.0f} s:\n{len(runs) * steps / longest:.0f} steps a second together."
+    )
 
 
 def precision() -> str:
@@ -133,7 +165,10 @@ def names(what: str, of: Iterable[str]) -> str:
     return f"Names of {what}: {', '.join(f'`{name}`' for name in of)}."
 
 
-BLOCKS = {f.__name__: f for f in (answer, methods, progress, pilot, verdicts, speed, profile, mixed, gpu, precision)}
+BLOCKS = {
+    f.__name__: f
+    for f in (answer, methods, progress, pilot, verdicts, speed, profile, mixed, gpu, gpu_step, gpu_shared, precision)
+}
 BLOCKS |= {"attacked_runs": attacked_runs, "method_names": partial(names, "methods", METHODS)}
 BLOCKS |= {"task_names": partial(names, "tasks", TASKS)}
 
