@@ -457,16 +457,13 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
-    """The origin of each run's dev average: file, key, commit, whether the working tree was clean, and the processor
-    (and its `maker`). `options` are those of the method and of the recipe."""
+    """The origin of each run's dev average: file, commit, whether the working tree was clean, the processor and its
+    `maker`, hours. A record that is given twice counts once."""
     rows = []
-    for record in records:
-        config, about = record["config"], record["environment"]
-        quirks = (f"{k}={v}" for k, v in config["recipe_options"].items())
-        row = {"method": config["method"], "options": " ".join(filter(None, [_options(record), *quirks]))}
-        row |= {k: config[k] for k in ("schedule", "seed")}
-        row |= {"dev average": record["results"]["last"]["dev_average"], "key": record["key"]}
-        row |= {"file": record.get("file", ""), "commit": (about.get("git_commit") or "")[:10]}
-        row |= {"clean": about.get("git_dirty") is False, "processor": processor(record), "maker": maker(record)}
+    for record in {(record.get("file"), record["key"]): record for record in records}.values():
+        about = record["environment"]
+        row = {"dev average": record["results"]["last"]["dev_average"], "file": record.get("file", "")}
+        row |= {"commit": (about.get("git_commit") or "")[:10], "clean": about.get("git_dirty") is False}
+        row |= {"processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

@@ -37,6 +37,7 @@ from palslib.study.results.tables import (
     of_common_seeds,
     one_setting,
     plan_frame,
+    provenance,
     quirk_effects,
     table_3,
     table_3_cells,
@@ -510,3 +511,9 @@ def test_figures_draw_what_there_is():
     for of in ([], RECORDS[:1]):
         forest(against(of), LABELS, "shared", plt.subplots()[1])
         task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
+
+
+def test_a_record_that_is_given_twice_counts_once():
+    """Notebook 11 gives separate models both as the first study's evidence and as the second study's."""
+    records = read_records(COMMITTED / "separate")
+    assert len(provenance([*records, *records])) == len(records) > 0
