@@ -216,6 +216,6 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-if __name__ == "__main__":  # the grids that follow from a tuning, as JSON; for BERT-base: bert-base-tuning FOLDER
-    of, folder = sys.argv[1:] or ("tuning", RECORDS / "tuning")
-    print(json.dumps(grids(tuning(read_records(Path(folder)), plan=of), plan=of), indent=1))
+if __name__ == "__main__":  # the grids that follow from a tuning, as JSON; for BERT-base: bert-base-tuning FOLDER,
+    of, folder, *diverged = sys.argv[1:] or ("tuning", RECORDS / "tuning")  # then the names of settings that diverged
+    print(json.dumps(grids(tuning(read_records(Path(folder)), diverged, of), plan=of), indent=1))
