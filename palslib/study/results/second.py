@@ -10,6 +10,7 @@ from statistics import fmean
 
 import pandas as pd
 
+from palslib.common.names import check_name
 from palslib.common.places import RECORDS
 from palslib.common.reading import read_json
 from palslib.data.metrics import main_scores
@@ -52,10 +53,12 @@ def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "
     setting of its method, once all runs of that method exist.
 
     Args:
-        ruled_out: names of settings in which a run ended because its loss was not finite.
+        ruled_out: names of settings in which a run ended because its loss was not finite; others raise ValueError.
     """
-    rows = []
-    for config in Grid.named(plan).configs(Path("runs")):
+    rows, grid = [], Grid.named(plan)
+    for name in ruled_out:
+        check_name("setting", name, [run["setting"] for run in grid.runs])
+    for config in grid.configs(Path("runs")):
         row = {name: getattr(config, name) for name in ("method", "setting", "learning_rate", "adaptation_rate")}
         score = next((average(record) for record in records if record["key"] == config.key), math.nan)
         rows.append(row | {"score": score, "out": config.setting in ruled_out})

@@ -74,6 +74,8 @@ def test_tuning_chooses_nothing_before_all_runs_are_there_but_for_a_setting_that
         grids(tuning(without))
     chosen = tuning(without, ruled_out=["shared, rate 3e-4"]).query("chosen").set_index("method")
     assert chosen.loc["shared", "setting"] == "shared, rate 5e-5"
+    with pytest.raises(ValueError, match=r"unknown setting 'shared, 3e-4'.*shared, rate 3e-4"):
+        tuning(without, ruled_out=["shared, 3e-4"])
 
 
 def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
