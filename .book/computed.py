@@ -38,6 +38,13 @@ def answer() -> str:
     return answers.numbered(answers.answer(runs, own_rate, second.read_second()))
 
 
+def questions() -> str:
+    """The picture and the table of the second study's questions; nothing before it decides one."""
+    found = answers.questions_table(second.decide(second.read_second()))
+    picture = "![The second study's questions, with intervals](../figures/11_questions.png)"
+    return f"{picture}\n\n{table(list(found), found.itertuples(index=False))}" if len(found) else ""
+
+
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
     found = answers.differences_table(tables.against(tables.one_setting(evidence())))
@@ -170,7 +177,7 @@ BLOCKS = {
     for f in (answer, methods, progress, pilot, verdicts, speed, profile, mixed, gpu, gpu_step, gpu_shared, precision)
 }
 BLOCKS |= {"attacked_runs": attacked_runs, "method_names": partial(names, "methods", METHODS)}
-BLOCKS |= {"task_names": partial(names, "tasks", TASKS)}
+BLOCKS |= {"task_names": partial(names, "tasks", TASKS), "questions": questions}
 
 
 def written(text: str) -> str:

@@ -1,6 +1,6 @@
 """Figures of what the runs say: ours beside the paper's, with intervals, on one axis."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -78,6 +78,25 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
     axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), title="mean ± standard error")
 
 
+def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: str, colours: Sequence = ()) -> None:
+    """Differences with their intervals, one a row.
+
+    Args:
+        frame: columns `difference`, `low`, `high`.
+        names: what the rows are called.
+        what: the label of the x axis.
+        colours: of the rows; by default all have one.
+    """
+    places = np.arange(len(frame))[::-1]
+    ax.axvline(0, color="black", linewidth=1)
+    for place, row, colour in zip(places, frame.itertuples(), colours or [_OURS] * len(frame), strict=True):
+        ends = [[row.difference - row.low], [row.high - row.difference]]
+        ax.errorbar([row.difference], [place], xerr=ends, fmt="o", color=colour, capsize=2)
+    ax.set_yticks(places, list(names))
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel=what, ylim=(-0.6, max(len(frame), 1) - 0.4))
+
+
 def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None:
     """One method minus another by task, with simultaneous 95 % intervals.
 
@@ -86,15 +105,9 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None
         what: the difference in words, such as "PALs − shared".
     """
     frame = frame[frame["seeds"] > 1]
-    places = np.arange(len(frame))[::-1]
-    ax.axvline(0, color="black", linewidth=1)
-    for place, row in zip(places, frame.itertuples(), strict=True):
-        colour = TASK_COLOURS.get(row.task, "black")
-        ends = [[row.difference - row.low], [row.high - row.difference]]
-        ax.errorbar([row.difference], [place], xerr=ends, fmt="o", color=colour, capsize=2)
-    ax.set_yticks(places, list(map(task_name, frame["task"])))
-    ax.grid(axis="y", visible=False)
-    ax.set(xlabel=f"{what} (points; simultaneous 95 % intervals)", ylim=(-0.6, max(len(frame), 1) - 0.4))
+    colours = [TASK_COLOURS.get(task, "black") for task in frame["task"]]
+    words = f"{what} (points; simultaneous 95 % intervals)"
+    difference_rows(frame, map(task_name, frame["task"]), ax, words, colours)
 
 
 def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:

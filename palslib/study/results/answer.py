@@ -77,18 +77,21 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     about = f" (2,000 steps; the interval is wider than usual because we looked at the results after {looks} seeds, "
     about += "and could have stopped at a lucky one). The learning rate of the PALs, ten times BERT's, was the best of "
     about += "several; that of the shared model was hardly tuned, which may favour PALs"
-    tuned, confirmed = (len(second.of_grid(name, new)) for name in ("tuning", "confirmation"))
-    runs = f"done are {tuned} of 32 runs that choose settings, {confirmed} of 30 that decide"
-    under_way = f": the comparison with one PAL for all tasks is under way ({runs})"
-    said, beside = [], [about, under_way, "", ""]
+    done = [len(second.of_grid(name, new)) for name in ("tuning", "confirmation")]
+    waits = {
+        second.NOT_ASKED: "by the plan, this is asked once the question before is decided",
+        second.NOT_RUN: "the runs are under way (done are {} of 32 that choose settings, {} of 30 that decide)",
+    }
+    said, beside = [], [about, *[" (2,000 steps)"] * 3]
     for (minus, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):
-        if row.verdict not in (second.NOT_RUN, second.NOT_ASKED):
+        if row.verdict not in waits:
             found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
-            said.append(f"**{words[row.verdict]}**: {minus} {found} (8,000 steps, both tuned alike).")
+            how = "8,000 steps" if row.left == second.ONE_RATE else "8,000 steps, both tuned alike"
+            said.append(f"**{words[row.verdict]}**: {minus} {found} ({how}; {100 * row.level:g} % interval).")
         elif min(of.seeds) >= SEEDS:
             said.append(f"**{words[of.kind()]}**: {minus} {of}{more}.")
         else:
-            said.append(f"**{words[_UNKNOWN]}**{more if more == under_way else ''}.")
+            said.append(f"**{words[_UNKNOWN]}**: {waits[row.verdict].format(*done)}.")
     return [*said, NOT_SHOWN]
 
 
@@ -123,10 +126,24 @@ def _pairs(records: Sequence[dict]) -> list[float]:
 
 
 def growth(records: Sequence[dict]) -> str:
-    """The first study's main difference at each of its looks, in words."""
+    """The first study's main difference at each of its looks, and the interval that allows for them, in words."""
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}"
+    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}; allowing for the looks: {first_study(records)[0].text}"
+
+
+def questions_table(decided: pd.DataFrame) -> pd.DataFrame:
+    """The questions of the second study that have an answer, as text: `question`, the `difference` that answers it, its
+    value in points with its interval, `interval of` (its level), `seeds` of both sides, `verdict`.
+
+    Args:
+        decided: as `second.decide` gives it.
+    """
+    found = decided.dropna(subset="low")
+    text = [Difference(*of, (0, 0)).text for of in found[["difference", "low", "high"]].itertuples(index=False)]
+    shown = {"question": found["question"], "difference": found["left"].map(label) + " − " + found["right"].map(label)}
+    shown |= {"points [interval]": text, "interval of": found["level"].map("{:.1%}".format)}
+    return pd.DataFrame(shown | {name: found[name] for name in ("seeds", "verdict")})
 
 
 def numbered(sentences: Sequence[str]) -> str:

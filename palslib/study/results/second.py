@@ -40,6 +40,8 @@ TUNING_SEEDS, LOOKS = (200, 201), ((range(300, 306), 0.995), (range(300, 312), 0
 FEWEST = 3
 """The least number of seeds of the fifth arm."""
 NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
+_WAITING = {OPEN: NOT_ASKED, NOT_ASKED: NOT_ASKED, NOT_RUN: NOT_RUN}
+"""The verdicts that leave a question undecided -> that of the next one."""
 
 
 def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
@@ -119,23 +121,23 @@ def scores(
 
 def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame:
     """The four questions in order: `question`, `left`, `right`, `difference`, `low`, `high`, `seeds` (of both sides,
-    `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` where
-    the question before was not decided, and `runs are missing`.
+    `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` after
+    a question that is open, and `runs are missing`.
 
     What the first look decides stands. The second (twelve seeds) covers the questions left open and those after them.
     """
     looks = [(scores(records, seeds, without), len(seeds), level) for seeds, level in LOOKS]
-    rows, start, going_on = [], 0, True
+    rows, start, before = [], 0, ""
     for (left, right), question in QUESTIONS.items():
-        row = {"question": question, "left": left, "right": right, "verdict": NOT_RUN if going_on else NOT_ASKED}
-        for look, (of, number, level) in enumerate(looks) if going_on else ():
+        row = {"question": question, "left": left, "right": right, "verdict": _WAITING.get(before, NOT_RUN)}
+        for look, (of, number, level) in enumerate(looks) if before not in _WAITING else ():
             whole = all(len(of[name]) >= (FEWEST if name == ONE_RATE else number) for name in {*METHODS, left, right})
             if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
                 found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
                 row |= cells(found) | {"level": level, "verdict": found.kind()}
                 last = look
-        going_on = row["verdict"] not in (NOT_ASKED, NOT_RUN, OPEN)
-        start = last if going_on else start
+        before = row["verdict"]
+        start = last if before not in _WAITING else start
         rows.append(row)
     columns = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
     return pd.DataFrame(rows, columns=columns)
@@ -171,9 +173,9 @@ def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
 
 def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
     """The verdicts on rows C1 and C22 of the ledger, PALs against models for one task each, by the rule of `claims.py`
-    for any number of steps; none before three seeds of separate models are there."""
+    for any number of steps; none before three seeds of both are there."""
     alone, found = separate(records), {}
-    if len(alone) < SEEDS:
+    if len(alone.keys() & scores(records, alone)["pals-204"].keys()) < SEEDS:
         return found
     used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
     used = [record for record in [*used, *of_grid("separate", records)] if record["config"]["seed"] in alone]

@@ -19,12 +19,13 @@ from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
 from palslib.records import read_records
-from palslib.study.figures.results import acting_panels, forest, schedule_lines, task_forest
+from palslib.study.figures.results import acting_panels, difference_rows, forest, schedule_lines, task_forest
 from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
 from palslib.study.notebook import show_table
-from palslib.study.results.answer import answer, differences_table, first_study, own_answer
+from palslib.study.results.answer import answer, differences_table, first_study, own_answer, questions_table
 from palslib.study.results.pilot import acting, acting_table, chosen_setting, pilot_frame
+from palslib.study.results.second import decide
 from palslib.study.results.tables import (
     COLUMNS,
     COMPARED,
@@ -45,7 +46,7 @@ from palslib.study.results.tables import (
     variants,
     variants_cells,
 )
-from tests.study.results.test_second import confirmed
+from tests.study.results.test_second import NOISE, confirmed
 
 
 def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
@@ -425,7 +426,7 @@ def test_the_answer_in_five_sentences():
     said = answer(RECORDS, new=[])
     assert len(said) == 5 and said[0].startswith("**PALs beside BERT's layers help here**")
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
-    assert "is not known yet" in said[1] and "0 of 32 runs that choose settings, 0 of 30 that decide)" in said[1]
+    assert "is not known yet" in said[1] and "0 of 32 that choose settings, 0 of 30 that decide)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
     assert said[4].startswith("**Not shown**: what holds for BERT-base") and len(answer([])) == 5
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
@@ -480,9 +481,27 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
 def test_the_answer_is_the_second_studys_where_it_decides():
     new = confirmed(pals=1.0, common=0.9)
     said = answer(RECORDS, new=new)
-    assert "+1.00 [" in said[0] and "6 seeds (8,000 steps, both tuned alike)" in said[0]
+    assert "+1.00 [" in said[0] and "6 seeds (8,000 steps, both tuned alike; 99.5 % interval)" in said[0]
     assert said[1].startswith("**One PAL for all tasks does as well") and "+0.10 [" in said[1]
-    assert said[2].startswith("**The attention within PALs helps**")
+    assert said[2].startswith("**The attention within PALs helps**") and "6 seeds (8,000 steps; 99.5" in said[3]
+    table = questions_table(decide(new))
+    assert table["difference"].tolist()[1:3] == ["PALs − one PAL for all tasks", "PALs − low rank"]
+    assert table["points [interval]"][1].startswith("+0.10 [-") and table["verdict"][1] == "too small to matter"
+    difference_rows(decide(new), table["difference"], ax := plt.subplots()[1], "points")
+    assert ax.get_yticklabels()[0].get_text() == "PALs − shared"
+
+
+def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_be_asked_yet():
+    """PALs and the common PAL are equal, and seeds spread twenty times as far: the second question is open."""
+    new = confirmed(pals=9.0, common=9.0)
+    for record in new:
+        for of in record["results"]["last"]["scores"].values():
+            of |= {name: value + 20 * NOISE[record["config"]["seed"] % 6] for name, value in of.items()}
+    said, asked = answer(RECORDS, new=new), decide(new)["verdict"].tolist()
+    assert asked == ["positive", "open", "not asked", "not asked"] and len(questions_table(decide(new))) == 2
+    assert said[1].startswith("**Whether each task needs a PAL of its own is open**")
+    assert said[2].endswith("by the plan, this is asked once the question before is decided.")
+    assert "under way (done are 0 of 32 that choose settings, 29 of 30" in answer(RECORDS, new=new[1:])[1]
 
 
 def test_the_headlines_interval_widens_with_the_looks():
