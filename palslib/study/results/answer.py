@@ -129,21 +129,8 @@ def growth(records: Sequence[dict]) -> str:
     """The first study's main difference at each of its looks, and the interval that allows for them, in words."""
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}; allowing for the looks: {first_study(records)[0].text}"
-
-
-def questions_table(decided: pd.DataFrame) -> pd.DataFrame:
-    """The questions of the second study that have an answer, as text: `question`, the `difference` that answers it, its
-    value in points with its interval, `interval of` (its level), `seeds` of both sides, `verdict`.
-
-    Args:
-        decided: as `second.decide` gives it.
-    """
-    found = decided.dropna(subset="low")
-    text = [Difference(*of, (0, 0)).text for of in found[["difference", "low", "high"]].itertuples(index=False)]
-    shown = {"question": found["question"], "difference": found["left"].map(label) + " − " + found["right"].map(label)}
-    shown |= {"points [interval]": text, "interval of": found["level"].map("{:.1%}".format)}
-    return pd.DataFrame(shown | {name: found[name] for name in ("seeds", "verdict")})
+    allowed = first_study(records)[0].text
+    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}; allowing for the looks: {allowed}"
 
 
 def numbered(sentences: Sequence[str]) -> str:
@@ -151,11 +138,29 @@ def numbered(sentences: Sequence[str]) -> str:
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
+def with_intervals(frame: pd.DataFrame, name: str = "points [interval]") -> pd.DataFrame:
+    """The frame with its columns `difference`, `low` and `high` as one column of text."""
+    ends = ["difference", "low", "high"]
+    text = [Difference(*of, (0, 0)).text for of in frame[ends].itertuples(index=False)]
+    place = frame.columns.get_loc("difference")
+    shown = frame.drop(columns=ends).reset_index(drop=True)
+    shown.insert(place, name, text)
+    return shown
+
+
 def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame:
     """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
     `verdict`; methods without three seeds are left out."""
-    frame = frame[frame["seeds"] >= SEEDS]
-    text = [Difference(*of, (0, 0)).text for of in frame[["difference", "low", "high"]].itertuples(index=False)]
-    shown = {"method": frame["method"].map(label), "seeds": frame["seeds"]}
-    shown |= {f"minus {label(base)} [simultaneous 95 % interval]": text, "verdict": frame["verdict"]}
-    return pd.DataFrame(shown).reset_index(drop=True)
+    found = frame.loc[frame["seeds"] >= SEEDS, ["method", "seeds", "difference", "low", "high", "verdict"]]
+    found["method"] = found["method"].map(label)
+    return with_intervals(found, f"minus {label(base)} [simultaneous 95 % interval]")
+
+
+def questions_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `second.decide`, or of `beside.over_both`, as text, without the questions that have no answer:
+    `question`, the arms that are `compared`, the difference with its interval, `seeds` of both, `level`, `verdict`."""
+    found = frame.dropna(subset="low")
+    named = found["left"].map(label) + " − " + found["right"].map(label)
+    shown = found.drop(columns=["left", "right"]).assign(level=[f"{100 * level:g} %" for level in found["level"]])
+    shown.insert(1, "compared", named)
+    return with_intervals(shown)

@@ -46,8 +46,8 @@ def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 1000) ->
     for run in runs:
         if run["config"]["seed"] in seeds:
             of[arm(run)].append(read_predictions(folder / Path(run["file"]).name))
-    for left, right in QUESTIONS:
-        row = {"left": left, "right": right, "difference": math.nan}
+    for (left, right), question in QUESTIONS.items():
+        row = {"question": question, "left": left, "right": right, "difference": math.nan}
         if of.get(left) and of.get(right):
             found = over_examples(of[left], of[right], labels, level, draws)
             row |= cells(found) | {"level": level}

@@ -457,13 +457,17 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
-    """The origin of each run's dev average: file, commit, whether the working tree was clean, the processor and its
-    `maker`, hours. A record that is given twice counts once."""
+    """The origin of each run's dev average: `file`, its `folder`, commit, whether the working tree was clean, the
+    processor and its `maker`, hours. A record that is given twice counts once."""
     rows = []
     for record in {(record.get("file"), record["key"]): record for record in records}.values():
         about = record["environment"]
         row = {"dev average": record["results"]["last"]["dev_average"], "file": record.get("file", "")}
-        row |= {"commit": (about.get("git_commit") or "")[:10], "clean": about.get("git_dirty") is False}
+        row |= {
+            "folder": row["file"].rpartition("/")[0],
+            "commit": (about.get("git_commit") or "")[:10],
+            "clean": about.get("git_dirty") is False,
+        }
         row |= {"processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

@@ -485,9 +485,9 @@ def test_the_answer_is_the_second_studys_where_it_decides():
     assert said[1].startswith("**One PAL for all tasks does as well") and "+0.10 [" in said[1]
     assert said[2].startswith("**The attention within PALs helps**") and "6 seeds (8,000 steps; 99.5" in said[3]
     table = questions_table(decide(new))
-    assert table["difference"].tolist()[1:3] == ["PALs − one PAL for all tasks", "PALs − low rank"]
+    assert table["compared"].tolist()[1:3] == ["PALs − one PAL for all tasks", "PALs − low rank"]
     assert table["points [interval]"][1].startswith("+0.10 [-") and table["verdict"][1] == "too small to matter"
-    difference_rows(decide(new), table["difference"], ax := plt.subplots()[1], "points")
+    difference_rows(decide(new), table["compared"], ax := plt.subplots()[1], "points")
     assert ax.get_yticklabels()[0].get_text() == "PALs − shared"
 
 
