@@ -33,7 +33,7 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     return table.rename_axis("arm").reset_index()[["arm", "seeds", "size", "entropy", "switched off"]]
 
 
-def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 1000) -> list[dict]:
+def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 10_000) -> list[dict]:
     """The questions in order with intervals over dev examples as well as seeds, from the records of the confirmation in
     a folder and the predictions beside them: `left`, `right`, `difference`, `low`, `high`, `seeds`, `level`.
 

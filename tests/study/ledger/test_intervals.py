@@ -7,8 +7,10 @@ import pytest
 from pytest import approx
 from scipy import stats
 
+from palslib.data.metrics import METRICS
 from palslib.data.tasks import TASKS
 from palslib.study.ledger.intervals import (
+    WEIGHTED,
     Difference,
     difference,
     equal_variances,
@@ -105,6 +107,15 @@ def test_dev_examples_widen_an_interval_that_seeds_alone_leave_narrow():
 def studies(number: int, seeds: int) -> np.ndarray:
     """Differences of pairs, (studies, seeds), of mean 0."""
     return np.random.default_rng(4).normal(size=(number, seeds))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "matthews", "pearson"])
+def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(metric):
+    rng = np.random.default_rng(5)
+    labels, runs, weights = rng.integers(0, 2, 50), rng.integers(0, 2, (3, 50)), rng.integers(0, 4, 50)
+    runs[2] = 1  # equal predictions have no correlation
+    expected = [METRICS[metric](np.repeat(labels, weights), np.repeat(run, weights)) for run in runs]
+    assert WEIGHTED[metric](labels, runs, weights.astype(float)) == approx(np.nan_to_num(expected))
 
 
 @pytest.mark.slow
