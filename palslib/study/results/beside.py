@@ -35,7 +35,8 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
 
 def over_both(folder: Path, labels: dict[str, np.ndarray], draws: int = 10_000) -> list[dict]:
     """The questions in order with intervals over dev examples as well as seeds, from the records of the confirmation in
-    a folder and the predictions beside them: `left`, `right`, `difference`, `low`, `high`, `seeds`, `level`.
+    a folder and the predictions beside them: `question`, `left`, `right`, `difference`, `low`, `high`, `seeds` and
+    `level`.
 
     Args:
         labels: as in `over_examples`.

@@ -463,11 +463,7 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
     for record in {(record.get("file"), record["key"]): record for record in records}.values():
         about = record["environment"]
         row = {"dev average": record["results"]["last"]["dev_average"], "file": record.get("file", "")}
-        row |= {
-            "folder": row["file"].rpartition("/")[0],
-            "commit": (about.get("git_commit") or "")[:10],
-            "clean": about.get("git_dirty") is False,
-        }
-        row |= {"processor": processor(record), "maker": maker(record)}
+        row |= {"commit": (about.get("git_commit") or "")[:10], "clean": about.get("git_dirty") is False}
+        row |= {"folder": row["file"].rpartition("/")[0], "processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)
