@@ -248,6 +248,13 @@ def test_table_2s_columns():
     assert frame.loc[("pals-204", "rte"), "mean"] == pytest.approx((62 + 65.1 + 64.9) / 3)
     assert frame.loc[("pals-204", "qqp_f1"), "paper"] == TABLE_2["pals-204"]["qqp_f1"]
     assert set(COLUMNS) | {"average"} == {column for column in TABLE_2["shared"]}
+    held_out = by_task(runs("shared", 60.0, 61.0, held_out=True), ["shared"])  # not dev rows: no column of the paper
+    assert held_out["column"].tolist() == list(TASKS) and held_out["paper"].isna().all()
+    released = runs("shared", 60.0, 61.0)
+    for record in released:  # the released code has one score a task
+        del record["results"]["last"]["scores"]["mnli"]["accuracy_mm"]
+    frame = by_task(released, ["shared"]).set_index("column")
+    assert math.isnan(frame.loc["mnli_mm", "mean"]) and frame.loc["mnli_m", "mean"] == 60.5
 
 
 def test_one_setting_is_that_of_most_runs_and_quirks_belong_to_it():
