@@ -64,7 +64,8 @@ def train(given: RunConfig) -> None:
     record = train(given)
     _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
     if FIRST and given.progress:  # beside the result, which a program may read
-        before = [f"{row['dev_average']:.1f} before the first step; " for row in record["history"] if row["step"] == 0]
+        first = [row["dev_average"] for row in record["history"] if row["step"] == 0]
+        before = [f"{score:.1f} before the first step; " for score in first if score is not None]  # None: undefined
         load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
         then = "train with --keep last, to predict" if given.keep == "none" else load
         print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)

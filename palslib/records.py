@@ -322,7 +322,7 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
     Raises ValueError where the runs of a group differ in more than the seed, and where a seed occurs twice.
     """
     if "settings" in frame:
-        for group, texts in frame.groupby(by, sort=False)["settings"]:
+        for group, texts in frame.groupby(by, sort=False, dropna=False)["settings"]:
             settings = pd.DataFrame([json.loads(text) for text in texts.unique()])
             if differ := [name for name in settings if settings[name].astype(str).nunique() > 1]:
                 which = dict(zip(by, group, strict=True))
@@ -330,7 +330,7 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
     if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
         row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
         raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")
-    groups = frame.groupby(by, sort=False)[value]
+    groups = frame.groupby(by, sort=False, dropna=False)[value]
     return groups.agg(mean="mean", standard_error="sem", seeds="count").reset_index()
 
 

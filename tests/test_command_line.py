@@ -25,7 +25,7 @@ SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2",
 def trained(monkeypatch):
     """The configs that `train` was called with; nothing is trained."""
     configs = []
-    history = [{"step": 0, "dev_average": 33.0}]
+    history = [{"step": 0, "dev_average": 33.0}, {"step": 0, "dev_average": None}]  # an average may be undefined
     record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}, "history": history}, Path("mine"))
     monkeypatch.setattr("palslib.training.loop.train", lambda config: (configs.append(config), record)[1])
     return configs
@@ -87,6 +87,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
         (["adapters", "r", "--folder=x", "--tasks=rte", "--options", "rows=1"], "palslib adapters: rows is a flag of"),
         (["sweep", "pilot", "--command", ""], "palslib sweep: --command is empty"),
         (["sweep", "pilot", "--expect", "/nowhere/x.json"], "palslib sweep: [Errno 2] No such file"),
+        (["clean", "--folder=~/nowhere"], f"palslib clean: {Path.home()}/nowhere "),
         (["benchmark", "--adapters-python", "/nowhere"], "--adapters-python: /nowhere is no program"),
         (["benchmark", "--parts", "mixed"], "unknown part of the benchmark 'mixed': did you mean 'mixed_tasks'?"),
         (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),

@@ -158,6 +158,8 @@ def test_summarise():
     assert rows.loc["a"].tolist() == pytest.approx([61, 1, 2])
     assert rows.loc["b", ["mean", "seeds"]].tolist() == [70, 1]
     assert math.isnan(rows.loc["b", "standard_error"])
+    sizes = summarise(frame.assign(size=[204, 204, 204, None]), ["method", "size"])
+    assert sizes["method"].tolist() == ["a", "b"] and sizes["seeds"].tolist() == [2, 1]  # without a size: a group too
 
 
 def test_summarise_refuses_a_seed_twice():

@@ -72,7 +72,7 @@ def locate(data: str | Path) -> str:
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
-    if mirror and "/" not in data and (mirror / data).exists():
+    if mirror and "/" not in data and data not in (".", "..") and (mirror / data).exists():
         return str(mirror / data)
     if data == "glue":
         return "nyu-mll/glue"

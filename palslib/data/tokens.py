@@ -107,23 +107,17 @@ def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> li
     return said
 
 
-def _digest(frame: pd.DataFrame):
-    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
-
-
 def content_of(frame: pd.DataFrame) -> str:
     """A hash of the texts and labels, row by row, of a split from `load_rows`."""
-    return _digest(frame).hexdigest()[:24]
+    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()).hexdigest()[:24]
 
 
-def _key(digest, task: Task, tokenizer, max_length: int, ties: str) -> str:
-    digest = digest.copy()
+def _key(content: str, task: Task, tokenizer, max_length: int, ties: str) -> str:
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
-    digest.update(rules.to_str().encode())
-    digest.update(repr((task, max_length, tokenizer.truncation_side, ties)).encode())
-    return digest.hexdigest()[:24]
+    said = content + rules.to_str() + repr((task, max_length, tokenizer.truncation_side, ties))
+    return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
 _AT_ONCE = 10_000  # texts between two updates of the progress bar
@@ -191,9 +185,8 @@ def tokenise_task(
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
-    digest = _digest(frame)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
-    key = _key(digest, task, tokenizer, max_length, ties)
+    key = _key(content := content_of(frame), task, tokenizer, max_length, ties)
     path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.tokens"
     if (table := _read(path, key)) is None:
         table = _tokenise(frame, task, tokenizer, max_length, progress, ties)
@@ -207,7 +200,7 @@ def tokenise_task(
         labels.to_numpy()[: len(frame)],
         int(table.schema.metadata[b"cut"]),
         tokenizer.pad_token_id,
-        digest.hexdigest()[:24],
+        content,
     )
 
 

@@ -1,11 +1,12 @@
 """The weights and checkpoints of finished runs, which can be removed; records and predictions stay."""
 
+import re
 from pathlib import Path
 
-from palslib.common.lock import MARK, RUN_FILES
+from palslib.common.lock import MARK
 from palslib.common.reading import read_object
 
-WEIGHTS = RUN_FILES[:3]
+_WEIGHTS = re.compile(r"(checkpoint|best|last)(\.old|\.damaged)?(\.[0-9a-f]{16}\.(tmp|old))?")
 """What may be removed of a finished run: its checkpoint, the best and the last weights, and what a killed writer left
 of them (but not what was set aside)."""
 
@@ -18,9 +19,8 @@ def finished_runs(folder: Path) -> dict[Path, list[Path]]:
         raise ValueError(f"{folder} holds no run of palslib ({MARK} is missing): nothing there is touched")
     records = {mark.parent: mark.with_name("record.json") for mark in marks}
     runs = [run for run, file in records.items() if file.is_file() and read_object(file).get("status") == "finished"]
-    parts = {run: [path for path in sorted(run.iterdir()) if not path.is_symlink()] for run in runs}
-    ours = {run: [path for path in paths if path.name.partition(".")[0] in WEIGHTS] for run, paths in parts.items()}
-    return {run: [path for path in paths if ".aside-" not in path.name] for run, paths in ours.items()}
+    ours = {run: filter(lambda path: _WEIGHTS.fullmatch(path.name), sorted(run.iterdir())) for run in runs}
+    return {run: [path for path in paths if not path.is_symlink()] for run, paths in ours.items()}
 
 
 def megabytes(path: Path) -> float:

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import queue
+import re
 import secrets
 import shutil
 import signal
@@ -76,8 +77,8 @@ class _Failure(Fields):
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """The failure of a run that has failed since that time, or None; one of the future, for which a clock was wrong, is
-    none. Raises ValueError for a file without a failure."""
+    """The failure of a run that has failed since that time, or None; one with a time in the
+    future (a clock was wrong) does not count. Raises ValueError for a file without a failure."""
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
@@ -226,7 +227,7 @@ def visible_gpus() -> list[str]:
     if not shutil.which("nvidia-smi"):
         return []
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-    return [str(number) for number in range(listed.count("\n"))]
+    return [str(number) for number in range(len(re.findall("^GPU ", listed, re.MULTILINE)))]  # not their parts (MIG)
 
 
 class Slurm:

@@ -35,7 +35,7 @@ def attained(benchmark: Mapping, backbone: str = "bert-base-uncased") -> float:
 
     Raises ValueError where the record has no such step.
     """
-    for row in benchmark["parts"].get("step", ()):
+    for row in benchmark.get("parts", {}).get("step", ()):
         if (row["backbone"], row["precision"], row["method"]) == (backbone, "bf16", "pals-204"):
             product = benchmark["rates"]["bf16"]["median"] / 2  # of a matrix product, in multiply-adds
             return product * row["floor"] / row["seconds"]["median"]

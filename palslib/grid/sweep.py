@@ -7,6 +7,7 @@ twice at the same time, and does only the missing runs.
 
 import contextlib
 import itertools
+import json
 import math
 import shutil
 import time
@@ -109,8 +110,8 @@ def state(config: RunConfig, since: float = 0) -> dict:
     except (ValueError, OSError) as error:
         return row | {"status": "failed", "reason": str(error)}
     # There may be no checkpoint yet, or one that is being renamed or is damaged, which the run itself detects.
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        saved = read_object(Path(config.folder) / "checkpoint" / "run.json")
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
         average = float(saved["history"][-1]["dev_average"]) if saved["history"] else None
         row |= {"step": int(saved["step"]), "dev average": average}
     return row | {name: value for name, value in failure.items() if name in row}

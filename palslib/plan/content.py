@@ -26,15 +26,14 @@ _DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer
 """The files in a backbone's folder that a run depends on."""
 
 
-def run_content(config: RunConfig, known: dict[tuple[str, str], str] | None = None) -> dict[str, str]:
+def run_content(config: RunConfig, known: dict[tuple[str, str], str]) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone`, `start`, and `method` if it is the
     user's own.
 
     Args:
         known: (data, `rte/train`) -> hash, for splits that need not be read; the hashes of others are added to it.
     """
-    found = {name: compute() for name, compute in _inputs(config, {} if known is None else known)}
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, compute in _inputs(config, known) if (value := compute())}
 
 
 def _split_content(known: dict[tuple[str, str], str], place: tuple[str, str], *about) -> str:

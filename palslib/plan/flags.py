@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from palslib.common.names import unknown
+from palslib.common.places import place
 from palslib.common.settings import Names
 
 Positional = Annotated[Path, "positional"]
@@ -87,7 +88,7 @@ def _form(kind: object) -> dict:
     names = [name for one in kinds if get_origin(one) is Literal for name in get_args(one)]
     wanted = [f"{{{','.join(names)}}}"] if names else []
     wanted += [word for one, word in _METAVARS.items() if one in kinds and not (one is int and float in kinds)]
-    read = _value if {int, float} & set(kinds) else Path if Path in kinds else str
+    read = _value if {int, float} & set(kinds) else place if Path in kinds else str
     none = NoneType in kinds
     return {"type": lambda word: None if none and word == "None" else read(word), "metavar": "|".join(wanted)}
 

@@ -20,7 +20,7 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
-from palslib.common.lock import RUN_FILES, Lock, run_lock
+from palslib.common.lock import Lock, run_lock
 from palslib.common.processes import bar_place, end_with_launcher
 from palslib.plan.config import RunConfig
 
@@ -81,15 +81,14 @@ def decided_by_first(decide: Callable[[], T]) -> T:
             found[0] = decide()
         except (ValueError, OSError) as error:
             found[1] = error
-    if accelerator.num_processes > 1:
-        broadcast_object_list(found)
+    broadcast_object_list(found)
     if found[1] is not None:
         raise found[1]
     return found[0]
 
 
 @contextmanager
-def one_writer(folder: Path, files: tuple[str, ...] = RUN_FILES) -> Iterator[Lock | None]:
+def one_writer(folder: Path, files: tuple[str, ...]) -> Iterator[Lock | None]:
     """`run_lock` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
     with ExitStack() as stack:
         held = []

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 class Ahead:
     """Gives `make(step)`, and at once begins `make(step + 1)` in a thread, up to the step `end` (exclusive).
 
-    `make` must be a function of the step alone, as batches are. Its error is raised when its step is asked for. It is
-    given with each call: kept here, a run and this would hold each other, and the run's memory would not be freed.
+    `make` must be a function of the step alone, as batches are; an error in it is raised when its step is asked for. It
+    is a method of the run and is not kept: two objects that hold each other would keep the run in memory.
     """
 
     def __init__(self, end: int):

@@ -17,7 +17,6 @@ import torch
 from palslib.common.files import atomic_write, recover, remove, set_aside
 from palslib.common.lock import RUN_FILES, InUse, run_lock
 from palslib.common.processes import FIRST, say
-from palslib.common.reading import read_object
 from palslib.common.sealed import Damaged, prove, seal
 from palslib.plan.content import exchanged
 
@@ -85,7 +84,8 @@ class Checkpoints:
                     raise ValueError(
                         f"{place.parent} holds a checkpoint of another config, {place.name}; choose another folder"
                     )
-                check(state := read_object(place / "run.json"))
+                state = json.loads((place / "run.json").read_text(encoding="utf-8"))  # a dev average may be NaN
+                check(state)
                 state |= torch.load(place / "tensors.bin", map_location="cpu", weights_only=True)
             except _WRONG as error:
                 damaged[place] = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
@@ -135,13 +135,3 @@ def put_aside(what: str, changed: list[str], paths: Iterable[Path]) -> str:
     """Renames files made from inputs that have been exchanged since; returns the sentence that says so."""
     ending = set_aside(paths)
     return f"{what} was made from other inputs of that name ({', '.join(changed)}): kept as *{ending}; began anew"
-
-
-def record_or_room(record: dict | None, changed: list[str], paths: Iterable[Path], folder: Path) -> tuple:
-    """The record, if any, and notes. Where inputs have `changed` since, the record is of another run: the files and
-    folders `paths` are then put aside, None is returned in its place, and a note says so."""
-    if not changed:
-        return record, []
-    notes = [put_aside("the record", changed, paths)]
-    say(notes, folder)
-    return None, notes

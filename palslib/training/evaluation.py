@@ -50,8 +50,7 @@ def predict(
             found.append(logits)
             if bar is not None:
                 bar.update(min(len(rows) * world, bar.total - bar.n))
-    parts = [(np.concatenate(batches[rank::world]), torch.cat(found).cpu().numpy())] if found else []
-    parts = gather_object(parts) if world > 1 else parts
+    parts = gather_object([(np.concatenate(batches[rank::world]), torch.cat(found).cpu().numpy())] if found else [])
     logits = np.empty((len(data), parts[0][1].shape[1]), dtype=np.float32)
     for rows, values in parts:
         logits[rows] = values

@@ -7,7 +7,6 @@ parameters that another one uses, a new task does not change the outputs of the 
 from pathlib import Path
 
 from palslib.common.places import place
-from palslib.data.tasks import load_rows
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import one_writer
 from palslib.training.loop import model_before, train
@@ -40,10 +39,11 @@ def train_in_turn(
     """
     if epoch_steps is not None and epoch_steps < 1:
         raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")
-    if given := [name for name in ("steps", "evaluate_every", "checkpoint_every", "keep") if name in options]:
+    if given := [name for name in ("steps", "passes", "evaluate_every", "checkpoint_every", "keep") if name in options]:
         raise ValueError(f"{', '.join(given)}: follows from epochs and epoch_steps here, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
-    whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start and str(start)})
+    folder, start = place(folder), start and str(place(start))
+    whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
     model = model_before(whole, [whole.task(task) for task in whole.tasks])
     if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
         raise ValueError(
@@ -52,19 +52,18 @@ def train_in_turn(
             "method_options"
         )
     records = []
-    folder, start = place(folder), start and str(place(start))
     with one_writer(folder, ()):
         for number, task in enumerate(whole.tasks, 1):
             here = folder / f"{number}-{task}"
-            once = -(-len(load_rows(whole.task(task), whole.data, "train")) // whole.batch_size)
+            own = {name: about for name, about in whole.own.items() if name == task}
+            about = {**known, "tasks": [task], "own": own, "start": start, "folder": str(here)}
+            once = RunConfig.from_dict({**about, "passes": 1}).with_steps().steps
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
-            own = {name: about for name, about in whole.own.items() if name == task}
-            about = {**known, **steps, "tasks": [task], "own": own, "start": start and str(start), "folder": str(here)}
-            records.append(dict(train(RunConfig.from_dict(about), on_step=on_step)))  # keeps no model in memory
+            records.append(dict(train(RunConfig.from_dict(about | steps), on_step=on_step)))  # keeps no model in memory
             if records[-1]["status"] != "finished":
                 break
-            start = best_weights(here)
+            start = str(best_weights(here))
     return records
 
 

@@ -40,7 +40,7 @@ from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.ahead import Ahead
-from palslib.training.checkpoints import Checkpoints, record_or_room, recover_files, tidy
+from palslib.training.checkpoints import Checkpoints, put_aside, recover_files, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -461,7 +461,14 @@ def run_in_folder(
         return Trained(record, folder)
     with one_writer(folder, files) as lock:
         kept = [folder / name for name in files if name != "checkpoint"]
-        record, notes = decided_by_first(lambda: record_or_room(*_record(config, folder), kept, folder))
+
+        def looked_at() -> tuple[dict | None, list[str]]:
+            record, changed = _record(config, folder)
+            notes = [put_aside("the record", changed, kept)] if changed else []
+            say(notes, folder)
+            return None if changed else record, notes
+
+        record, notes = decided_by_first(looked_at)
         if record:
             return Trained(record, folder)
         run = kind(config, folder, on_phase)

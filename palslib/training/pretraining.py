@@ -83,12 +83,9 @@ class Pretraining(Run):
         return [p for name, p in self.model.named_parameters() if not name.startswith("bert.pooler")]
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        trained = self.parameters
-        decay = {True: self.config.weight_decay, False: 0.0}
-        groups = [
-            {"params": [p for p in trained if (p.ndim > 1) == d], "weight_decay": decay[d]} for d in (True, False)
-        ]
-        return torch.optim.AdamW([g | {"multiple": 1.0} for g in groups], self.config.learning_rate, fused=True)
+        kinds = [(decays, [p for p in self.parameters if (p.ndim > 1) == decays]) for decays in (True, False)]
+        groups = [{"params": of, "weight_decay": d * self.config.weight_decay, "multiple": 1.0} for d, of in kinds]
+        return torch.optim.AdamW(groups, self.config.learning_rate, fused=True)
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:
         seed = seed_from(self.config.seed, self.step)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from palslib.data.sources import locate
 from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.plan.config import RunConfig
 
@@ -238,6 +239,7 @@ def test_a_missing_name_is_looked_for_in_the_folder_of_data_too(tmp_path, monkey
     for task in ("rte", "mood"):
         with pytest.raises(ValueError, match=r"unknown data source 'owm': did you mean 'own'\? Valid: .*glue, own,"):
             load_rows(task, "owm")
+    assert [locate(folder) for folder in (".", "..")] == [".", ".."]  # those of the working folder
 
 
 def test_a_folder_without_the_task(tmp_path):

@@ -28,6 +28,8 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
     done, theirs = run(tmp_path / "runs" / "train" / "a"), run(tmp_path / "runs" / "b", mark=False)
     going_on, outside = run(tmp_path / "runs" / "c", status="failed"), run(tmp_path / "elsewhere")
     (done / "last.aside-1").mkdir()
+    (done / "best.csv").write_text("predictions that a user keeps beside the weights")
+    (done / (left := f"last.{'0f' * 8}.tmp")).mkdir()  # by a killed writer
     (done / "best").symlink_to(outside / "last")
     (tmp_path / "runs" / "link").symlink_to(outside)
     before = [files(folder) for folder in (done, theirs, going_on, outside)]
@@ -36,11 +38,12 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
     monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "n")
     assert main(words) == 0 and len(asked) == 1
     said = capsys.readouterr().out
-    assert "2.0 MB  train/a: checkpoint, last\n" in said and "1 finished runs" in said and "nothing was removed" in said
+    assert f"2.0 MB  train/a: checkpoint, last, {left}\n" in said
+    assert "1 finished runs" in said and "nothing was removed" in said
     assert [files(folder) for folder in (done, theirs, going_on, outside)] == before
     (done / "best").unlink()  # through a link a run's folder is not written
     assert main([*words, "--yes"]) == 0 and len(asked) == 1
-    assert files(done) == {"record.json", "predictions.npz", MARK, "last.aside-1"}
+    assert files(done) == {"record.json", "predictions.npz", MARK, "last.aside-1", "best.csv"}
     assert [files(folder) for folder in (theirs, going_on, outside)] == before[1:]
     assert main(words) == 0 and len(asked) == 1 and "only its record" in capsys.readouterr().out
 

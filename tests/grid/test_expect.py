@@ -73,6 +73,8 @@ def test_the_rate_that_a_device_attained():
     assert attained(RECORD, "minilm") == pytest.approx(1e11)
     with pytest.raises(ValueError, match="no step of bert-base-uncased with PALs in bf16"):
         attained(RECORD)
+    with pytest.raises(ValueError, match="no step"):
+        attained({"some": "other record"})
 
 
 def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_path, capsys):

@@ -373,6 +373,16 @@ def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     assert sorted(starts(configs()[0]) + starts(configs()[1])) == ["None 4 3", "None 4 5"]
 
 
+def test_the_parts_of_a_gpu_are_no_further_gpus(tmp_path, monkeypatch):
+    """What `nvidia-smi -L` prints for a card that is divided in two (MIG), and for a whole one."""
+    said = "GPU 0: H100 (UUID: a)\n  MIG 3g.40gb Device 0: (UUID: b)\n  MIG 3g.40gb Device 1: (UUID: c)\nGPU 1: H100\n"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert engines.visible_gpus() == ["0", "1"]
+
+
 @pytest.mark.parametrize(("given", "seen"), [("3", ["3"]), ("", []), (None, [])])
 def test_one_gpu_or_none(monkeypatch, given, seen):
     monkeypatch.setattr(shutil, "which", lambda name: None)

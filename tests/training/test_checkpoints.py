@@ -4,6 +4,7 @@ Each run here ends with the bits of one that nothing had befallen, or is refused
 """
 
 import json
+import math
 import re
 import resource
 import shutil
@@ -21,6 +22,7 @@ from small_runs import assert_same_bits, finish, flip, names_in, small, stop_at,
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.lock import MARK
 from palslib.common.sealed import prove, seal
+from palslib.grid.sweep import state as state_of
 from palslib.plan.content import exchanged, folder_content
 from palslib.records import environment
 from palslib.training import loop
@@ -189,6 +191,19 @@ def test_a_sealed_checkpoint_of_wrong_types_is_damaged(runs, stopped, values):
     steps, record = finish(stopped)
     assert steps[0] == 5 and record["notes"][0].startswith("checkpoint cannot be used: ")
     check_same_end(stopped.folder, runs / "whole")
+
+
+def test_an_undefined_dev_average_is_no_damage(runs, stopped):
+    """The released recipe's average is NaN while predictions are constant (ledger D3)."""
+    folder = Path(stopped.folder, "checkpoint")
+    about, state = prove(folder), json.loads((folder / "run.json").read_text())
+    state["history"][-1]["dev_average"] = math.nan
+    (folder / "run.json").write_text(json.dumps(state))
+    seal(folder, about["files"], key=about["key"], content=about["content"])
+    assert state_of(stopped)["step"] == 5  # what `palslib sweep` shows
+    steps, record = finish(stopped)
+    assert steps[0] == 6 and "notes" not in record and record["history"][0]["dev_average"] is None
+    assert_same_bits(weights(stopped.folder, "last"), weights(runs / "whole", "last"))
 
 
 def test_sealed_moments_of_other_shapes_are_refused(stopped):

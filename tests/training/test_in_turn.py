@@ -73,11 +73,12 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
 
 
 def test_an_epoch_is_once_through_the_data(tmp_path):
-    """40 lines, 80 % of them for training: of `n` rows in batches of 16, ceil(n / 16) steps, also if more are given."""
+    """40 lines, 80 % to train on, some of these held out: of `n` rows in batches of 16, ceil(n / 16) steps, also
+    if more are given."""
     two_classes(tmp_path / "mood.csv", rows=40)
-    for steps in (None, 1_000):
-        about = TINY | {"epoch_steps": steps, "batch_size": 16}
-        (record,) = train_in_turn(["mood"], tmp_path / str(steps), data=str(tmp_path), **about)
+    for run, (steps, held_out) in enumerate([(None, False), (1_000, False), (None, True)]):
+        about = TINY | {"epoch_steps": steps, "batch_size": 16, "held_out": held_out}
+        (record,) = train_in_turn(["mood"], tmp_path / str(run), data=str(tmp_path), **about)
         rows, found = record["data"]["train"]["mood"], record["config"]
         once = -(-rows // 16)
         assert 16 < rows < 40 and (found["steps"], found["evaluate_every"]) == (2 * once, once)
@@ -85,7 +86,7 @@ def test_an_epoch_is_once_through_the_data(tmp_path):
 
 def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     """Else it would be overridden without a word, or what the next task starts from would not be kept."""
-    for options in ({"steps": 5}, {"keep": "none"}):
+    for options in ({"steps": 5}, {"passes": 5}, {"keep": "none"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: follows from epochs and epoch_steps"):
             train_in_turn(["rte"], tmp_path, **TINY, **options)
     with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for once through the data, not 0"):
