@@ -245,7 +245,8 @@ def files_within(folder: Path) -> list[Path]:
 
 
 def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """Each run's record, with the path of its file."""
+    """Each run's record, with the path of its file. Fields that its config lacks, being older, have their defaults."""
+    defaults = asdict(RunConfig())
     alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
     if isinstance(source, (str, Path)):
         source = [place(source)] if alone or place(source).is_file() else files_within(place(source))
@@ -263,7 +264,7 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
             check_fields(path, run, _Run)
             if run["status"] == "finished":
                 check_fields(path, run)
-            yield path, run | {"config": as_now(run["config"])}
+            yield path, run | {"config": defaults | as_now(run["config"])}
 
 
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
@@ -286,7 +287,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     The column `settings` has, as JSON, all fields of the config that can change the result, but the seed.
     Raises the errors of `read_records`.
     """
-    rows, defaults = [], asdict(RunConfig())  # for fields that older records lack
+    rows = []
     for _, record in _runs(source):
         if record["status"] != "finished":
             continue
@@ -294,7 +295,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
         row = {name: config[name] for name in _Config.model_fields}
         row |= {"size": record["method"].get("size"), "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
-        settings = {k: v for k, v in (defaults | config).items() if k not in {"seed", *CHANGE_NO_RESULT}}
+        settings = {k: v for k, v in config.items() if k not in {"seed", *CHANGE_NO_RESULT}}
         row["settings"] = json.dumps(settings, sort_keys=True)
         for which in ("last", "best"):
             result = record["results"][which]

@@ -110,10 +110,10 @@ def show_figure(figure: Figure, name: str, colours: int = 128) -> None:
     It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
     With 128 no colour is off by more than can be seen, in a heat map either.
     """
-    save_figure(figure, name)
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, dpi=150)
-    picture = Pillow.open(drawn).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)
+    small = io.BytesIO()
+    picture = (
+        Pillow.open(save_figure(figure, name)).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)
+    )
     picture.save(small, "png", optimize=True)
     display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
     plt.close(figure)

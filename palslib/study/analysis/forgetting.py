@@ -31,12 +31,6 @@ def accuracy_matrix(record: dict) -> pd.DataFrame:
     return pd.DataFrame([points[end] for end in ends], index=pd.Index(tasks, name="after"))[tasks]
 
 
-def baseline(record: dict) -> pd.Series | None:
-    """b, every task's score before the first step; None without `evaluate_first`."""
-    first = record["history"][0]
-    return _main_scores(first)[list(record["config"]["tasks"])] if first["step"] == 0 else None
-
-
 def transfer_measures(record: dict) -> dict[str, float]:
     """Three measures of a run:
 
@@ -49,7 +43,9 @@ def transfer_measures(record: dict) -> dict[str, float]:
     last = _main_scores(record["results"]["last"]).to_numpy()
     found = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}
     if record["config"]["schedule"] == "sequential" and len(record["config"]["tasks"]) > 1:
-        R, b = accuracy_matrix(record).to_numpy(), baseline(record)
+        R, first = accuracy_matrix(record).to_numpy(), record["history"][0]
         found["backward"] = float((R[-1] - R.diagonal())[:-1].mean())
-        found["forward"] = np.nan if b is None else float((R.diagonal(1) - b.to_numpy()[1:]).mean())
+        if first["step"] == 0:
+            b = _main_scores(first)[list(record["config"]["tasks"])].to_numpy()
+            found["forward"] = float((R.diagonal(1) - b[1:]).mean())
     return found

@@ -254,7 +254,7 @@ class Benchmark:
         return rows
 
     def many_tasks(self) -> list[dict]:
-        """(d) A step for one task, in models of 1 to 64 tasks, each trained before, and the memory of the models."""
+        """(e) A step for one task, in models of 1 to 64 tasks, each trained before, and the memory of the models."""
         backbone, precision = self.backbones[-1], self.precisions[-1]
         numbers, batch = ((1, 2, 4), 8) if self.quick else ((1, 2, 4, 8, 16, 32, 64), 32)
         method, config = fit_budget("pals-204", "minilm", 8), RunConfig()
@@ -327,7 +327,7 @@ class Benchmark:
         return rows
 
     def start_up(self) -> list[dict]:
-        """(e) The start of a notebook."""
+        """(d) The start of a notebook."""
         self.progress("start of a notebook")
         return start_up(2, tuple(STARTS)[:2]) if self.quick else start_up()
 

@@ -78,9 +78,10 @@ def use_style() -> None:
     }
 
 
-def save_figure(figure: Figure, name: str) -> None:
-    """Writes `name.svg` and `name.png` into `$PALSLIB_FIGURES`, or `runs/figures/`."""
+def save_figure(figure: Figure, name: str) -> Path:
+    """Writes `name.svg` and `name.png` into `$PALSLIB_FIGURES`, or `runs/figures/`; returns the PNG's path."""
     folder = Path(os.environ.get("PALSLIB_FIGURES") or runs_folder() / "figures")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(folder / f"{name}.png")
+    figure.savefig(path := folder / f"{name}.png")
+    return path

@@ -18,8 +18,8 @@ If both sides are models for one task each, a seed's score is the mean over the 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -31,8 +31,6 @@ from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.study.ledger.selection import Selection, Setting, repeats
 
-NO_WORSE = MARGIN
-"""Points of the dev average (or of a task's score) within which one method counts as no worse than another."""
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
 EDGE = 0.05
@@ -159,7 +157,11 @@ class Comparison:
         if len(terms) == 2 and any(a is b for s in seeds for a in each[0][s][1] for b in each[1][s][1]):
             raise ValueError(f"{self.text!r}: both sides select the same runs")
         used = [r for runs in each for s in (seeds or runs) for r in runs[s][1]]
-        return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used))
+        parts = {}
+        if self.of_glue_averages and seeds:
+            last = [[[main_scores(r["results"]["last"]["scores"]) for r in runs[s][1]] for s in seeds] for runs in each]
+            parts = parts_of_tasks(*([{t: v for of in run for t, v in of.items()} for run in side] for side in last))
+        return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used), parts)
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ class Outcome:
     """The score of each side for each seed."""
     records: tuple[dict, ...] = ()
     """The records of the runs that were compared."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Of a difference of GLUE's averages: `parts_of_tasks`."""
 
     @property
     def differences(self) -> list[float]:
@@ -196,7 +200,7 @@ class Outcome:
     @property
     def bound(self) -> float:
         """The value that the whole interval must lie above."""
-        return -NO_WORSE if self.comparison.relation == ">=" else 0.0
+        return -MARGIN if self.comparison.relation == ">=" else 0.0
 
     @property
     def enough_seeds(self) -> bool:
@@ -282,9 +286,11 @@ def on_other_processors(outcome: Outcome) -> int:
     return sum(n > 1 for n in Counter(seed for seed, _ in makers if seed in outcome.seeds).values())
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """The standard error of the mean of two or more values."""
-    return stdev(values) / math.sqrt(len(values))
+def parts_of_tasks(left: Sequence[Mapping], right: Sequence[Mapping]) -> dict[str, float]:
+    """Task -> its part in left - right of averages over GLUE's tasks, in points, from each run's scores by task."""
+    tasks = [task for task in TASKS if all(task in of for of in (*left, *right))]
+    means = [{task: fmean(of[task] for of in side) for task in tasks} for side in (left, right)]
+    return {task: (means[0][task] - means[1][task]) / len(TASKS) for task in tasks}
 
 
 def task_margin(task: str, examples: int | None) -> float:
@@ -306,16 +312,17 @@ def smallest_difference(spread: float, seeds: int) -> float:
 
 def _printed(scores: Sequence[float]) -> str:
     """The mean ± standard error of scores, without the error for one score."""
-    error = f" ± {standard_error(scores):.2f}" if len(scores) > 1 else ""
+    error = f" ± {stdev(scores) / math.sqrt(len(scores)):.2f}" if len(scores) > 1 else ""
     return f"{fmean(scores):.1f}{error}"
 
 
-def _about(record: dict) -> str:
-    """Backbone, steps and data of a run."""
-    config, train = record["config"], record["data"]["train"]
+def _about(records: Sequence[dict]) -> str:
+    """Backbone and data of the first of these runs, and the steps of all."""
+    config, train = records[0]["config"], records[0]["data"]["train"]
+    steps = " and ".join(dict.fromkeys(f"{record['config']['steps']:,}" for record in records))
     whole = all(train[task] == GLUE_TRAIN_SIZES.get(task) for task in train)
     data = config["data"] + ("" if whole or config["data"] != "glue" else ", sub-sampled")
-    return f"{config['backbone']}, {config['steps']:,} steps, {data}"
+    return f"{config['backbone']}, {steps} steps, {data}"
 
 
 def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
@@ -337,8 +344,8 @@ def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
             holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
             seeds.setdefault(task, set()).add(record["config"]["seed"])
     if (fewest := min(map(len, seeds.values()), default=0)) < SEEDS:
-        return "inconclusive", "; ".join(seen), f"{_about(records[0])}, {fewest} of {SEEDS} seeds"
-    return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records[0])
+        return "inconclusive", "; ".join(seen), f"{_about(records)}, {fewest} of {SEEDS} seeds"
+    return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records)
 
 
 def _files(records: Iterable[dict]) -> tuple[str, ...]:
@@ -354,12 +361,10 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     if apart := sum(map(on_other_processors, outcomes)):
         yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
     for of in outcomes:
-        if of.decided and of.comparison.of_glue_averages:
-            parts = {t: Comparison.parse(f"{of.comparison.text} : {t}").decide(of.records) for t in TASKS}
-            shares = {task: fmean(part.differences or [0.0]) / len(TASKS) for task, part in parts.items()}
-            task, whole = max(shares, key=lambda t: abs(shares[t])), fmean(of.differences)
-            if abs(shares[task]) > abs(whole) / 2:
-                yield f"{TASK_LABELS[task]} accounts for {shares[task]:+.2f} of {whole:+.2f} points"
+        if of.decided and of.parts:
+            task, whole = max(of.parts, key=lambda task: abs(of.parts[task])), fmean(of.differences)
+            if abs(of.parts[task]) > abs(whole) / 2:
+                yield f"{TASK_LABELS[task]} accounts for {of.parts[task]:+.2f} of {whole:+.2f} points"
 
 
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
@@ -380,7 +385,7 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
         return Verdict("not run", "–", rest)
     value = "; ".join(map(str, seen))
-    about = "; ".join(dict.fromkeys(_about(outcome.records[0]) for outcome in seen))
+    about = "; ".join(dict.fromkeys(_about(outcome.records) for outcome in seen))
     files = _files(record for outcome in seen for record in outcome.records)
     verdicts = {outcome.verdict_for(row) for outcome in outcomes}
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):

@@ -155,13 +155,8 @@ class Row:
     """C: what it would take to decide it, where runs of fewer than `steps` steps only show a tendency."""
     steps: int = 0
     """C: the least number of steps of a run that can decide it."""
-    field: str = ""
-    """D: the field of the recipe that switches it, or several, separated by commas; empty if nothing differs."""
-
-    @property
-    def fields(self) -> list[str]:
-        """D: the names in `field`."""
-        return [name for name in self.field.split(", ") if name]
+    fields: Names = ()
+    """D: the fields of the recipe that switch it; none if nothing differs."""
 
 
 def _row(row_id: str, table: dict) -> Row:

@@ -25,7 +25,6 @@ _NAMED = {"size": ("paper", "budget"), "gem": ("on", "off"), "pretraining": ("ml
 _NAMED |= {"weights": ("pretrained", "random"), "recipe": tuple(RECIPES)}
 FURTHER = "-mlm"
 """The suffix of the name of a backbone that `pretraining` has trained further, on the texts of the tasks."""
-_DEFAULTS = asdict(RunConfig())  # for fields that older records lack
 
 
 def _value(text: str):
@@ -84,7 +83,7 @@ class Selection:
     def matches(self, record: dict) -> bool:
         """Whether this selection names the record's finished run. Unless `anywhere`, the run must be like the paper's:
         all eight tasks (if mixed), on `data`, no test backbone, not started from another run."""
-        config, built = _DEFAULTS | record["config"], record["method"]
+        config, built = record["config"], record["method"]
         return (
             (record["status"], config["method"]) == ("finished", self.method)
             and _unchanged(config)
@@ -110,10 +109,9 @@ class Selection:
 
     def _has_memory(self, config: dict) -> bool:
         size = self.options.get("gem", "off")
-        if not isinstance(size, int):
-            return (config["memory"] > 0) == (size != "off")
-        rest = {name: self.options.get(name, _DEFAULTS[name]) for name in ("memory_margin", "memory_over")}
-        return config["memory"] == size and all(config[name] == value for name, value in rest.items())
+        same = config["memory"] == size if isinstance(size, int) else (config["memory"] > 0) == (size == "on")
+        said = [n for n in ("memory_margin", "memory_over") if isinstance(size, int) or n in self.options]
+        return same and all(config[name] == self.options.get(name, getattr(RunConfig, name)) for name in said)
 
     def _has_tasks(self, config: dict, built: dict) -> bool:
         if self.alone:  # several in one run only if they train nothing that tasks share
@@ -167,7 +165,7 @@ class Setting:
         """The setting of a record; models for one task each (`alone`) may differ in tasks and rates. Data of one name
         may be whole in one run and sub-sampled in another, so their sizes in the record are compared too."""
         varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
-        config = {k: v for k, v in (_DEFAULTS | record["config"]).items() if k not in varied}
+        config = {k: v for k, v in record["config"].items() if k not in varied}
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
         config |= {"precision used": record["precision"]}
         config |= {} if alone else {f"{part} rows": record.get("data", {}).get(part) for part in ("train", "dev")}
@@ -178,7 +176,7 @@ class Setting:
             adds = not method.copies_backbone and any(method.terms(BACKBONES["minilm"]))
         if not adds:
             return cls(shared, None)
-        rate = record["config"].get("adaptation_rate", 1.0)
+        rate = record["config"]["adaptation_rate"]
         usual = asdict(method) if method else {}
         init = (usual | record["method"]).get("init", "identity")  # LHUC, which has no such option, starts as BERT
         return cls(shared, json.dumps({"adaptation_rate": rate, "init": init}))

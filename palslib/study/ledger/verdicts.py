@@ -41,24 +41,19 @@ VERDICTS = {
 """Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
 
 
-def _all_near(unit: float) -> Callable[[list, list], bool]:
-    """A check that every printed number equals the derived one at its position, rounded to `unit`."""
-    return lambda p, v: all(near(b, a, unit) for a, b in zip(p, v, strict=True))
-
-
-def _any_near(unit: float) -> Callable[[list, list], bool]:
-    """A check that at least one printed number equals the derived one; in rows B none may."""
-    return lambda p, v: any(near(b, a, unit) for a, b in zip(p, v, strict=True))
+def _near(unit: float, of: Callable = all) -> Callable[[list, list], bool]:
+    """A check that all (or `any`) printed numbers equal the derived ones at their positions, rounded to `unit`."""
+    return lambda p, v: of(near(b, a, unit) for a, b in zip(p, v, strict=True))
 
 
 # Checks whether the printed numbers follow: p are those of `published`, v the derived ones, each flattened in order.
 # Rows A expect True, rows B False. Rows A without a printed number are absent: only their derivation counts.
 _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
-    **dict.fromkeys(("A21", "A23", "A24", "B9", "B19", "B21"), _all_near(0.1)),
-    **dict.fromkeys(("A19", "A25", "B15"), _all_near(1)),
-    **{"A1": _all_near(1e7), "A28": _all_near(1e5), "B12": _all_near(0.001), "B14": _all_near(1e6)},
-    **{"B5": _any_near(1), "B8": _any_near(0.1), "B16": _any_near(0.01)},
-    "A3": lambda p, v: _all_near(1e5)(p, v[:1]),
+    **dict.fromkeys(("A21", "A23", "A24", "B9", "B19", "B21"), _near(0.1)),
+    **dict.fromkeys(("A19", "A25", "B15"), _near(1)),
+    **{"A1": _near(1e7), "A28": _near(1e5), "B12": _near(0.001), "B14": _near(1e6)},
+    **{"B5": _near(1, any), "B8": _near(0.1, any), "B16": _near(0.01, any)},
+    "A3": lambda p, v: _near(1e5)(p, v[:1]),
     **{row: lambda p, v: near(v[1], p[0], 0.01) for row in ("A4", "A5", "A6", "A7", "A9")},
     "A10": lambda p, v: near(v[2], p[0], 0.01) and near(v[3], p[0], 0.01),
     "A13": lambda p, v: v[1] <= p[0],
@@ -68,11 +63,11 @@ _FOLLOWS: dict[str, Callable[[list, list], bool]] = {
     "A26": lambda p, v: near(v[0], p[0], 1e7) and near(v[1], p[1], 1),
     "A27": lambda p, v: p[:3] == v[:3] and p[3] <= v[3],
     "B1": lambda p, v: near(v[0], p[0], 1e6) or any(near(v[1], ratio, 0.01) for ratio in p[1:]),
-    "B2": lambda p, v: not _all_near(0.1)(p, v[:4]) or _any_near(0.1)(p, v[4:]),
-    "B3": lambda p, v: _all_near(1e6)(p, v[:1]),  # the printed value is the second
+    "B2": lambda p, v: not _near(0.1)(p, v[:4]) or _near(0.1, any)(p, v[4:]),
+    "B3": lambda p, v: _near(1e6)(p, v[:1]),  # the printed value is the second
     "B4": lambda p, v: near(v[1], p[1], 0.01),
     "B6": lambda p, v: v[0] == p[1],
-    "B7": lambda p, v: _any_near(0.001)(p, v[:2]),  # plain means; the note says what the shifted ones give
+    "B7": lambda p, v: _near(0.001, any)(p, v[:2]),  # plain means; the note says what the shifted ones give
     "B10": lambda p, v: v[0] in p,
     "B11": lambda p, v: v[0] == v[1],
     "B13": lambda p, v: near(v[0], p[1], 0.01),

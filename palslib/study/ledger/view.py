@@ -27,7 +27,7 @@ TABLES = {
 }
 """Source -> a table of `ledger.paper`, nested to any depth."""
 
-_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
+_NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
 
 
 def _read(match: re.Match) -> tuple[float, float]:
@@ -156,7 +156,7 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     ledger = paper.load_ledger()
     for row, verdict, ours in zip(ledger.values(), frame["verdict"], frame["ours"], strict=True):
         text = " ".join(
-            [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, row.field, verdict, ours]
+            [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
         )
         text += str(list(row.published)) if isinstance(row.published, dict) else ""
         if mentions(text, _row_numbers(row.id)):

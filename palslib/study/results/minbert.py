@@ -20,8 +20,7 @@ _KINDS = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs
 def model_label(model: str) -> str:
     """The label of a row of the report's table: `pals-204 annealed` is `PALs, s = 204, annealed`."""
     method, schedule = model.split()
-    labels = {"fine-tuned": "one BERT a task", "shared": "shared"}
-    label = labels.get(method) or f"PALs, s = {method.removeprefix('pals-')}"
+    label = f"PALs, s = {method.removeprefix('pals-')}" if method.startswith("pals-") else _KINDS[method]
     return label if schedule == "single-task" else f"{label}, {schedule.replace('-', ' ')}"
 
 

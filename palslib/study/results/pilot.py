@@ -58,7 +58,7 @@ def setting_name(record: dict) -> str:
 
 
 def _rate_and_start(record: dict) -> tuple[float, str]:
-    return record["config"].get("adaptation_rate", 1), record["method"].get("init", "identity")
+    return record["config"]["adaptation_rate"], record["method"].get("init", "identity")
 
 
 def acting(
@@ -86,7 +86,8 @@ def acting_table(records: Sequence[dict]) -> pd.DataFrame:
         seeds=("seed", "nunique"), size=("size", "mean"), entropy=("entropy", "mean"), lowest=("entropy", "min")
     )
     table["lowest_of"] = ends.loc[by_setting["entropy"].idxmin(), "task"].values
-    off = acting(records)[1].groupby("setting")["difference"]
+    off = switched_off_frame(runs)
+    off = off["difference"].groupby(off["key"].map(named).rename("setting"))
     return table.assign(off=off.mean(), off_error=off.sem()).reset_index()
 
 

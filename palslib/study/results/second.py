@@ -17,10 +17,10 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
 from palslib.records import files_within, read_records
-from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, task_margin, together
-from palslib.study.ledger.intervals import OPEN, Difference, difference, paired
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, parts_of_tasks, task_margin, together
+from palslib.study.ledger.intervals import NEGATIVE, OPEN, POSITIVE, TOO_SMALL, Difference, difference, paired
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.ledger.verdicts import evidence, verdict_frame
+from palslib.study.ledger.verdicts import verdict_frame
 from palslib.study.results.tables import average
 
 METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
@@ -37,8 +37,6 @@ QUESTIONS = {
 """The two arms that are compared -> the question, in the order in which they are asked."""
 TUNING_SEEDS, LOOKS = (200, 201), ((range(300, 306), 0.995), (range(300, 312), 0.952))
 """The seeds of the tuning; the seeds of both looks at the confirmation, with the level of their intervals."""
-FEWEST = 3
-"""The least number of seeds of the fifth arm."""
 NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
 _WAITING = {OPEN: NOT_ASKED, NOT_ASKED: NOT_ASKED, NOT_RUN: NOT_RUN}
 """The verdicts that leave a question undecided -> that of the next one."""
@@ -131,10 +129,10 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
     for (left, right), question in QUESTIONS.items():
         row = {"question": question, "left": left, "right": right, "verdict": _WAITING.get(before, NOT_RUN)}
         for look, (of, number, level) in enumerate(looks) if before not in _WAITING else ():
-            whole = all(len(of[name]) >= (FEWEST if name == ONE_RATE else number) for name in {*METHODS, left, right})
+            whole = all(len(of[name]) >= (SEEDS if name == ONE_RATE else number) for name in {*METHODS, left, right})
             if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
                 found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
-                row |= cells(found) | {"level": level, "verdict": found.kind()}
+                row |= found.cells | {"level": level, "verdict": found.kind()}
                 last = look
         before = row["verdict"]
         start = last if before not in _WAITING else start
@@ -143,23 +141,18 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
     return pd.DataFrame(rows, columns=columns)
 
 
-def cells(found: Difference) -> dict:
-    """Columns of a frame: `difference`, `low`, `high`, and `seeds` of both sides as text."""
-    return found.cells | {"seeds": f"{found.seeds[0]} and {found.seeds[1]}"}
-
-
-def by_task(records: Sequence[dict], left: str = "pals-204", right: str = "shared") -> pd.DataFrame:
-    """left - right by task, paired by seed, with intervals that hold for all tasks together (Bonferroni's 95 %):
+def by_task(records: Sequence[dict]) -> pd.DataFrame:
+    """PALs minus shared by task, paired by seed, with intervals that hold for all tasks together (Bonferroni's 95 %):
     `task`, `difference`, `low`, `high`, `seeds`, `margin`, `verdict`. It decides nothing."""
     runs = of_grid("confirmation", records)
     rows = []
     for task in TASKS:
         of = scores(runs, LOOKS[1][0], task=task)
-        common = sorted(of[left].keys() & of[right].keys())
-        found = paired([of[left][seed] - of[right][seed] for seed in common], 1 - 0.05 / len(TASKS))
-        sizes = next(iter(runs))["data"]["dev"][task] if runs else {}
+        common = sorted(of["pals-204"].keys() & of["shared"].keys())
+        found = paired([of["pals-204"][seed] - of["shared"][seed] for seed in common], 1 - 0.05 / len(TASKS))
+        sizes = runs[0]["data"]["dev"][task] if runs else {}
         within = task_margin(task, next(iter(sizes.values()), None))
-        rows.append({"task": task} | cells(found) | {"margin": within, "verdict": found.kind(within)})
+        rows.append({"task": task} | found.cells | {"margin": within, "verdict": found.kind(within)})
     return pd.DataFrame(rows)
 
 
@@ -172,36 +165,45 @@ def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
 
 
 def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
-    """The verdicts on rows C1 and C22 of the ledger, PALs against models for one task each, by the rule of `claims.py`
-    for any number of steps; none before three seeds of both are there."""
-    alone, found = separate(records), {}
-    if len(alone.keys() & scores(records, alone)["pals-204"].keys()) < SEEDS:
+    """The second study's verdicts on rows of the ledger. C26: the answer to the second question. C1 and C22: PALs
+    against models for one task each, by the rule of `claims.py` for any number of steps, once three seeds of both are
+    there."""
+    runs = of_grid("confirmation", records)
+    asked, files = decide(records).iloc[1], [run["file"] for run in runs if arm(run) in ("pals-204", "pal-common")]
+    kinds = {POSITIVE: "reproduced", NEGATIVE: "not reproduced", TOO_SMALL: TOO_SMALL, OPEN: "inconclusive"}
+    if asked["verdict"] in kinds:
+        value = Difference(*asked[["difference", "low", "high"]], (0, 0)).text + f" ({asked['seeds']} seeds)"
+        note = f"the second study; the interval is of {100 * asked['level']:g} %"
+        found = {"C26": Verdict(kinds[asked["verdict"]], value, note, tuple(files))}
+    else:
+        found = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
+    alone = separate(records)
+    used = [run for run in runs if arm(run) == "pals-204" and run["config"]["seed"] in alone]
+    pals = {run["config"]["seed"]: main_scores(run["results"]["last"]["scores"]) for run in used}
+    if len(seeds := tuple(sorted(pals))) < SEEDS:
         return found
-    used = [record for record in of_grid("confirmation", records) if arm(record) == "pals-204"]
-    used = [record for record in [*used, *of_grid("separate", records)] if record["config"]["seed"] in alone]
+    used += [run for run in of_grid("separate", records) if run["config"]["seed"] in pals]
     for row in map(load_ledger().get, ("C1", "C22")):
         outcomes = []
         for comparison in map(Comparison.parse, row.compare):
-            task = comparison.what or None
-            pals = scores(records, alone, task=task)["pals-204"]
-            sides = [pals, {seed: of[task] if task else fmean(of.values()) for seed, of in alone.items()}]
-            if comparison.left[0].alone:
-                sides.reverse()
-            left, right = ([of[seed] for seed in sorted(pals)] for of in sides)
-            outcomes.append(Outcome(comparison, tuple(sorted(pals)), tuple(left), tuple(right), tuple(used)))
+            task, both = comparison.what, (alone, pals) if comparison.left[0].alone else (pals, alone)
+            sides = [[of[seed] for seed in seeds] for of in both]
+            left, right = (tuple(of[task] if task else fmean(of.values()) for of in side) for side in sides)
+            parts = {} if task else parts_of_tasks(*sides)
+            outcomes.append(Outcome(comparison, seeds, left, right, tuple(used), parts))
         found[row.id] = together(replace(row, steps=0), outcomes)
     return found
 
 
-def read_second(folder: Path = RECORDS) -> list[dict]:
-    """The records of the second study's grids, as far as they are there."""
-    places = (folder / name for name in ("tuning", "confirmation", "separate"))
-    return [record for place in places if place.is_dir() for record in read_records(place)]
+def read_second() -> list[dict]:
+    """The committed records of the second study's grids."""
+    places = map(RECORDS.joinpath, ("tuning", "confirmation", "separate"))
+    return read_records(file for place in places for file in files_within(place))
 
 
-def ledger_frame(folder: Path = RECORDS) -> pd.DataFrame:
-    """`verdict_frame` of a folder of records, in which the second study decides its rows."""
-    return verdict_frame(evidence(folder), of_ledger(read_second(folder)))
+def ledger_frame() -> pd.DataFrame:
+    """`verdict_frame` of the committed records, in which the second study decides its rows."""
+    return verdict_frame(decided=of_ledger(read_second()))
 
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:

@@ -33,7 +33,6 @@ from palslib.study.ledger.claims import (
     on_other_processors,
     processor,
     smallest_difference,
-    standard_error,
 )
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
@@ -179,14 +178,13 @@ def like_the_papers(records: Sequence[dict]) -> bool:
     """Whether runs mix the paper's eight tasks on GLUE and are scored on its dev sets, not on held-out training rows,
     so that the paper's numbers may stand beside theirs."""
     about = [record["config"] for record in records]
-    return all(c["data"] == "glue" and set(c["tasks"]) == set(TASKS) and not c.get("held_out") for c in about)
+    return all(c["data"] == "glue" and set(c["tasks"]) == set(TASKS) and not c["held_out"] for c in about)
 
 
 def _mean(scores: Sequence[float]) -> dict:
     """Mean, standard error (NaN for one seed) and number of seeds."""
-    known = len(scores) > 1 and not any(map(math.isnan, scores))
-    error = standard_error(scores) if known else math.nan
-    return {"mean": fmean(scores) if scores else math.nan, "error": error, "seeds": len(scores)}
+    of = pd.Series(scores, dtype=float)
+    return {"mean": of.mean(skipna=False), "error": of.sem(skipna=False), "seeds": len(of)}
 
 
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
@@ -399,11 +397,13 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
             line = f"{config['method']} {_options(record | {'config': config | {'recipe': 'paper'}})}".rstrip()
-            found.setdefault((line, config["schedule"], _rate(record), changed, whole), {})[config["seed"]] = record
+            found.setdefault((line, config["schedule"], config["adaptation_rate"], changed, whole), {})[
+                config["seed"]
+            ] = record
     rows = []
     for (line, schedule, rate, changed, whole), switched in found.items():
         selection, method = _selection(line, schedule), line.split()[0]
-        paper = [record for record in records if _rate(record) == rate and selection.matches(record)]
+        paper = [r for r in records if r["config"]["adaptation_rate"] == rate and selection.matches(r)]
         partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
         pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
         if not pairs:
@@ -421,10 +421,6 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     return frame.sort_values(
         "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
     )
-
-
-def _rate(record: dict) -> float:
-    return record["config"].get("adaptation_rate", 1)
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:

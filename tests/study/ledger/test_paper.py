@@ -60,7 +60,7 @@ KEYS = {
     "A": (["derived"], ["published"]),
     "B": (["published", "derived"], []),
     "C": ([], ["published", "needs", "compare", "scale", "steps"]),
-    "D": (["field"], ["published", "derived"]),
+    "D": (["fields"], ["published", "derived"]),
 }
 """Kind -> the keys, besides the texts, that a row must have, and those that it may have."""
 

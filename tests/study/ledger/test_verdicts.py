@@ -240,10 +240,10 @@ def test_rows_c_and_d_and_unknown_rows_are_not_derived():
 def test_every_row_of_d_names_fields_that_differ_between_the_recipes(row):
     found = verdict(row)
     if row.id == "D16":
-        assert (row.fields, found.verdict, Task.scale) == ([], "kept in both", row.derived)
+        assert (row.fields, found.verdict, Task.scale) == ((), "kept in both", row.derived)
         return
     if row.id == "D17":
-        assert row.fields == ["adaptation_rate"] and RunConfig.adaptation_rate == row.derived
+        assert row.fields == ("adaptation_rate",) and RunConfig.adaptation_rate == row.derived
         assert found.verdict == "switchable" and found.value == "adaptation_rate: 1.0 unless it is chosen"
         return
     assert row.fields and set(row.fields) <= {f.name for f in fields(Recipe)}
@@ -319,7 +319,7 @@ def test_an_integer_finds_itself_alone_and_a_decimal_what_rounds_to_it():
     assert "A25" not in set(find("8.1", FRAME)["where"])
     rows = set(find("1.13", FRAME)["where"])
     assert {"A4", "A5", "A6", "A7", "B4", "B13", "paper T3"} <= rows and "A9" not in rows
-    assert set(find("157", FRAME)["where"]) == set()
+    assert set(find("157", FRAME)["where"]) == set(find("1,13", FRAME)["where"]) == set()  # no 113
 
 
 def test_every_number_of_the_papers_tables_is_found_where_it_stands():
