@@ -67,7 +67,7 @@ def train(given: RunConfig) -> None:
         first = [row["dev_average"] for row in record["history"] if row["step"] == 0]
         before = [f"{score:.1f} before the first step; " for score in first if score is not None]  # None: undefined
         load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
-        then = "train with --keep last, to predict" if given.keep == "none" else load
+        then = "to predict, train into another folder with --keep last" if given.keep == "none" else load
         print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)
 
 

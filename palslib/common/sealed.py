@@ -51,6 +51,11 @@ def seal_file(path: Path) -> None:
         file.write(right)
 
 
+def has_seal(path: Path) -> bool:
+    """Whether a file carries a checksum, right or wrong."""
+    return _checksum_inside(path)[0] >= 0
+
+
 def prove_file(path: Path) -> None:
     """Raises Damaged, naming the file, unless it is what `seal_file` left."""
     place, found, right = _checksum_inside(path)

@@ -35,7 +35,7 @@ from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.sealed import MANIFEST, SEAL, Damaged, prove, prove_file, seal, seal_file
+from palslib.common.sealed import MANIFEST, SEAL, Damaged, has_seal, prove, prove_file, seal, seal_file
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
@@ -184,17 +184,20 @@ def save_pretrained(
         model_card_kwargs: values for the model card.
         options: those of `push_to_hub`; without it they have no effect.
 
-    Raises FileExistsError where `folder` is a file, ValueError where it holds the working folder.
+    Raises FileExistsError where `folder` is a file or holds files of these names that are not ours, as a downloaded
+    BERT's folder does; ValueError where it holds the working folder.
     """
     folder = place(folder).resolve()
     if Path.cwd().is_relative_to(folder):
         raise ValueError(f"{folder} holds the working folder: a model takes a folder of its own")
+    ours = (*_FILES, MANIFEST, *(() if model.own_tokenizer is None else TOKENIZER_FILES))
+    theirs = sorted({path.name for name in ours for path in folder.glob(name)})
+    if theirs and "palslib.json" not in theirs:
+        raise FileExistsError(f"{folder} holds {', '.join(theirs)}, not written by palslib: choose another folder")
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
-            tokenizer = () if model.own_tokenizer is None else TOKENIZER_FILES
-            ours = shutil.ignore_patterns(*_FILES, MANIFEST, *tokenizer)
             try:
-                shutil.copytree(folder, temporary, symlinks=True, ignore=ours)
+                shutil.copytree(folder, temporary, symlinks=True, ignore=shutil.ignore_patterns(*ours))
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
@@ -379,6 +382,8 @@ def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torc
 
     Args:
         dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
+
+    Raises FileExistsError where another file has that path.
     """
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
@@ -391,6 +396,8 @@ def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torc
         "seal": SEAL,
     }
     path = place(folder) / f"{task}.safetensors"
+    if path.is_file() and not has_seal(path):
+        raise FileExistsError(f"{path} was not written by save_task: choose another folder")
     with atomic_write(path) as temporary:
         tensors = _states(model.parts(task))
         _write({k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}, temporary, about)

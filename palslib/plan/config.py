@@ -186,6 +186,10 @@ class RunConfig:
     def __post_init__(self):
         for task in self.tasks:
             self.task(task)  # raises ValueError for an unknown one
+        if self.own and self.tasks == tuple(TASKS):
+            raise ValueError(
+                f"own gives {', '.join(self.own)}, but tasks are still GLUE's eight: name them in tasks too"
+            )
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
         if self.batch_size % self.micro_batches:

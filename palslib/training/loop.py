@@ -489,7 +489,9 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     if "kind" not in record:  # of a run that trains tasks
         check_fields(path, record)
     if not config.has_kept(kept := record.get("config", {}).get("keep")):
-        raise ValueError(f"the run in {folder} has finished with keep={kept!r}; resume=False trains it anew")
+        raise ValueError(
+            f"the run in {folder} has finished with keep={kept!r}; choose another folder (resume=False trains it anew)"
+        )
     return record, exchanged_since(record, config)
 
 

@@ -471,6 +471,21 @@ def test_saving_removes_nothing_that_it_did_not_make(tmp_path, monkeypatch):
             model.save_pretrained(folder)
 
 
+def test_nothing_is_saved_over_files_of_others(tmp_path):
+    """A downloaded BERT's folder, and a file that has a task's name."""
+    model = tiny_model("shared")
+    for name in ("config.json", "rte.safetensors"):
+        (tmp_path / name).write_text("theirs")
+    with pytest.raises(FileExistsError, match=r"holds config\.json, not written by palslib"):
+        model.save_pretrained(tmp_path)
+    with pytest.raises(FileExistsError, match=r"rte\.safetensors was not written by save_task"):
+        model.save_task("rte", tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "config.json": "theirs",
+        "rte.safetensors": "theirs",
+    }
+
+
 def test_a_type_that_is_not_read_is_not_written(tmp_path):
     model = tiny_model("lhuc", tasks=("rte",))
     for kind in (torch.float64, torch.int8):

@@ -84,6 +84,11 @@ def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
             task_from_frame(frame.set_axis(list(columns), axis=1), "mood", *columns)
 
 
+def test_a_file_that_no_task_would_read_is_refused():
+    with pytest.raises(ValueError, match="own gives mood, but tasks are still GLUE's eight"):
+        RunConfig(own={"mood": "mood.csv"})
+
+
 @pytest.mark.parametrize(
     ("own", "named"),
     [

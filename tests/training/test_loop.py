@@ -162,7 +162,7 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
 def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, kept):
     record = train(config(tmp_path, keep=kept))
     for asked in {"last", "best"} - {kept}:
-        with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; resume=False trains it anew"):
+        with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; choose another folder"):
             train(config(tmp_path, keep=asked))
         assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained

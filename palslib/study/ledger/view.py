@@ -148,13 +148,14 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         term: `"1.13"` finds all that rounds to it, `"1.8M"` also 1,811,520, `"158"` only 158; others are found as text.
-        frame: the result of `verdict_frame`.
+        frame: the result of `verdict_frame`, or some of its rows.
     """
-    if not term.strip():
+    if not (term := str(term)).strip():
         raise ValueError("nothing to look up: the term is empty")
     mentions, found = _finder(term), []
-    ledger = paper.load_ledger()
-    for row, verdict, ours in zip(ledger.values(), frame["verdict"], frame["ours"], strict=True):
+    for row, verdict, ours in zip(
+        map(paper.load_ledger().get, frame["id"]), frame["verdict"], frame["ours"], strict=True
+    ):
         text = " ".join(
             [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
         )

@@ -320,6 +320,8 @@ def test_an_integer_finds_itself_alone_and_a_decimal_what_rounds_to_it():
     rows = set(find("1.13", FRAME)["where"])
     assert {"A4", "A5", "A6", "A7", "B4", "B13", "paper T3"} <= rows and "A9" not in rows
     assert set(find("157", FRAME)["where"]) == set(find("1,13", FRAME)["where"]) == set()  # no 113
+    some = find(1.13, FRAME[::-1].iloc[:100]).set_index("where")["verdict"]  # of rows in whatever order
+    assert some["B4"] == FRAME.set_index("id").loc["B4", "verdict"] and "A4" in some.index
 
 
 def test_every_number_of_the_papers_tables_is_found_where_it_stands():
