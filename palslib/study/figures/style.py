@@ -83,5 +83,5 @@ def save_figure(figure: Figure, name: str) -> Path:
     folder = Path(os.environ.get("PALSLIB_FIGURES") or runs_folder() / "figures")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(path := folder / f"{name}.png")
+    figure.savefig(path := folder / f"{name}.png", dpi=150)
     return path
