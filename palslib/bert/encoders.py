@@ -33,11 +33,11 @@ def _positions(config, rows: Rows) -> torch.Tensor:
         raise ValueError(f"a row has {width} {what}, but this encoder has positions for {most}; cut the text")
     if not roberta:
         return rows.positions
-    real = (rows.input_ids != config.pad_token_id).long()
-    count = real.cumsum(0)  # runs on over all rows
-    row = torch.searchsorted(rows.starts, torch.arange(real.shape[0], device=real.device), right=True) - 1
-    before = (count - real).index_select(0, rows.starts)  # (B,)
-    return (count - before[row]) * real + config.pad_token_id
+    pads = (rows.input_ids == config.pad_token_id).long()
+    past = rows.positions - pads.cumsum(0)  # a word within a row that the mask hides keeps its position
+    row = torch.searchsorted(rows.starts, torch.arange(pads.shape[0], device=pads.device), right=True) - 1
+    first = (past + pads).index_select(0, rows.starts)  # (B,)
+    return (past - first[row] + 1) * (1 - pads) + config.pad_token_id
 
 
 def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):

@@ -30,18 +30,20 @@ def encoder_of(kind: str, **options):
 
 
 def padded(kind: str, side: str) -> dict[str, torch.Tensor]:
-    """Nine rows of 1 to 9 word pieces and one more column; or three of 7. In a text there is a padding piece."""
+    """Nine rows of 1 to 9 word pieces and one more column; or three of 7; or words hidden. One has a padding piece."""
     inputs = batch("roberta", rows=9, width=9, pad=1)
     if side == "left":
         inputs = {name: value.flip(1) for name, value in inputs.items()}
     if side == "none":
         inputs = {name: value[:3, :7] for name, value in inputs.items()}
     assert inputs["attention_mask"].all() == (side == "none")
+    if side == "a word":  # that only the mask hides: those after it keep their positions
+        inputs["attention_mask"][:, 1] = 0
     inputs["input_ids"][0, 4] = 1  # which counts for no position in RoBERTa
     return inputs
 
 
-@pytest.mark.parametrize("side", ["right", "left", "none"])
+@pytest.mark.parametrize("side", ["right", "left", "none", "a word"])
 @pytest.mark.parametrize("types", [1, 2])
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_equals_its_own_forward(kind, types, side):
