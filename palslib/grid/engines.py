@@ -77,8 +77,8 @@ class _Failure(Fields):
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
-    """The failure of a run that has failed since that time, or None; one with a time in the
-    future (a clock was wrong) does not count. Raises ValueError for a file without a failure."""
+    """The failure of a run that has failed since that time, or None; one with a time in the future (a clock was wrong)
+    does not count. Raises ValueError for a file without a failure."""
     path = Path(config.folder) / "failure.json"
     if not path.exists():
         return None
