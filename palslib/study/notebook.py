@@ -110,10 +110,8 @@ def show_figure(figure: Figure, name: str, colours: int = 128) -> None:
     It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
     With 128 no colour is off by more than can be seen, in a heat map either.
     """
-    small = io.BytesIO()
-    picture = (
-        Pillow.open(save_figure(figure, name)).convert("RGB").quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)
-    )
+    drawn, small = Pillow.open(save_figure(figure, name)).convert("RGB"), io.BytesIO()
+    picture = drawn.quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)
     picture.save(small, "png", optimize=True)
     display(Image(data=small.getvalue(), width=round(figure.get_figwidth() * 115)))
     plt.close(figure)

@@ -153,9 +153,8 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     if not (term := str(term)).strip():
         raise ValueError("nothing to look up: the term is empty")
     mentions, found = _finder(term), []
-    for row, verdict, ours in zip(
-        map(paper.load_ledger().get, frame["id"]), frame["verdict"], frame["ours"], strict=True
-    ):
+    rows = map(paper.load_ledger().get, frame["id"])
+    for row, verdict, ours in zip(rows, frame["verdict"], frame["ours"], strict=True):
         text = " ".join(
             [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
         )

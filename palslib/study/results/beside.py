@@ -41,10 +41,10 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
     runs, rows = of_grid("confirmation", records), []
     for row in decide(records)[["question", "left", "right", "difference", "level"]].to_dict("records"):
         for seeds in (seeds for seeds, level in LOOKS if level == row["level"]):
-            of = [
-                [r for r in runs if arm(r) == row[side] and r["config"]["seed"] in seeds] for side in ("left", "right")
-            ]
-            left, right = ([read_predictions(RECORDS / run["file"]) for run in side] for side in of)
+            of = [(arm(run), RECORDS / run["file"]) for run in runs if run["config"]["seed"] in seeds]
+            left, right = (
+                [read_predictions(file) for name, file in of if name == row[side]] for side in ("left", "right")
+            )
             row |= over_examples(left, right, labels, row["level"], draws).cells
         rows.append(row)
     return rows

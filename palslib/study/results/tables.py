@@ -397,9 +397,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         if changed and not set(config["method_options"]) - {"init"}:
             line = f"{config['method']} {_options(record | {'config': config | {'recipe': 'paper'}})}".rstrip()
-            found.setdefault((line, config["schedule"], config["adaptation_rate"], changed, whole), {})[
-                config["seed"]
-            ] = record
+            key = (line, config["schedule"], config["adaptation_rate"], changed, whole)
+            found.setdefault(key, {})[config["seed"]] = record
     rows = []
     for (line, schedule, rate, changed, whole), switched in found.items():
         selection, method = _selection(line, schedule), line.split()[0]
