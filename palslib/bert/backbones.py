@@ -28,6 +28,12 @@ MINILM_FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
 """SHA-256 of the other files of MiniLM that are read; `tiny` uses its tokenizer."""
+LIKE_BERT = ("bert", "ernie", "electra")
+"""Model types in which a word piece's position is its column in the padded batch, from 0."""
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
+"""Model types that count only pieces that are not padding, starting one above the padding piece's number."""
+SUPPORTED = LIKE_BERT + LIKE_ROBERTA
+"""Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
 _VOCABULARY = ("tokenizer.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
 """Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", *_VOCABULARY)
@@ -137,23 +143,31 @@ def load_config(backbone: str):
     with _reading("the configuration", backbone):
         path = Path(backbone) / "config.json"
         place, said = _location(backbone, "config.json"), read_object(path) if path.is_file() else {}
-        return checked_config(said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
+        return checked_config(backbone, said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
 
 
-def checked_config(said: dict, make: Callable):
-    """The Hugging Face configuration that `make()` makes of what is `said` in a file. Raises ValueError naming a field
-    whose value would cost hours or terabytes, here or where a model is built of it, or choose code that is not ours."""
+def check_kind(name: str, config) -> None:
+    """Raises ValueError for an encoder of a type that is not supported."""
+    if (kind := getattr(config, "model_type", None)) not in SUPPORTED:
+        raise ValueError(f"{name} (model type {kind!r}) is not supported; palslib adapts: {', '.join(SUPPORTED)}")
+
+
+def checked_config(name: str, said: dict, make: Callable):
+    """The Hugging Face configuration that `make()` makes of what is `said` in a backbone's file. Raises ValueError for
+    a type that is not supported, or naming a field whose value would cost hours or terabytes, here or where a model is
+    built of it, or choose code that is not ours."""
     labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
     if type(labels) is not int or not 0 <= labels <= 10**6:
         raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
-    if (name := said.get("attn_implementation")) not in (None, "sdpa", "eager"):
-        raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(name)}")
     config = make()
+    check_kind(name, config)
+    if (kernels := config._attn_implementation) not in (None, "sdpa", "eager"):
+        raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(kernels)}")
     for name, most in _MOST.items():
         if not isinstance(size := getattr(config, name, 1), int) or not 0 < size <= most:
             raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
     pad, words = config.pad_token_id, getattr(config, "vocab_size", 1)
-    if pad is not None and (type(pad) is not int or not 0 <= pad < words):
+    if (pad is not None or config.model_type in LIKE_ROBERTA) and (type(pad) is not int or not 0 <= pad < words):
         raise ValueError(f"pad_token_id must be a word piece below vocab_size ({words:,}), not {shown(pad)}")
     if getattr(config, "quantization_config", None):
         raise ValueError("quantization_config: palslib trains no quantised weights; save the backbone without it")
@@ -181,21 +195,19 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     from transformers import AutoModel
     from transformers.utils import logging
 
-    from palslib.bert.encoders import check_kind
     from palslib.bert.minbert import MinBert
 
     check_name("weights", weights, ("pretrained", "random"))
     logging.disable_progress_bar()  # only of reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), plain(backbone)
     config = load_config(backbone)  # first, so that its errors name the configuration
-    check_kind(backbone, config)
     if ours and config.model_type != "bert":
         raise ValueError(f"{backbone} is of another architecture, {config.model_type!r}; minBERT loads 'bert'")
     if backbone == "tiny" or weights == "random":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             with _reading("the configuration", backbone):
-                encoder = AutoModel.from_config(config, trust_remote_code=False).eval()
+                encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32).eval()
     else:
         encoder = _pretrained(backbone, _least_weights(config))
     return MinBert.of(encoder) if ours else encoder

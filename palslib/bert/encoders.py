@@ -4,16 +4,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from palslib.bert.backbones import LIKE_ROBERTA, check_kind
 from palslib.bert.dropout import drop, without_dropout
 from palslib.bert.layer import adapted_layer
 from palslib.bert.rows import Rows
 
-LIKE_BERT = ("bert", "ernie", "electra")
-"""Model types in which a word piece's position is its column in the padded batch, from 0."""
-LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
-"""Model types that count only pieces that are not padding, starting one above the padding piece's number."""
-SUPPORTED = LIKE_BERT + LIKE_ROBERTA
-"""Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
 _TRIAL = ((0, 7, 8, 9, 10, 2), (0, 9, 2, 1, 1, 1))  # two rows of word pieces, the second padded
 _TYPES = ((0, 0, 0, 1, 1, 1), (0, 1, 1, 0, 0, 0))
 
@@ -65,12 +60,6 @@ def hidden_states(encoder: nn.Module, rows: Rows):
     for i, layer in enumerate(encoder.encoder.layer):
         h = adapted_layer(layer, h, rows, i=i)
     return h
-
-
-def check_kind(name: str, config) -> None:
-    """Raises ValueError for an encoder of a type that is not supported."""
-    if (kind := getattr(config, "model_type", None)) not in SUPPORTED:
-        raise ValueError(f"{name} (model type {kind!r}) is not supported; palslib adapts: {', '.join(SUPPORTED)}")
 
 
 def check_pieces(ids, known: int, whose: str, what: str = "word piece") -> None:

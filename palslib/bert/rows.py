@@ -15,6 +15,7 @@ from functools import partial
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from palslib.common.names import shown
 
@@ -275,7 +276,7 @@ class Rows:
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of their own, and the indices (n,) of their pieces among the N."""
-        where = {row: i for i, row in enumerate(self.order.tolist())}
+        where = self.order.argsort().tolist()
         given = [where[row] for row in rows]
         order = sorted(range(len(given)), key=lambda k: -self.lengths[given[k]])  # longest first, as `pack` leaves them
         chosen, starts, device = [given[k] for k in order], self.starts.tolist(), self.input_ids.device
@@ -302,7 +303,5 @@ class Rows:
     def padded(self, h: torch.Tensor) -> torch.Tensor:
         """Values (N, ...) of the word pieces as (B, S, ...), in the order of the caller's batch, with zeros after a
         row's end."""
-        lengths = torch.tensor(self.lengths, device=h.device)
-        rows, columns = (torch.arange(self.width, device=h.device) < lengths[:, None]).nonzero(as_tuple=True)
-        grid = h.new_zeros((len(self), self.width, *h.shape[1:]))
-        return grid.index_put((self.order[rows], columns), h[self.starts[rows] + columns])
+        rows = [h[start : start + n] for start, n in zip(self.starts.tolist(), self.lengths, strict=True)]
+        return pad_sequence([rows[i] for i in self.order.argsort().tolist()], batch_first=True)

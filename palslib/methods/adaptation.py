@@ -39,11 +39,10 @@ class Adaptation(Module, Places):
         """The parts that start as copies of the backbone's and are not drawn at random."""
         return [self.pooler] if self.pooler is not None else []
 
-    def draw(self, std: float) -> "Adaptation":
+    def draw(self, std: float) -> None:
         """Draws added parameters: matrices N(0, std), unless they are of zeros, biases 0, norms 1 and 0; V^D zero
         within layers (ledger D8). A family of your own may draw them otherwise by overriding this."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
-        return self
 
 
 def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:

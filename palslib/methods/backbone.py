@@ -1,7 +1,9 @@
 """The sizes of a BERT-shaped encoder, and the numbers of parameters that follow from them."""
 
+import os
 from dataclasses import dataclass
 
+from palslib.bert.backbones import check_kind, load_config
 from palslib.common.names import unknown
 
 
@@ -17,6 +19,7 @@ class Backbone:
     intermediate_size: int
     max_positions: int = 512
     token_types: int = 2
+    """Kinds of tokens, and in ERNIE also of tasks."""
     embedding_size: int | None = None
     """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then leads to d."""
 
@@ -44,25 +47,26 @@ class Backbone:
         """The sizes for a name, a `Backbone`, or any object with the attributes of a Hugging Face configuration."""
         if isinstance(backbone, Backbone):
             return backbone
-        if isinstance(backbone, str):
-            backbone = backbone.removeprefix("minbert:")  # minBERT has the same sizes
+        if isinstance(backbone, (str, os.PathLike)):
+            backbone = os.fspath(backbone).removeprefix("minbert:")  # minBERT has the same sizes
             if backbone in BACKBONES:
                 return BACKBONES[backbone]
-            from palslib.bert.backbones import load_config  # a Hub id or a folder: its configuration has to be read
-
             try:
                 backbone = load_config(backbone)
             except OSError as error:
                 raise unknown("backbone (nor is it a folder or a reachable Hub id)", backbone, BACKBONES) from error
+        name = getattr(backbone, "name_or_path", "") or backbone.model_type
+        check_kind(name, backbone)
+        tasks = backbone.task_type_vocab_size if getattr(backbone, "use_task_id", False) else 0  # ERNIE
         return cls(
-            getattr(backbone, "name_or_path", "") or backbone.model_type,
+            name,
             backbone.vocab_size,
             backbone.hidden_size,
             backbone.num_hidden_layers,
             backbone.num_attention_heads,
             backbone.intermediate_size,
             backbone.max_position_embeddings,
-            backbone.type_vocab_size,
+            backbone.type_vocab_size + tasks,
             getattr(backbone, "embedding_size", None),
         )
 

@@ -59,7 +59,7 @@ class WithNetwork:
     def with_options(self, **options):
         size = options.get("size")
         if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # any other is refused by name
-            options["inner"] = tuple(round(i * size / self.size) for i in self.inner)
+            options["inner"] = tuple(max(1, round(i * size / self.size)) for i in self.inner)
         return super().with_options(**options)
 
 

@@ -59,7 +59,7 @@ def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.T
     check_type(f"labels of task {task.name!r}", labels, torch.Tensor, "a tensor of numbers")
     if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):
         raise ValueError(f"labels of task {task.name!r} must have shape ({len(logits)},), not {tuple(labels.shape)}")
-    labels = labels.reshape(-1)
+    labels = labels.reshape(-1).to(torch.float32 if task.is_regression else torch.int64)
     if task.is_regression:
         return functional.mse_loss(logits[:, 0], labels)
     most, looks = len(task.labels) - 1, labels.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -10,12 +10,10 @@ import torch
 
 from palslib.common.names import check_name
 from palslib.common.places import place
-from palslib.common.processes import progress_bar
 from palslib.data.metrics import score
 from palslib.data.sources import SUFFIXES, check_texts, ending, locate, read_table
 from palslib.data.tasks import BY_CLASS, OF_CLASSES, Task, load_rows
 
-_AT_ONCE = 4096  # rows between two updates of the progress bar, which are sorted by length
 _READING = ("label", "separator", "quoted", "encoding", "skip_unlabelled")
 
 
@@ -35,13 +33,8 @@ def _outputs(model: torch.nn.Module, task: Task, frame: pd.DataFrame, progress: 
     """(N, classes) probabilities, or (N, 1) scores, of the rows of a table."""
     columns = [frame[name].tolist() for name in task.texts]
     texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    found = []
-    with progress_bar(None, f"predictions of {task.name}", progress, total=len(texts), unit=" rows") as bar:
-        for first in range(0, len(texts), _AT_ONCE):
-            some = model.predict(texts[first : first + _AT_ONCE], task.name)
-            found += [(one,) for one in some["score"]] if task.is_regression else some["probabilities"].tolist()
-            bar.update(len(some))
-    return np.array(found)
+    found = model.predict(texts, task.name, progress=progress)
+    return found[["score"]].to_numpy() if task.is_regression else np.array(found["probabilities"].tolist())
 
 
 def predict_file(

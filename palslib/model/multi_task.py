@@ -10,6 +10,8 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 (`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
 """
 
+import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +33,7 @@ from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
+from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Method
@@ -106,7 +109,8 @@ class MultiTaskModel(
         if isinstance(tasks, str) or not isinstance(tasks, Iterable):
             raise ValueError(f"tasks must be a list of names or Tasks, not {shown(tasks)}")
         check_encoder(encoder)
-        self.method, self.seed, self.backbone_name = get_method(method), seed, backbone_name
+        self.method, self.seed = get_method(method), operator.index(seed)  # a NumPy number could not be saved
+        self.backbone_name = backbone_name or type(encoder).__name__
         self.own_tokenizer = tokenizer
         """The tokenizer that was given or loaded, and is saved with the model; None where there is none (yet)."""
         self.tasks: dict[str, Task] = {}
@@ -122,6 +126,12 @@ class MultiTaskModel(
         self.config, self.backbone = encoder.config, encoder
         self.pooler_is_new = getattr(encoder, "pooler", None) is None  # ELECTRA has none
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
+        built, counted = sum(p.numel() for p in self.parameters()), Backbone.of(self.config).parameters
+        if built != counted:
+            raise ValueError(
+                f"{self.backbone_name} has {built:,} parameters, and {counted:,} by its configuration: after a change "
+                "by hand (layers taken out), set the configuration's sizes (num_hidden_layers) to what is there"
+            )
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
         self.adaptations, self.heads = TaskModules(), TaskModules()
         for task in tasks:
@@ -155,6 +165,7 @@ class MultiTaskModel(
             tokenizer: the tokenizer of a loaded encoder, which is needed to predict from texts and is saved with the
                 model; a backbone given by name has its own.
         """
+        backbone = os.fspath(backbone) if isinstance(backbone, os.PathLike) else backbone
         encoder, name = backbone, type(backbone).__name__
         if weights != "pretrained" and not isinstance(backbone, str):
             raise ValueError(f"weights={weights!r} is for a backbone given by name; this {name} has its weights")
@@ -194,7 +205,7 @@ class MultiTaskModel(
             torch.default_generator.manual_seed(seed_from(self.seed, name))
             module, std = make(), self.config.initializer_range
             if isinstance(module, Adaptation):
-                module = module.draw(std)
+                module.draw(std)
             elif module is not None:
                 initialise(module, std, getattr(self.method, "init", "identity"), starts_as_bert=name == "shared")
         return module if module is None else module.to(self.device, self.dtype)
@@ -212,7 +223,7 @@ class MultiTaskModel(
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
         counted = count_parameters(self.method, self.config, 1, exact=True).per_task
         built = sum(p.numel() for p in adaptation.parameters())
-        if built != counted and not self.method.copies_backbone:  # some encoders have embeddings of their own kinds
+        if built != counted:
             raise ValueError(
                 f"method {self.method.name!r}: its `terms` count {counted:,} parameters per task, but what it builds "
                 f"has {built:,}"

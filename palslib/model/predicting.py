@@ -11,6 +11,7 @@ from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
 from palslib.common.memory import enough_memory
 from palslib.common.names import check_name, listed, shown
+from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
 
@@ -101,6 +102,7 @@ def predict(
     tokenizer=None,
     max_length: int | None = None,
     batch_size: int = 64,
+    progress: bool = False,
 ) -> pd.DataFrame:
     """A table of labels and probabilities, or scores, of several tasks, whose rows share one pass through BERT.
 
@@ -110,6 +112,7 @@ def predict(
             own entry in `tasks`, a name or a list of names (a single name is for all rows).
         tokenizer: the backbone's own if none is given.
         max_length: the length in word pieces to which rows are truncated; None: the length used in training.
+        progress: shows a progress bar.
 
     Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
     label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
@@ -132,7 +135,7 @@ def predict(
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of like length together
     less = enough_memory("a smaller batch_size or max_length needs less")
     with without_dropout(model), torch.inference_mode(), less:
-        for start in range(0, len(order), batch_size):
+        for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
             outputs |= _predict_batch(model, chunk, pairs, tokenizer, max_length)
     answers = [

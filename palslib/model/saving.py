@@ -13,6 +13,7 @@ from a folder or the Hub (adaptations and heads are left out). No path of the ma
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -29,7 +30,6 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
 from palslib.bert.backbones import TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
-from palslib.bert.encoders import check_kind
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
@@ -163,8 +163,17 @@ def fingerprint(model: torch.nn.Module) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         if not name.startswith(("adaptations.", "heads.")):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().float().numpy().tobytes())
     return digest.hexdigest()[:32]
+
+
+def _keep(file: str, other: str) -> None:
+    """Puts a file under another name too, so that a log that is being written goes on there; or a copy of it, where a
+    file system has no such links."""
+    try:
+        os.link(file, other)
+    except OSError:
+        shutil.copy2(file, other)
 
 
 def save_pretrained(
@@ -197,7 +206,9 @@ def save_pretrained(
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
             try:
-                shutil.copytree(folder, temporary, symlinks=True, ignore=shutil.ignore_patterns(*ours))
+                shutil.copytree(
+                    folder, temporary, symlinks=True, ignore=shutil.ignore_patterns(*ours), copy_function=_keep
+                )
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
@@ -312,8 +323,8 @@ def _built(cls, about: dict, saved: int):
             raise ValueError(f"{name} must be of type {kind.__name__}, not {shown(about[name])}")
     if not (about["head_dropout"] is None or 0 <= about["head_dropout"] < 1):
         raise ValueError(f"head_dropout must be null, or from 0 to below 1, not {shown(about['head_dropout'])}")
-    config = checked_config(about["backbone"], lambda: AutoConfig.for_model(**about["backbone"]))
-    check_kind(about["backbone_name"], config)
+    said = about["backbone"]
+    config = checked_config(about["backbone_name"], said, lambda: AutoConfig.for_model(**said))
     method, tasks = Method.from_dict(about["method"]), [Task(**row) for row in about["tasks"]]
     needed = Backbone.of(config).parameters + (count_parameters(method, config, len(tasks)).added if tasks else 0)
     if needed > saved:  # before so much memory is allocated
@@ -322,7 +333,7 @@ def _built(cls, about: dict, saved: int):
         if about.get("minbert"):
             encoder = MinBert(config, pooler=not about["pooler_is_new"])
         else:
-            encoder = AutoModel.from_config(config, trust_remote_code=False)
+            encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
             if about["pooler_is_new"]:
                 encoder.pooler = None
     model = cls(encoder, method, tasks, about["seed"], about["backbone_name"])

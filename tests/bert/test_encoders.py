@@ -10,9 +10,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, BertForSequenceClassification, ClapTextModel
 from transformers.models.bert.modeling_bert import BertIntermediate
 
-from palslib.bert.encoders import SUPPORTED, check_encoder, hidden_states, max_positions
+from palslib.bert.backbones import SUPPORTED
+from palslib.bert.encoders import check_encoder, hidden_states, max_positions
 from palslib.bert.minbert import MinBert
 from palslib.bert.rows import Rows
+from palslib.methods.backbone import Backbone
 from palslib.model.multi_task import MultiTaskModel
 
 SMALL = {"hidden_size": D, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": INNER}
@@ -65,6 +67,7 @@ def test_ernie_with_task_types():
     encoder = encoder_of("ernie", use_task_id=True, task_type_vocab_size=3)
     check_encoder(encoder)
     assert encoder.embeddings.task_type_embeddings.weight.std() > 0.1
+    assert Backbone.of(encoder.config).parameters == sum(p.numel() for p in encoder.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -31,6 +31,8 @@ def test_every_row_is_there_under_its_own_name():
 
 def test_the_size_in_a_name_is_the_size():
     """pals-276-top has s = 276, houlsby-64 has m = 64; ffn-306, -408 and -252x2 are named by inner sizes."""
+    assert get_method("ffn-306", size=1).inner == (2,)
+    assert get_method("ffn-306", inner=(3,)).with_options(size=1).inner == (1,)  # and not 0
     inner = {"ffn-306": (306,), "ffn-on-top-408": (408,), "ffn-on-top-252x2": (252, 252)}
     for name, row in METHODS.items():
         if name in inner:

@@ -261,7 +261,8 @@ def test_what_is_no_constant_does_not_make_the_code_another_one():
 
 def test_lora_is_drawn_as_published():
     """A from N(0, std), B of zeros, no biases."""
-    made = LoRA("mine", size=4).build(tiny_encoder(), None).draw(0.02)
+    made = LoRA("mine", size=4).build(tiny_encoder(), None)
+    made.draw(0.02)
     for a, b in made.pairs.values():
         assert 0.01 < a.weight.std() < 0.03 and not b.weight.any() and a.bias is b.bias is None
 

@@ -157,6 +157,7 @@ def test_labels_in_a_column_give_the_same_loss(name):
     logits, labels = torch.randn(4, task.num_outputs), torch.tensor([0, 1, 1, 0])
     labels = labels.float() if task.is_regression else labels
     assert torch.equal(task_loss(task, logits, labels[:, None]), task_loss(task, logits, labels))
+    assert torch.equal(task_loss(task, logits, labels.int()), task_loss(task, logits, labels))
 
 
 @pytest.mark.parametrize("head", [Cosine, Concatenation])

@@ -6,11 +6,13 @@ import os
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from shapes import equal_states, logits_of, randomise, randomised, tiny_method, tiny_model
+from shapes import equal_states, logits_of, randomise, randomised, tiny_encoder, tiny_method, tiny_model
+from transformers import AutoModel
 
 import palslib.common.files
 import palslib.model.saving
@@ -105,9 +107,11 @@ def test_files(tmp_path):
 def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
     first.save_task("rte", tmp_path)
-    (tmp_path / "notes.txt").write_text("mine")
-    first.save_pretrained(tmp_path)
-    second.save_pretrained(tmp_path)
+    with (tmp_path / "notes.txt").open("w") as log:  # still open when its folder is replaced
+        first.save_pretrained(tmp_path)
+        second.save_pretrained(tmp_path)
+        log.write("mine")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path), second)
     ours = ["README.md", "config.json", "manifest.json", "model.safetensors", "palslib.json"]
     assert sorted(os.listdir(tmp_path)) == sorted([*ours, "notes.txt", "rte.safetensors"])
@@ -381,7 +385,8 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
                 model.save_task("rte", tmp_path)
             with pytest.raises(OSError, match=r"No space left on device.*model|model.*No space left on device"):
                 model.save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(shutil, "copyfile", full)  # what else lies in the folder is kept, by copying
+    monkeypatch.setattr(os, "link", full)  # what else lies in the folder is kept, by a link or else by copying
+    monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(OSError, match=r"model: not saved, .* could not be kept: .*No space left on device"):
         model.save_pretrained(tmp_path / "model")
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} and path in before
@@ -392,6 +397,27 @@ def test_a_narrower_model_is_read_without_loss(tmp_path):
     model = trained("lhuc").to(torch.bfloat16)
     model.save_pretrained(tmp_path)
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path), model.float())
+
+
+def test_an_encoder_of_half_precision_made_float_is_saved(tmp_path):
+    """Its configuration still says float16. A seed may be NumPy's."""
+    config = tiny_encoder().half().config
+    encoder = AutoModel.from_config(config).float()
+    model = MultiTaskModel(encoder, tiny_method("lhuc"), ["rte"], seed=np.int64(7))
+    model.save_pretrained(tmp_path / "model")
+    other = MultiTaskModel.from_pretrained(tmp_path / "model")
+    assert equal_states(model, other) and other.dtype == torch.float32 and other.seed == 7
+    assert other.load_task(model.save_task("rte", tmp_path)) == "rte"
+    assert model.half().fingerprint() == model.float().fingerprint()
+
+
+def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
+    encoder = tiny_encoder()
+    encoder.encoder.layer = encoder.encoder.layer[:2]
+    with pytest.raises(ValueError, match=r"BertModel has .* parameters, and .* \(num_hidden_layers\)"):
+        MultiTaskModel(encoder, tiny_method("pals-204"), ["rte"])
+    encoder.config.num_hidden_layers = 2
+    assert len(MultiTaskModel(encoder, tiny_method("pals-204"), ["rte"]).backbone.encoder.layer) == 2
 
 
 # ------------------------------------------------------------------------------------- runs that go on from a model
