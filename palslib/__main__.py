@@ -15,6 +15,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from csv import QUOTE_ALL
 from dataclasses import field, replace
 from inspect import getdoc
 from pathlib import Path
@@ -24,7 +25,7 @@ from pydantic import Field
 
 from palslib import __version__
 from palslib.common.files import write_text
-from palslib.common.names import check_name
+from palslib.common.names import check_name, listed
 from palslib.common.places import place, runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object
@@ -114,6 +115,8 @@ class Predict:
 
             for file in self.files:
                 locate(place(file))
+                if self.files.count(file) > 1:
+                    raise ValueError(f"{file} is given twice")
             if self.output and (self.output.suffix.lower() != ".csv" or (self.output.exists() and not self.force)):
                 raise ValueError(f"--output {self.output}: give a new file that ends in .csv; --force replaces one")
         import torch
@@ -136,8 +139,14 @@ def predict(given: Predict) -> None:
     import pandas as pd
 
     tables = {file: model.predict_file(file, **options) for file in given.files}
+    for file, table in tables.items():
+        if len(tables) > 1 and (twice := table.columns[table.columns.duplicated()]).size:
+            raise ValueError(f"{file} has two columns {twice[0]!r}: rename one, or predict this file by itself")
     table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
-    csv = table.iloc[:, 0 if len(tables) > 1 else 1 :].to_csv(index=False)  # the name of a single file is left out
+    table = table.iloc[:, 0 if len(tables) > 1 else 1 :]  # the name of a single file is left out
+    csv = table.to_csv(index=False)
+    if "\r" in csv:  # which ends a row for many readers, and which pandas does not put in quotation marks by itself
+        csv = table.to_csv(index=False, quoting=QUOTE_ALL)
     given.write(csv, csv)
 
 
@@ -247,7 +256,8 @@ def sweep(given: Sweep) -> int:
         from palslib.grid.engines import LocalSlots, Slurm, Terms
         from palslib.grid.expect import attained, expected_hours
         from palslib.grid.sweep import Grid, collect, summary, sweep
-        from palslib.records import load_records
+        from palslib.plan.content import exchanged_since
+        from palslib.records import read_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
         grid = Grid.named(given.grid)
@@ -255,8 +265,9 @@ def sweep(given: Sweep) -> int:
         if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
         if given.recorded:
-            known, every = set(load_records(given.recorded).get("key", ())), len(configs)  # of what has finished
-            configs = [config for config in configs if config.key not in known]
+            known = {run["key"]: run for run in read_records(given.recorded) if run["status"] == "finished"}
+            every, splits = len(configs), {}
+            configs = [c for c in configs if c.key not in known or exchanged_since(known[c.key], c, splits)]
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0
@@ -290,11 +301,10 @@ class Clean:
 
 def clean(given: Clean) -> None:
     """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
-    stay, so that tables and sweeps still know the runs; only folders that palslib has marked as its own are touched."""
+    stay, so that tables and sweeps still know the runs, and so does what palslib did not write."""
     with wrong_call():
-        from palslib.common.files import remove
         from palslib.common.lock import run_lock
-        from palslib.grid.clean import finished_runs, megabytes
+        from palslib.grid.clean import finished_runs, megabytes, remove_weights
 
         folder = given.folder or runs_folder()
         runs = finished_runs(folder)
@@ -312,7 +322,8 @@ def clean(given: Clean) -> None:
     for run, parts in runs.items() if wanted else ():
         with run_lock(run):
             for part in parts:
-                remove(part)
+                if others := remove_weights(part):
+                    print(f"{part.relative_to(folder)} stays, with {listed(others)}")
     print("removed" if wanted else "nothing was removed")
 
 

@@ -313,11 +313,15 @@ def tasks_from_file(
         options: those of `task_from_file`, for all of them; `score` may also be a list of the columns that are scores,
             and `skip_unlabelled` leaves each task the rows that have its label.
     """
+    labels = (labels,) if isinstance(labels, str) else labels
     name, score = options.pop("name", None) or name_of(Path(path)), options.pop("score", False)
     scores = labels if score is True else score or ()
     return [
         task_from_file(path, text, label, name=f"{name}-{label}", score=label in scores, **options) for label in labels
     ]
+
+
+_OPTIONS = ("metrics", "evaluation", "scale", "head", "class_weights", "source")
 
 
 def task_from_file(
@@ -347,6 +351,8 @@ def task_from_file(
     classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
     five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
     """
+    for option in options:
+        check_name("option of task_from_file", option, _OPTIONS)
     source, texts = place(path), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or sources.separator_of(path)

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+from palslib.common.files import remove
 from palslib.common.lock import MARK
 from palslib.common.reading import read_object
+from palslib.common.sealed import MANIFEST, sealed_files
 
 _WEIGHTS = re.compile(r"(checkpoint|best|last)(\.old|\.damaged)?(\.[0-9a-f]{16}\.(tmp|old))?")
 """What may be removed of a finished run: its checkpoint, the best and the last weights, and what a killed writer left
@@ -20,7 +22,16 @@ def finished_runs(folder: Path) -> dict[Path, list[Path]]:
     records = {mark.parent: mark.with_name("record.json") for mark in marks}
     runs = [run for run, file in records.items() if file.is_file() and read_object(file).get("status") == "finished"]
     ours = {run: filter(lambda path: _WEIGHTS.fullmatch(path.name), sorted(run.iterdir())) for run in runs}
-    return {run: [path for path in paths if not path.is_symlink()] for run, paths in ours.items()}
+    return {run: [p for p in paths if p.is_dir() and not p.is_symlink()] for run, paths in ours.items()}
+
+
+def remove_weights(part: Path) -> list[str]:
+    """Removes one of these parts; returns the names of the files there that palslib did not write, which stay."""
+    ours = {*sealed_files(part), "README.md", MANIFEST}
+    others = sorted({path.name for path in part.iterdir()} - ours) if part.name in ("best", "last") else []
+    for path in [part / name for name in ours] if others else [part]:
+        remove(path)
+    return others
 
 
 def megabytes(path: Path) -> float:

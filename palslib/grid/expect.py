@@ -35,11 +35,13 @@ def attained(benchmark: Mapping, backbone: str = "bert-base-uncased") -> float:
 
     Raises ValueError where the record has no such step.
     """
-    for row in benchmark.get("parts", {}).get("step", ()):
-        if (row["backbone"], row["precision"], row["method"]) == (backbone, "bf16", "pals-204"):
-            product = benchmark["rates"]["bf16"]["median"] / 2  # of a matrix product, in multiply-adds
-            return product * row["floor"] / row["seconds"]["median"]
-    raise ValueError(f"this record has no step of {backbone} with PALs in bf16")
+    wanted = {"backbone": backbone, "precision": "bf16", "method": "pals-204"}
+    try:
+        row = next(row for row in benchmark["parts"]["step"] if wanted.items() <= row.items())
+        product = benchmark["rates"]["bf16"]["median"] / 2  # of a matrix product, in multiply-adds
+        return product * row["floor"] / row["seconds"]["median"]
+    except (StopIteration, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise ValueError(f"this is no record of `make benchmark` with a step of {backbone} and PALs in bf16") from None
 
 
 def expected_hours(configs: Sequence[RunConfig], rate: float) -> float:

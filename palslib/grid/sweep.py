@@ -220,9 +220,10 @@ def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
 
 def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
-    returns the number of records."""
+    returns the number of records. Runs whose texts, labels or weights have been exchanged since count as missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    for config in (done := [config for config in configs if finished(config)]):
+    known: dict[tuple[str, str], str] = {}
+    for config in (done := [config for config in configs if finished(config) and not _outdated(config, known)]):
         for name in ("record.json", "predictions.npz"):
             if (source := Path(config.folder, name)).is_file():
                 with atomic_write(folder / f"{config.name}{source.suffix}") as temporary:

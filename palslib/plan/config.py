@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
+from palslib.bert.backbones import portable
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -288,6 +289,14 @@ class RunConfig:
         about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
         about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
+
+    def differing(self, recorded: dict | None) -> list[str]:
+        """The names of settings in which a run with this config as recorded differs; `others` where none is seen."""
+        ours = json.loads(json.dumps(asdict(self) | {"size": self.resolved_size}))
+        ours |= {name: portable(ours[name]) for name in ("data", "backbone", "start") if ours[name]}
+        theirs = recorded if isinstance(recorded, dict) else {}
+        names = [name for name in ours if name not in CHANGE_NO_RESULT | {"own"}]
+        return [name for name in names if ours[name] != theirs.get(name, ours[name])] or ["others"]
 
     def has_kept(self, kept: str) -> bool:
         """Whether a run with `keep=kept` has kept the weights that this config asks for."""

@@ -485,12 +485,18 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
         return None, []
     record = read_object(path, "fields of a record")
     if record.get("key") != config.key:
-        raise ValueError(f"{folder} holds the record of another config; choose another folder")
+        differ = ", ".join(config.differing(record.get("config")))
+        raise ValueError(f"{folder} holds the record of another config ({differ}); choose another folder")
     if "kind" not in record:  # of a run that trains tasks
         check_fields(path, record)
     if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(
             f"the run in {folder} has finished with keep={kept!r}; choose another folder (resume=False trains it anew)"
+        )
+    if config.keep in (record.get("weights") or {}) and not (folder / config.keep).is_dir():
+        raise ValueError(
+            f"the run in {folder} has finished, and its weights {config.keep!r} have been removed since; choose "
+            "another folder (resume=False trains it anew)"
         )
     return record, exchanged_since(record, config)
 

@@ -104,6 +104,9 @@ def test_messages_say_what_to_do(tmp_path):
         "xlsx; what else pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
         "--tasks rte sst2": lambda: RunConfig(tasks=("rte,sst2",)),
         "task_from_frame": lambda: load_rows(task.name, pd.DataFrame()),
+        "unknown option of task_from_file 'labels'": lambda: task_from_file(tmp_path / "mine.csv", labels=("a", "b")),
+        "unknown option of task_from_file 'data'": lambda: tasks_from_file(tmp_path / "mine.csv", data="glue"),
+        "no column 'lab'": lambda: tasks_from_file(tmp_path / "mine.csv", labels="lab"),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

@@ -6,6 +6,7 @@ import pytest
 
 from palslib.__main__ import main
 from palslib.common.lock import MARK, run_lock
+from palslib.common.sealed import seal
 
 
 def run(folder, status="finished", mark=True):
@@ -13,6 +14,7 @@ def run(folder, status="finished", mark=True):
     for name in ("last", "checkpoint"):
         (folder / name).mkdir(parents=True)
         (folder / name / "model.safetensors").write_bytes(bytes(1_000_000))
+        seal(folder / name)
     (folder / "record.json").write_text(json.dumps({"status": status}))
     (folder / "predictions.npz").write_bytes(b"p")
     if mark:
@@ -46,6 +48,14 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
     assert files(done) == {"record.json", "predictions.npz", MARK, "last.aside-1", "best.csv"}
     assert [files(folder) for folder in (theirs, going_on, outside)] == before[1:]
     assert main(words) == 0 and len(asked) == 1 and "only its record" in capsys.readouterr().out
+
+
+def test_a_file_among_the_weights_that_palslib_did_not_write_stays(tmp_path, capsys):
+    last = run(tmp_path / "a") / "last"
+    (last / "notes.txt").write_text("mine")
+    assert main(["clean", "--folder", str(tmp_path), "--yes"]) == 0
+    assert "a/last stays, with notes.txt\n" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "a").rglob("*") if path.parent == last] == ["notes.txt"]
 
 
 def test_it_refuses_what_is_not_ours_in_use_or_cannot_be_asked_about(tmp_path, monkeypatch, capsys):

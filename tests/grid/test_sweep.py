@@ -404,7 +404,7 @@ def test_a_label_says_what_tells_runs_apart(tmp_path):
     assert list(sweep.labels(configs[:2]).values()) == [c.name for c in configs[:2]]
 
 
-def test_collect(write, configs, tmp_path):
+def test_collect(write, configs, tmp_path, monkeypatch):
     swept(write([0]))
     (config,) = configs()
     Path(config.folder, "predictions.npz").write_bytes(b"p")
@@ -412,6 +412,8 @@ def test_collect(write, configs, tmp_path):
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {f"{config.name}.json", f"{config.name}.npz"}
     assert (tmp_path / "kept" / f"{config.name}.json").read_bytes() == Path(config.folder, "record.json").read_bytes()
     assert statuses(configs()) == ["finished", "waiting"]
+    monkeypatch.setattr(sweep, "exchanged_since", lambda *_: ["rte/train"])
+    assert swept(write([0, 1], "", "--collect", str(tmp_path / "none"))) == 0 and not any((tmp_path / "none").iterdir())
 
 
 # ------------------------------------------------------------------------------------------------------------- the grid

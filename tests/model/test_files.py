@@ -77,6 +77,11 @@ def test_an_output_file_is_new_or_replaced_when_asked(saved, tmp_path, capsys):
     assert main(call) == 2 and out.read_text() == "mine" and "--force" in capsys.readouterr().err
     assert main([*call, "--force"]) == 0 and capsys.readouterr().out == ""
     assert pd.read_csv(out)["file"].tolist() == [str(tmp_path / name) for name in ("a.csv", "b.csv") for _ in range(30)]
+    (tmp_path / "a.csv").write_text('tweet,note\na,"b\rc"\n')  # a line's end in a cell
+    assert main([*call[:2], call[2], *call[4:], "--force"]) == 0 and pd.read_csv(out)["note"].tolist() == ["b\rc"]
+    assert main([*call[:3], *call[2:], "--force"]) == 2 and "a.csv is given twice" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("tweet,note,note\na,b,c\n")
+    assert main([*call, "--force"]) == 1 and "a.csv has two columns 'note'" in capsys.readouterr().err
 
 
 def test_files_are_scored_side_by_side(model, tmp_path):

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,12 +168,16 @@ def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_pat
         assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
     assert finished(config(tmp_path)) == train(config(tmp_path)) == record
+    if kept == "last":
+        shutil.rmtree(tmp_path / "last")
+        with pytest.raises(ValueError, match="its weights 'last' have been removed since"):
+            train(config(tmp_path, keep="last"))
 
 
 def test_another_configs_folder_is_refused(tmp_path):
     train(config(tmp_path / "a"))
     before = (tmp_path / "a" / "record.json").read_bytes()
-    with pytest.raises(ValueError, match="holds the record of another config"):
+    with pytest.raises(ValueError, match=r"holds the record of another config \(seed\); choose another folder"):
         train(config(tmp_path / "a", seed=1))
     assert (tmp_path / "a" / "record.json").read_bytes() == before
     train(config(tmp_path / "b"), on_step=stop_at(2))

@@ -102,7 +102,10 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
         found = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"]))
         verdict = row["verdict"] if math.isfinite(found.high) else "too few seeds for an interval"
         said.append(f"**{label(row['method'])} minus {label(base)}** {found}: {verdict}.")
-    shown = {"{backbone}, {steps:,} steps, data {data}".format(**record["config"]) for record in records}
+    shown = set()
+    for config in (record["config"] for record in records):
+        data = f"data {config['data']}" if set(config["tasks"]) - set(config["own"]) else "data of one's own"
+        shown.add(f"{config['backbone']}, {config['steps']:,} steps, {data}")
     alone = "" if said else "any difference between methods, and "
     return [*said, f"**Not shown**: {alone}anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
 

@@ -475,6 +475,8 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     said = own_answer(found, against(found, base, methods), base)
     assert said[0].startswith("**Houlsby minus LHUC** +1.00 [") and "3 seeds: open." in said[0]
     assert said[1].endswith("beyond tiny, 40 steps, data synthetic.")
+    alone = [run | {"config": run["config"] | {"tasks": ["mood"], "own": {"mood": "mood.csv"}}} for run in found]
+    assert own_answer(alone, against(found, base, methods), base)[1].endswith("40 steps, data of one's own.")
     cells = table_3_cells(table_3(found, methods=methods))
     assert cells.values.tolist() == [["LHUC", "62.0 ± 0.58 (3)"], ["Houlsby", "63.0 ± 0.58 (3)"]]
     assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "mood"), "mean"] == approx(63.0)
