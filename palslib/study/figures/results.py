@@ -31,8 +31,8 @@ def forest(
     ends = [(frame["difference"] - frame["low"]).fillna(0), (frame["high"] - frame["difference"]).fillna(0)]
     paper = [frame["paper half"].fillna(0)] * 2
     for known, value, error, colour, shift, name in (
-        (printed, "paper", paper, _PAPER, 0.14, "paper (BERT-base),\neach by itself"),
-        (run, "difference", ends, _OURS, -0.14, f"{ours},\nsimultaneous"),
+        (printed, "paper", paper, _PAPER, 0.14, "paper (BERT-base),\neach interval by itself"),
+        (run, "difference", ends, _OURS, -0.14, f"{ours},\nintervals for all together"),
     ):
         if known.any():
             drawn = [of[known] for of in error]
@@ -138,4 +138,5 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
     words = "change of the dev average\n(points; mean ± s.e.)"
     axes[1].set(xlabel=words, title="TS switched off")
     axes[1].yaxis.tick_right()
+    axes[1].tick_params(axis="y", length=0)  # a tick before the text would look like a minus sign
     axes[1].set_yticks(range(len(settings)), settings[::-1])

@@ -60,7 +60,7 @@ _SAID = {
 """The difference that answers each question -> the answer by its kind."""
 NOT_SHOWN = (
     "**Not shown**: what holds for BERT-base, after 60,000 steps, or with all rows of MNLI, QQP and QNLI. The runs "
-    "here are of a smaller BERT, shorter, and use a part of these rows."
+    "here are of a smaller BERT, shorter, and use 3 to 10 % of these rows."
 )
 
 
@@ -76,7 +76,8 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
     about = f" (2,000 steps; the interval is wider than usual because we looked at the results after {looks} seeds, "
     about += "and could have stopped at a lucky one). The learning rate of the PALs, ten times BERT's, was the best of "
-    about += "several; that of the shared model was hardly tuned, which may favour PALs"
+    about += "several, tried with three seeds; that of the shared model the best of three, two of them tried with one "
+    about += "seed, which may favour PALs"
     done = [len(second.of_grid(name, new)) for name in ("tuning", "confirmation")]
     waits = {
         second.NOT_ASKED: "by the plan, this is asked once the question before is decided",
@@ -133,7 +134,7 @@ def growth(records: Sequence[dict]) -> str:
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
     allowed = first_study(records)[0].text
-    return f"{next(iter(_SAID))} at each look: {said or 'none yet'}; allowing for the looks: {allowed}"
+    return f"{next(iter(_SAID))} at each look: {said or 'none yet'};\nallowing for the looks: {allowed}"
 
 
 def numbered(sentences: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from pytest import approx
 from scipy import stats
 
 from palslib.common.places import RECORDS as COMMITTED
+from palslib.data.glue import TRAIN_SIZES
 from palslib.data.tasks import TASKS, get_task
 from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
@@ -436,6 +437,10 @@ def test_the_answer_in_five_sentences():
     assert "is not known yet" in said[1] and "0 of 32 that choose settings, 0 of 30 that decide)" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
     assert said[4].startswith("**Not shown**: what holds for BERT-base") and len(answer([])) == 5
+    sizes = read_records(COMMITTED / "main")[0]["data"]["train"]
+    shares = [sizes[task] / TRAIN_SIZES[task] for task in ("mnli", "qqp", "qnli")]
+    assert f"use {min(shares):.0%} to {max(shares):.0%} of these rows" == "use 3% to 10% of these rows"
+    assert "use 3 to 10 % of these rows" in said[4]
     worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 58.0, 60.1, 58.9)])
     assert "do harm here" in worse[0] and "-2.00 [" in worse[0]
     same = answer(RECORDS, own_rate=runs("pals-204", 59.9, 62.0, 61.1))
