@@ -157,12 +157,10 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
             check_name(f"parameter of notebook {path.stem}", name, valid)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / ".writable").touch()
-        (out / ".writable").unlink()
+        tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
-        raise ValueError(
-            f"cannot write to {out} ({error.strerror}): set PALSLIB_RUNS to a folder that can be written"
-        ) from error
+        advice = "set PALSLIB_RUNS to a folder that can be written"
+        raise ValueError(f"cannot write to {out} ({error.strerror}): {advice}") from error
     return paths
 
 

@@ -48,15 +48,15 @@ def head_table(maps: Maps) -> pd.DataFrame:
     """
     tasks, place = [task for task in maps if task is not None], ["layer", "head"]
     frame = head_statistics(one for task in tasks for one in maps[task]).query("kind == 'pal'").drop(columns="kind")
+    found = []
     for task in tasks:
-        rows = frame["task"] == task
-        index = pd.MultiIndex.from_frame(frame.loc[rows, place])
+        maps[task][0].of("pal")  # raises ValueError for a model without them
         others = [head_divergences(maps[task], maps[other]).query("matched") for other in tasks if other != task]
-        apart = pd.concat(others).groupby(place)["divergence"].mean() if others else pd.Series(np.nan, index)
+        apart = pd.concat(others).groupby(place)["divergence"].mean() if others else np.nan
         bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(place)["divergence"].min()
-        frame.loc[rows, "to_tasks"] = apart.loc[index].to_numpy()
-        frame.loc[rows, "overlap"] = 1 - bert.loc[index].to_numpy() / np.log(2)
-    return frame.reset_index(drop=True)
+        distances = pd.DataFrame({"to_tasks": apart, "overlap": 1 - bert / np.log(2)})
+        found.append(frame[frame["task"] == task].join(distances, on=place))
+    return pd.concat(found, ignore_index=True)
 
 
 def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,7 +50,8 @@ class Other:
         return json.loads(line)
 
     def __call__(self) -> float:
-        print(file=self.process.stdin, flush=True)
+        with suppress(BrokenPipeError):  # of a process that has ended, which `_answer` says
+            print(file=self.process.stdin, flush=True)
         answer = self._answer()
         self.tokens += answer["tokens"]
         return answer["seconds"]
@@ -58,9 +60,7 @@ class Other:
         return self
 
     def __exit__(self, *error) -> None:
-        self.process.stdin.close()  # ends the process
-        self.process.wait()
-        self.process.stdout.close()
+        self.process.communicate()  # closes its input, which ends it
 
 
 def count_trained(model) -> int:

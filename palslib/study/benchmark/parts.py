@@ -172,11 +172,10 @@ class Benchmark:
                 run, trained, versions, computed = way, count_trained(way.model), {}, texts
             if run.recipe.padding == "max_length":
                 computed = [np.full_like(of, run.config.max_length) for of in texts]
-            size = run.config.batch_size
             row = {"backbone": backbone, "precision": run.precision, "what": name, "method": run.config.method}
             row |= {"size": getattr(run.method, "size", None), "trained": trained}
             row |= {"mean length": float(np.mean(np.stack(computed)))}
-            row |= {"seconds": spread(times[name]), "texts a second": size * rounds / sum(times[name])}
+            row |= {"seconds": spread(times[name]), "texts a second": run.config.batch_size * rounds / sum(times[name])}
             passes = 3 - (run.method.freeze == "backbone")  # a frozen backbone's matrices have no gradients
             row |= {"floor": self.floor(run.model.config, run.method, run.precision, computed, passes)}
             row |= {"ratio": spread(np.divide(times[name], first)), "speed-up": sum(first) / sum(times[name])}
@@ -242,7 +241,7 @@ class Benchmark:
         most = 16 if self.quick else 150
         data = {task: {s: some_rows(d, most) for s, d in of.items()} for task, of in run.dev_data.items()}
         self.progress(f"evaluation, {backbone}")
-        ways = {p: lambda p=p: evaluate(run.model, data, None, run.accelerator, p) for p in self.precisions}
+        ways = {p: partial(evaluate, run.model, data, None, run.accelerator, p) for p in self.precisions}
         times = in_turn(ways, 2 if self.quick else 3, self.device)
         splits = [split for of in data.values() for split in of.values()]
         lengths, texts, rows = np.concatenate([split.lengths for split in splits]), sum(map(len, splits)), []
@@ -286,14 +285,12 @@ class Benchmark:
                 step(model, optimizer, task, rows=2)
             tensors = [*model.parameters(), *(v for of in optimizer.state.values() for v in of.values())]
             row = {"backbone": backbone, "precision": precision, "tasks": number, "size": method.size}
-            row |= {
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "resident": resident(self.device) - before,
-            }
+            row |= {"parameters": sum(p.numel() for p in model.parameters())}
+            row |= {"resident": resident(self.device) - before}
             rows.append(row | {"bytes": sum(t.numel() * t.element_size() for t in tensors)})
-        steps = {n: lambda n=n: step(*models[n], f"task{n - 1}") for n in numbers}
+        steps = {n: partial(step, *models[n], f"task{n - 1}") for n in numbers}
         times = in_turn(steps, 2 if self.quick else 10, self.device, warm=2)
-        floor = self.floor(backbone, method, precision, [np.full(*ids.shape)])
+        floor = self.floor(backbone, method, precision, [np.full(batch, 40)])
         for row in rows:
             spent = times[row["tasks"]]
             row |= {"seconds": spread(spent), "ratio": spread(np.divide(spent, times[1])), "floor": floor}

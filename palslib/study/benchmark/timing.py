@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -120,10 +121,8 @@ def resident(device: torch.device) -> int:
 
 def start_up(rounds: int = 3, names=tuple(STARTS)) -> list[dict]:
     """The times of the starts in `STARTS`, each in a Python process of its own; the floor is Python alone."""
-
-    def start(name: str) -> None:
-        subprocess.run([sys.executable, "-c", STARTS[name]], check=True, capture_output=True)
-
-    times = in_turn({n: lambda n=n: start(n) for n in names}, rounds, torch.device("cpu"))
+    start = partial(subprocess.run, check=True, capture_output=True)
+    starts = {name: partial(start, [sys.executable, "-c", STARTS[name]]) for name in names}
+    times = in_turn(starts, rounds, torch.device("cpu"))
     floor = float(np.median(times[names[0]]))
     return [{"what": name, "seconds": spread(spent), "floor": floor} for name, spent in times.items()]

@@ -150,9 +150,9 @@ def parse_sizes(text: str, own=()) -> dict[str, int]:
     """
     sizes = {}
     for word in re.split(r"[\s;]+", text.strip().strip(",;")):
-        task, sign, number = word.strip(",").partition("=")
+        task, _, number = word.strip(",").partition("=")
         digits = number.replace(",", "").replace("_", "")
-        if not sign or not re.fullmatch(r"[0-9]{1,12}", digits):
+        if not re.fullmatch(r"[0-9]{1,12}", digits):
             raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
         check_name("task", task, task_order((*TASKS, *own)))
         if task in sizes:

@@ -5,7 +5,6 @@ from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -34,11 +33,9 @@ def lines(record: dict) -> list[str]:
         text.append(f"{part} {row.get('backbone', ''):18}{precision:8}{what:22}{quartiles}{more}")
 
     for row in parts["step"]:
-        r = row["ratio"]
-        ratio = (
-            f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) of shared, by arithmetic {row['ratio floor']:.3f}"
-        )
-        add("a", row["what"], row, ratio * (row["what"] != "shared"))
+        r, floor = row["ratio"], row["ratio floor"]
+        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) of shared, by arithmetic {floor:.3f}"
+        add("a", row["what"], row, "" if row["what"] == "shared" else ratio)
     for row in parts["released"]:
         add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
     for row in parts["evaluation"]:
@@ -140,7 +137,7 @@ def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, b
     """(c), (d) Seconds as bars with their quartiles, the floor of each as a line, which the legend calls `bound`."""
     places, middle = np.arange(len(rows)), [row["seconds"]["median"] for row in rows]
     low, high = (np.abs(np.subtract([row["seconds"][k] for row in rows], middle)) for k in ("low", "high"))
-    ax.barh(places, middle, xerr=[low, high], height=0.6, color=sns.color_palette()[0], capsize=2)
+    ax.barh(places, middle, xerr=[low, high], height=0.6, color="C0", capsize=2)
     ax.vlines([row["floor"] for row in rows], places - 0.35, places + 0.35, color="black", label=bound)
     ax.set_yticks(places, labels)
     ax.invert_yaxis()

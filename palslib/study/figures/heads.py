@@ -74,10 +74,9 @@ def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) ->
         maps: (heads, S, S).
     """
     axes, most = figure.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel(), darkest(maps)
-    for head, ax in enumerate(axes):
-        if head >= len(maps):
-            ax.set_visible(False)
-            continue
+    for ax in axes[len(maps) :]:
+        ax.set_visible(False)
+    for head, ax in enumerate(axes[: len(maps)]):
         image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=most)
         ax.set(xticks=[], yticks=[])
         ax.set_title(f"head {head}", fontsize=7, pad=2)

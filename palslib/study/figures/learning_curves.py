@@ -14,14 +14,12 @@ def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> None:
     Args:
         frame: columns `step`, `score` (percent) and `hue`; as `records.history_frame` gives it, one metric a task.
     """
-    colours, order = None, None
+    look = {"marker": "o", "errorbar": "se"}
     if hue == "task":
         colours = task_colours(task for task in frame[hue] if task != "average")
         colours |= {"average": "black"} if "average" in set(frame[hue]) else {}
-        order = list(colours)
-    sns.lineplot(
-        frame, x="step", y="score", hue=hue, hue_order=order, palette=colours, marker="o", errorbar="se", ax=ax
-    )
+        look |= {"palette": colours, "hue_order": list(colours)}
+    sns.lineplot(frame, x="step", y="score", hue=hue, ax=ax, **look)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles, list(map(task_name, labels)), loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(xlabel="training step", ylabel="dev score (%)")

@@ -38,9 +38,8 @@ def cost_lines(frame: pd.DataFrame, ax: Axes) -> None:
     for number, (method, line) in enumerate(frame.groupby("method", sort=False)):
         style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
         ax.plot(line["tasks"], line["ratio"], **style)
-        ax.text(
-            line["tasks"].max() * 1.06, line["ratio"].iloc[-1], method_name(method), va="center", color=style["color"]
-        )
+        end = (line["tasks"].max() * 1.06, line["ratio"].iloc[-1])
+        ax.text(*end, method_name(method), va="center", color=style["color"])
     ax.set(xscale="log", yscale="log", xlabel="number of tasks", ylabel="parameters / one BERT")
     ax.set_xlim(right=frame["tasks"].max())  # the names stand beside the grid, not on it
     for axis in (ax.xaxis, ax.yaxis):
@@ -61,8 +60,6 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> None:
         ax.barh([0], [value], left=left, height=0.6, color=colours[number], label=symbols(part))
         left += value
     ax.axvline(budget / 1e6, color="black", linestyle="--", linewidth=1.2, label="the paper's budget")
-    ax.set(
-        xlabel="parameters added for all tasks (millions)", xlim=(0, 1.08 * max(left, budget / 1e6)), ylim=(-0.5, 0.5)
-    )
-    ax.set_yticks([])
+    ax.set(xlabel="parameters added for all tasks (millions)", ylim=(-0.5, 0.5), yticks=[])
+    ax.set_xlim(0, 1.08 * max(left, budget / 1e6))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))

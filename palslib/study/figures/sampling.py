@@ -58,9 +58,8 @@ def plan_panels(frame: pd.DataFrame, axes) -> None:
     passes = table["passes"].clip(lower=1e-3)
     axes[1].scatter(places, passes, color=colours, zorder=3)
     axes[1].axhline(1, color="black", linestyle="--", linewidth=1)
-    axes[1].set(
-        yscale="log", ylabel="passes over the data", ylim=(min(0.1, passes.min() / 2), max(100, 2 * passes.max()))
-    )
+    ends = (min(0.1, passes.min() / 2), max(100, 2 * passes.max()))
+    axes[1].set(yscale="log", ylabel="passes over the data", ylim=ends)
     axes[1].yaxis.set_minor_locator(NullLocator())
     for ax in axes:
         names = [TASK_LABELS.get(task, task if len(task) < 9 else f"{task[:6]}…") for task in tasks]

@@ -159,8 +159,8 @@ class Comparison:
         used = [r for runs in each for s in (seeds or runs) for r in runs[s][1]]
         parts = {}
         if self.of_glue_averages and seeds:
-            last = [[[main_scores(r["results"]["last"]["scores"]) for r in runs[s][1]] for s in seeds] for runs in each]
-            parts = parts_of_tasks(*([{t: v for of in run for t, v in of.items()} for run in side] for side in last))
+            last = [[main_scores(runs[s][1][-1]["results"]["last"]["scores"]) for s in seeds] for runs in each]
+            parts = parts_of_tasks(*last)
         return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used), parts)
 
 
@@ -272,11 +272,8 @@ def alike(each: list[list[dict]]) -> list[list[dict]]:
     """Each term's records, reordered so that the run to compare comes last: the one made on a processor maker that
     every term has for that seed (of several makers, the alphabetically last)."""
 
-    def makers(records: list[dict]) -> set[tuple]:
-        return {(r["config"]["seed"], maker(r)) for r in records}
-
-    common = set.intersection(*map(makers, each))
-    chosen = dict(sorted(common))  # seed -> maker
+    makers = [{(r["config"]["seed"], maker(r)) for r in records} for records in each]
+    chosen = dict(sorted(set.intersection(*makers)))  # seed -> maker
     return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
 
 
@@ -289,8 +286,7 @@ def on_other_processors(outcome: Outcome) -> int:
 def parts_of_tasks(left: Sequence[Mapping], right: Sequence[Mapping]) -> dict[str, float]:
     """Task -> its part in left - right of averages over GLUE's tasks, in points, from each run's scores by task."""
     tasks = [task for task in TASKS if all(task in of for of in (*left, *right))]
-    means = [{task: fmean(of[task] for of in side) for task in tasks} for side in (left, right)]
-    return {task: (means[0][task] - means[1][task]) / len(TASKS) for task in tasks}
+    return {t: (fmean(of[t] for of in left) - fmean(of[t] for of in right)) / len(TASKS) for t in tasks}
 
 
 def task_margin(task: str, examples: int | None) -> float:
@@ -325,8 +321,8 @@ def _about(records: Sequence[dict]) -> str:
     return f"{config['backbone']}, {steps} steps, {data}"
 
 
-def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
-    """Verdict, value and note of C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
+def _removed(records: Sequence[dict]) -> Verdict:
+    """What is decided on C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
     costs less than a quarter of removing all, and no removal costs more than that of all. Of runs of several settings
     those of the most frequent one count."""
     settings = [Setting.of(record, alone=True) for record in records]
@@ -343,9 +339,10 @@ def _removed(records: Sequence[dict]) -> tuple[str, str, str]:
             seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
             holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
             seeds.setdefault(task, set()).add(record["config"]["seed"])
+    value, about, files = "; ".join(seen), _about(records), _files(records)
     if (fewest := min(map(len, seeds.values()), default=0)) < SEEDS:
-        return "inconclusive", "; ".join(seen), f"{_about(records)}, {fewest} of {SEEDS} seeds"
-    return ("reproduced" if all(holds) else "not reproduced"), "; ".join(seen), _about(records)
+        return Verdict("inconclusive", value, f"{about}, {fewest} of {SEEDS} seeds", files)
+    return Verdict("reproduced" if all(holds) else "not reproduced", value, about, files)
 
 
 def _files(records: Iterable[dict]) -> tuple[str, ...]:
@@ -374,7 +371,7 @@ def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
         return Verdict("not run", "–", "not pursued here")
     spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
-        return Verdict(*_removed(spans), _files(spans))
+        return _removed(spans)
     return together(row, [Comparison.parse(text).decide(records) for text in row.compare], missing)
 
 

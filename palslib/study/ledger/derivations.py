@@ -170,10 +170,7 @@ _DERIVE: dict[str, Callable[[], object]] = {
     "A17": lambda: [list(task_probabilities(GLUE_TRAIN_SIZES, alpha).values()) for alpha in (1, 0.5, 0.2, 0)],
     "A18": lambda: [annealed_alpha(1, PAPER_EPOCHS), annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS), annealed_alpha(1, 1)],
     "A19": lambda: max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values()),
-    "A20": lambda: [
-        PAPER_EPOCHS * 300 * len(GLUE_TRAIN_SIZES),
-        round(RunConfig().warmup * PRESETS["paper"]["steps"]),
-    ],
+    "A20": lambda: [PAPER_EPOCHS * 300 * len(GLUE_TRAIN_SIZES), round(RunConfig().warmup * PRESETS["paper"]["steps"])],
     "A21": lambda: [_nine(row) for row in TABLE_2.values()],
     "A22": lambda: list(map(_mean, MINBERT_TABLE_1.values())),
     "A23": lambda: [_mean(ADAPTERS_TABLE_2[m]) for m in ("fine-tuned", "houlsby-64")],
@@ -260,6 +257,5 @@ def derive(row_id: str):
 def agrees_with_ledger(row_id: str) -> bool:
     """Whether the derived values equal those that the ledger states, to the decimals that it states."""
     found, stated = numbers(derive(row_id)), numbers(load_ledger()[row_id].derived)
-    return len(found) == len(stated) and all(
-        near(value, n, 10.0 ** -places(n)) for value, n in zip(found, stated, strict=True)
-    )
+    agree = (near(value, n, 10.0 ** -places(n)) for value, n in zip(found, stated, strict=True))
+    return len(found) == len(stated) and all(agree)

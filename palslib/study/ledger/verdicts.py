@@ -129,12 +129,12 @@ def _derived_verdict(row: Row) -> Verdict:
         return Verdict("holds" if follows else "does not hold", text, note)
     if follows:
         return Verdict("not demonstrated", text, note)
-    ranges, digits = possible(row), max(map(places, numbers(row.derived)), default=0) + 1
-    notes = [
-        f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {'may' if f else 'cannot'} be {n}" for v, n, f in ranges
-    ]
-    note = "; ".join([note] * bool(note) + ["before rounding, " + " · ".join(notes)] * bool(notes))
-    within = bool(ranges) and all(fits for _, _, fits in ranges)
+    if not (ranges := possible(row)):
+        return Verdict("does not follow", text, note)
+    digits, may = max(map(places, numbers(row.derived))) + 1, {True: "may", False: "cannot"}
+    said = [f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {may[fits]} be {n}" for v, n, fits in ranges]
+    note = "; ".join(filter(None, [note, f"before rounding, {' · '.join(said)}"]))
+    within = all(fits for _, _, fits in ranges)
     return Verdict("within rounding" if within else "does not follow", text, note)
 
 

@@ -155,11 +155,9 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     mentions, found = _finder(term), []
     rows = map(paper.load_ledger().get, frame["id"])
     for row, verdict, ours in zip(rows, frame["verdict"], frame["ours"], strict=True):
-        text = " ".join(
-            [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
-        )
-        text += str(list(row.published)) if isinstance(row.published, dict) else ""
-        if mentions(text, _row_numbers(row.id)):
+        text = [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
+        text += row.published if isinstance(row.published, dict) else ()  # the names of its numbers
+        if mentions(" ".join(text), _row_numbers(row.id)):
             found.append((row.id, row.statement, verdict))
     for where, table in TABLES.items():
         for path, number in _cells(table):

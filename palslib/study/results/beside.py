@@ -42,10 +42,8 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
     for row in decide(records)[["question", "left", "right", "difference", "level"]].to_dict("records"):
         for seeds in (seeds for seeds, level in LOOKS if level == row["level"]):
             of = [(arm(run), RECORDS / run["file"]) for run in runs if run["config"]["seed"] in seeds]
-            left, right = (
-                [read_predictions(file) for name, file in of if name == row[side]] for side in ("left", "right")
-            )
-            row |= over_examples(left, right, labels, row["level"], draws).cells
+            sides = [[read_predictions(file) for name, file in of if name == row[side]] for side in ("left", "right")]
+            row |= over_examples(*sides, labels, row["level"], draws).cells
         rows.append(row)
     return rows
 

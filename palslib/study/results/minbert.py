@@ -107,8 +107,8 @@ def results_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _term_label(term: Selection) -> str:
     """The label of one side of a comparison in rows C13 to C13e."""
-    size = {348: "324"}.get(term.options.get("size"))  # MiniLM's 348 stands for the report's 324
-    label = model_label(f"{f'pals-{size}' if size else term.method} {term.schedule}")
+    method = "pals-324" if term.options.get("size") == 348 else term.method  # MiniLM's 348 stands for the report's 324
+    label = model_label(f"{method} {term.schedule}")
     return f"{label}, further pre-trained" if term.options.get("pretraining") else label
 
 

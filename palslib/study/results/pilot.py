@@ -129,8 +129,7 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
         scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
         scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
-        name = config["method"]
-        row = {"method": label(name), "rate": config["learning_rate"], "steps": config["steps"]}
+        row = {"method": label(config["method"]), "rate": config["learning_rate"], "steps": config["steps"]}
         row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
         rows.append(row | {"seed": config["seed"]} | scores)
     by, values = ["method", "rate", "steps", "setting"], ["dev average", "without CoLA", "CoLA", "switched off"]

@@ -89,12 +89,11 @@ def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str,
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
     seeds = [seed for seed in LOOKS[look][0] if look == 0 or seed not in LOOKS[0][0]]
-    about = {"setting": f"separate models, rate {rate:g}", "method": "fine-tuned", "learning_rate": rate}
-    alone = about | {"steps": grid.base["steps"] // 2}
+    alone = {"setting": f"separate models, rate {rate:g}", "method": "fine-tuned", "learning_rate": rate}
     each = {"seed": list(LOOKS[0][0])[:3], "tasks": [[task] for task in TASKS]}
     return {
         "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": {"seed": seeds}, "runs": runs},
-        "separate": {"base": base | alone, "product": each},
+        "separate": {"base": base | alone | {"steps": base["steps"] // 2}, "product": each},
     }
 
 
@@ -133,9 +132,8 @@ def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame
             if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
                 found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
                 row |= found.cells | {"level": level, "verdict": found.kind()}
-                last = look
+                start = look
         before = row["verdict"]
-        start = last if before not in _WAITING else start
         rows.append(row)
     columns = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
     return pd.DataFrame(rows, columns=columns)

@@ -35,7 +35,7 @@ from palslib.study.ledger.claims import (
     smallest_difference,
 )
 from palslib.study.ledger.intervals import family, paired
-from palslib.study.ledger.paper import TABLE_2, TABLE_3, load_ledger
+from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
 from palslib.study.ledger.selection import Selection, Setting
 
 COMPARED = (
@@ -181,8 +181,8 @@ def like_the_papers(records: Sequence[dict]) -> bool:
     return all(c["data"] == "glue" and set(c["tasks"]) == set(TASKS) and not c["held_out"] for c in about)
 
 
-def _mean(scores: Sequence[float]) -> dict:
-    """Mean, standard error (NaN for one seed) and number of seeds."""
+def _mean(scores: Sequence[float | None]) -> dict:
+    """Mean, standard error (NaN for one seed, and both where a score is None) and number of seeds."""
     of = pd.Series(scores, dtype=float)
     return {"mean": of.mean(skipna=False), "error": of.sem(skipna=False), "seeds": len(of)}
 
@@ -204,8 +204,7 @@ def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Itera
     for method in methods:
         for schedule in MIXED:
             scores = [average(r, without) for r in runs_of(method, records, schedule)]
-            printed = papers.get(method, {}).get(schedule)
-            paper, error = printed or (math.nan, None)
+            paper, error = papers.get(method, {}).get(schedule, Mean(math.nan))
             row = {"method": method, "schedule": schedule, **_mean(scores)}
             rows.append(row | {"paper": paper, "paper error": error or math.nan})
     return pd.DataFrame(rows)
@@ -241,11 +240,10 @@ def against(records: Sequence[dict], base: str = "shared", methods: Iterable[str
     frame["base seeds"], frame["verdict"] = len(scores[base]), frame["verdict"].fillna("not run")
     frame["seeds"] = [len(scores[method]) for method in frame.index]
     table = TABLE_3 if like_the_papers(records) else {}
-    papers = [(table.get(method, {}).get(schedule), table.get(base, {}).get(schedule)) for method in frame.index]
-    frame["paper"] = [a.mean - b.mean if a and b else math.nan for a, b in papers]
-    known = [a and b and a.error and b.error for a, b in papers]
-    halves = [2.776 * math.hypot(a.error, b.error) if k else math.nan for k, (a, b) in zip(known, papers, strict=True)]
-    return frame.assign(**{"paper half": halves}).reset_index()
+    theirs, *papers = (table.get(method, {}).get(schedule, Mean(math.nan)) for method in (base, *frame.index))
+    frame["paper"] = [of.mean - theirs.mean for of in papers]
+    frame["paper half"] = [2.776 * math.hypot(of.error or math.nan, theirs.error or math.nan) for of in papers]
+    return frame.reset_index()
 
 
 def variants(records: Sequence[dict]) -> pd.DataFrame:
@@ -299,10 +297,9 @@ def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) ->
     for method in methods:
         results = [r["results"]["last"] for r in runs_of(method, records)]
         for column in columns:
-            scores = [_score(last, column) for last in results]
-            known = [math.nan if score is None else score for score in scores]
             paper = TABLE_2.get(method, {}).get(column, math.nan) if theirs else math.nan
-            rows.append({"method": method, "column": column, "paper": paper, **_mean(known)})
+            here = _mean([_score(last, column) for last in results])
+            rows.append({"method": method, "column": column, "paper": paper, **here})
     return pd.DataFrame(rows)
 
 
@@ -416,10 +413,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
     columns = ["row", "fields", "method", "schedule", "rate", "difference", "low", "high", "seeds", "undefined"]
     columns.append("other processor")
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.sort_values(
-        "row", key=lambda s: s.replace("all", "D99").str.extract(r"D(\d+)")[0].astype(int), kind="stable"
-    )
+    rows.sort(key=lambda row: math.inf if row["row"] == "all" else int(row["row"].partition(",")[0][1:]))
+    return pd.DataFrame(rows, columns=columns)
 
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
@@ -444,7 +439,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                     own = pd.Series(outcome.differences).std(skipna=False)
             else:
                 verdict = claim_verdict(row, records)[0]
-                if row.needs:  # C17 rests on the heads that its runs have looked into
+                if row.needs:  # C17 rests on runs from whose models adapters were removed
                     runs = filter(Selection.parse(text).matches, records)
                     seeds = {run["config"]["seed"] for run in runs if "spans" in run}
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))

@@ -253,6 +253,10 @@ def test_head_table_by_hand():
     assert frame["to_self"].tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
     alone = head_table({"a": maps["a"]})
     assert alone["to_tasks"].isna().all() and alone["overlap"].tolist() == pytest.approx([1, 1 / 3])
+    without = by_hand("a", [own], [own])
+    del without.weights["pal"], without.layers["pal"]
+    with pytest.raises(ValueError, match="adds no projected attention"):
+        head_table({"a": [without]})
 
 
 def test_the_pattern_of_uniform_heads_is_worth_nothing():

@@ -224,6 +224,11 @@ def test_adapters_are_as_many(tmp_path):
     assert count_trained(run.model) == 595_970
 
 
-def test_another_that_fails():
+def test_another_that_fails(tmp_path):
     with pytest.raises(ChildProcessError, match="adapters"):
         Other("adapters", "/bin/false")
+    (stub := tmp_path / "python").write_text('#!/bin/sh\necho \'{"trained": 1, "versions": {}}\'\n')
+    stub.chmod(0o755)
+    with pytest.raises(ChildProcessError, match="adapters"), Other("adapters", stub) as other:
+        other.process.wait()  # it ends between two steps
+        other()

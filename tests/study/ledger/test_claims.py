@@ -393,8 +393,11 @@ SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (
     ],
 )
 def test_c17_asks_what_adapters_are_worth(records, expected, said):
-    kind, value, note, _ = claim_verdict(LEDGER["C17"], records)
+    records = [record | {"file": f"{i}.json"} for i, record in enumerate(records)]
+    kind, value, note, files = claim_verdict(LEDGER["C17"], records)
     assert kind == expected and said in f"{value} {note}"
+    deciding = [r["file"] for r in records if "spans" in r and r["config"]["steps"] < 60_000]  # of the usual setting
+    assert list(files) == deciding
 
 
 def test_runs_that_have_not_finished_do_not_count():
