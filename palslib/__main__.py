@@ -274,16 +274,15 @@ def sweep(given: Sweep) -> int:
         if given.collect:
             print(f"{collect(configs, given.collect)} of {len(configs)} runs copied to {given.collect}")
             return 0
+        if given.expect:
+            hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
+            print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
+            return 0
         if not (command := tuple(shlex.split(given.command))):
             raise ValueError("--command is empty: the config file itself would be called")
         terms = Terms(command, given.limit, given.retries)
         local = given.slurm is None
         engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
-        rate = attained(read_object(given.expect), configs[0].backbone) if given.expect else None
-    if rate:
-        hours = expected_hours(configs, rate)
-        print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
-        return 0
     rows = sweep(configs, engine)
     print(f"{summary(configs, rows)}, in {folder}")
     return int(any(row["status"] != "finished" for row in rows))

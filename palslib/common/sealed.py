@@ -60,9 +60,8 @@ def prove_file(path: Path) -> None:
     """Raises Damaged, naming the file, unless it is what `seal_file` left."""
     place, found, right = _checksum_inside(path)
     if place < 0 or found != right:
-        raise Damaged(
-            f"{path} is damaged: it has {'another' if place >= 0 else 'no'} checksum than it was written with"
-        )
+        which = "another" if place >= 0 else "no"
+        raise Damaged(f"{path} is damaged: it has {which} checksum than it was written with")
 
 
 def _own_checksum(about: dict) -> str:

@@ -77,10 +77,8 @@ def locate(data: str | Path) -> str:
     if data == "glue":
         return "nyu-mll/glue"
     path = Path(data)
-    inside = path.parent != Path() and path.parent.is_dir()
-    only = (
-        path.is_absolute() or data.startswith((".", "~")) or ending(path) in SUFFIXES or data.count("/") > 1 or inside
-    )
+    only = path.is_absolute() or data.startswith((".", "~")) or ending(path) in SUFFIXES or data.count("/") > 1
+    only = only or (path.parent != Path() and path.parent.is_dir())
     if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
         raise ValueError(f"{data} is neither a file nor a folder")
     if only and "{split}" not in data and not path.exists():
@@ -331,9 +329,7 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
 def cell_text(cell: object) -> object:
     """A cell as text: a missing one is an empty text; bytes, lists and other things that are no single value stay as
     they are, and are refused where they are used."""
-    if isinstance(cell, str):
-        return cell
-    if not pd.api.types.is_scalar(cell) or isinstance(cell, bytes):
+    if isinstance(cell, (str, bytes)) or not pd.api.types.is_scalar(cell):
         return cell
     return "" if pd.isna(cell) else str(cell)
 

@@ -127,8 +127,7 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     ValueError listing the files without predictions, for an unknown class and for a repeated index.
     """
     has = given if isinstance(given, Mapping) else [n for n, f in GLUE_FILES.items() if f.task in ("", *given.tasks)]
-    missing = [f"{name} (task {GLUE_FILES[name].task or 'none'})" for name in GLUE_FILES if name not in has]
-    if missing:
+    if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; there are those for: {', '.join(has) or 'none'}")
     for name in has:
         check_name("file of a submission", name, GLUE_FILES)
@@ -146,10 +145,9 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     folder = place(folder)
     for name, text in texts.items():
         write_text(folder / name, text)
-    zipped = zipfile.ZIP_DEFLATED
-    with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w", zipped) as archive:
-        for name, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(name), text, zipped)  # without a date, so that the bytes never differ
+    with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, text in texts.items():  # without dates, so that the bytes never differ
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
     return pd.DataFrame(rows, columns=["file", "rows", "official"])
 

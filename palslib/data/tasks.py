@@ -103,10 +103,8 @@ class Task:
 
     def __post_init__(self):
         self._check("texts", 1 <= len(self.texts) <= 2, "name of one column or of two")
-        columns = [*self.texts, self.label]
-        self._check(
-            "texts", len(set(columns)) == len(columns), f"name of other columns than the label's {self.label!r}"
-        )
+        apart = len({*self.texts, self.label}) == len(self.texts) + 1
+        self._check("texts", apart, f"name of other columns than the label's {self.label!r}")
         self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class is once")
         self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
@@ -375,7 +373,7 @@ def task_from_file(
     if len(labels := sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = [number for name in labels if (number := sources.number_of(name)) is not None]
-    scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n % 1 for n in numbers))
+    scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n != n.to_integral_value() for n in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         what = "numbers, as scores are" if scores else "too many for classes"
         raise ValueError(
@@ -409,12 +407,12 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     or ConnectionError for a source that is missing or out of reach.
     """
     task = get_task(task, data)
-    if split in (sources.KEPT, sources.HELD_OUT):
-        table = load_rows(task, data, "train")
-        return table[sources.held_out(table[task.texts[0]]) == (split == sources.HELD_OUT)]
     source = sources.locate(task.data or data)
     name = task.source or task.name
-    if source == "synthetic":
+    if split in (sources.KEPT, sources.HELD_OUT):
+        table = load_rows(task, data, "train")
+        table = table[sources.held_out(table[task.texts[0]]) == (split == sources.HELD_OUT)]
+    elif source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
         table = sources.checked(frame, task, f"synthetic {name}/{split}", by_place=True)
     elif path := _file(task, source, split):

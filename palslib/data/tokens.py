@@ -157,14 +157,9 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progr
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
-    table = pa.table(
-        {
-            "input_ids": pa.array(ids, pa.list_(pa.int32())),
-            "token_type_ids": pa.array(types, pa.list_(pa.int8())),
-            "labels": pa.array(np.tile(labels, 2) if task.apart else labels),  # both texts of a pair have its label
-        }
-    )
-    return table.combine_chunks().replace_schema_metadata({"cut": str(cut)})
+    labels = np.tile(labels, 2) if task.apart else labels  # both texts of a pair have its label
+    columns = {"input_ids": pa.array(ids, pa.list_(pa.int32())), "token_type_ids": pa.array(types, pa.list_(pa.int8()))}
+    return pa.table(columns | {"labels": labels}).combine_chunks().replace_schema_metadata({"cut": str(cut)})
 
 
 def tokenise_task(

@@ -148,7 +148,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
             said[name] = row["status"]
 
     rows = {config.name: state(config, since) for config in configs}
-    known: dict[tuple[str, str], str] = {}  # hashes of splits, each read once
+    known: dict[tuple, str] = {}  # hashes of splits, each read once
     done = {name for name, row in rows.items() if row["status"] == "finished"}
     anew = {c.name for c in configs if c.name in done and _outdated(c, known)}
     waiting = [c for c in configs if c.name not in done or c.name in anew]
@@ -178,17 +178,13 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                     waiting.remove(config)
                 elif len(jobs) < engine.slots:
                     try:
-                        elsewhere = in_use(Path(config.folder))
+                        row["status"] = "elsewhere" if in_use(Path(config.folder)) else "running"
                     except OSError as error:  # the path named `lock` is no lock file
                         row |= {"status": "failed", "reason": str(error)}
-                        waiting.remove(config)
-                        continue
-                    if elsewhere:
-                        row["status"] = "elsewhere"
-                    else:
+                    if row["status"] == "running":
                         jobs[config.name] = config, engine.submit(config)
+                    if row["status"] != "elsewhere":
                         waiting.remove(config)
-                        row["status"] = "running"
             say()
             time.sleep(0.2)
     finally:
@@ -201,7 +197,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
     return list(rows.values())
 
 
-def _outdated(config: RunConfig, known: dict[tuple[str, str], str]) -> bool:
+def _outdated(config: RunConfig, known: dict[tuple, str]) -> bool:
     """Whether a finished run's inputs have been exchanged. So may be those that cannot be read: the run says why."""
     try:
         record = finished(config)  # None if it has been deleted meanwhile
@@ -222,7 +218,7 @@ def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
     returns the number of records. Runs whose texts, labels or weights have been exchanged since count as missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    known: dict[tuple[str, str], str] = {}
+    known: dict[tuple, str] = {}
     for config in (done := [config for config in configs if finished(config) and not _outdated(config, known)]):
         for name in ("record.json", "predictions.npz"):
             if (source := Path(config.folder, name)).is_file():

@@ -48,10 +48,9 @@ class Houlsby(Method, kind="houlsby"):
         super().__post_init__()
         if self.second == "pal" and self.adapters_per_layer == 2:
             raise ValueError(f"{self.name!r} has a PAL at the second place of a layer, not a second adapter")
-        if self.second == "pal" and self.pal_size % self.pal_heads:
-            raise ValueError(
-                f"pal_size {self.pal_size} of {self.name!r} is not divisible by its {self.pal_heads} heads"
-            )
+        s, heads = self.pal_size, self.pal_heads
+        if self.second == "pal" and s % heads:
+            raise ValueError(f"pal_size {s} of {self.name!r} is not divisible by its {heads} heads")
 
     def adapted_layers(self, num_layers):
         return range(num_layers)
@@ -134,8 +133,7 @@ class Adapters(Adaptation):
             self.hidden = nn.Sequential(nn.Linear(d, d), nn.Tanh())
         if method.second == "pal":  # "Houlsby plus PALs" of the released code
             self.projection = Projection(d, method.pal_size)
-            heads = (ProjectedAttention(method.pal_size, method.pal_heads, config) for _ in self.layers)
-            self.pal = nn.ModuleList(heads)
+            self.pal = nn.ModuleList(ProjectedAttention(method.pal_size, method.pal_heads, config) for _ in self.layers)
 
     def copied(self):
         return super().copied() + ([self.own_norms] if self.own_norms is not None else [])

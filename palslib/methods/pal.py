@@ -70,7 +70,6 @@ def attention_text(size: int, heads: int) -> str:
     return f"attention\n{heads} heads of {size // heads}"
 
 
-Sharing = Literal["layers", "none", "tasks", "layers and tasks", "everything"]
 _PAIRS = {  # by `sharing`: the owner of V^E and V^D, and the words of the caption
     "layers": ("task", "one pair per task, for all its layers"),
     "none": ("layer", "a pair per task and layer"),
@@ -88,7 +87,7 @@ class Projected(Method, ABC):
     """s, the projected size."""
     layers: Half = "all"
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
-    sharing: Sharing = "layers"
+    sharing: Literal["layers", "none", "tasks", "layers and tasks", "everything"] = "layers"
     """What shares a pair V^E, V^D: a task's `layers`, `none` (each task has a pair for each layer), `tasks` (a pair for
     each layer, for all tasks), `layers and tasks` (one pair in all), or `everything`: all tasks use one pair, and in
     each layer one function g, so that no parameter is a task's own."""

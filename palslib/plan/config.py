@@ -180,17 +180,17 @@ class RunConfig:
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
-            if mine := mine | {name: path for path, name in files.items()}:
-                named["own"] = (named.get("own") or {}) | mine  # a new file replaces an earlier one of its name
+            mine |= {name: path for path, name in files.items()}
+            if mine and isinstance(own := named.get("own") or {}, dict):
+                named["own"] = own | mine  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):
         for task in self.tasks:
             self.task(task)  # raises ValueError for an unknown one
         if self.own and self.tasks == tuple(TASKS):
-            raise ValueError(
-                f"own gives {', '.join(self.own)}, but tasks are still GLUE's eight: name them in tasks too"
-            )
+            own = ", ".join(self.own)
+            raise ValueError(f"own gives {own}, but tasks are still GLUE's eight: name them in tasks too")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
         if self.batch_size % self.micro_batches:
@@ -284,8 +284,7 @@ class RunConfig:
     @property
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
-        omitted = {name for name, default in _LATER.items() if getattr(self, name) == default}
-        omitted |= CHANGE_NO_RESULT
+        omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
         about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
         about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]

@@ -26,23 +26,23 @@ _DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer
 """The files in a backbone's folder that a run depends on."""
 
 
-def run_content(config: RunConfig, known: dict[tuple[str, str], str]) -> dict[str, str]:
+def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone`, `start`, and `method` if it is the
     user's own.
 
     Args:
-        known: (data, `rte/train`) -> hash, for splits that need not be read; the hashes of others are added to it.
+        known: (data, repr of the task, split) -> hash, of splits that need not be read; those of others are added.
     """
     return {name: value for name, compute in _inputs(config, known) if (value := compute())}
 
 
-def _split_content(known: dict[tuple[str, str], str], place: tuple[str, str], *about) -> str:
+def _split_content(known: dict[tuple, str], place: tuple, *about) -> str:
     if place not in known:
         known[place] = content_of(load_rows(*about))
     return known[place]
 
 
-def _inputs(config: RunConfig, known: dict[tuple[str, str], str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
+def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
     """The name of each input, and what computes its hash, where it has one."""
     yield "backbone", lambda: _backbone_content(plain(config.backbone))
     if config.start:
@@ -54,8 +54,8 @@ def _inputs(config: RunConfig, known: dict[tuple[str, str], str]) -> Iterator[tu
     for task in map(config.task, config.tasks):
         trained, scored = config.splits(task)
         for split in (trained, *scored):
-            place = task.data or config.data, f"{task.name}/{split}"
-            yield place[1], partial(_split_content, known, place, task, config.data, split)
+            place = config.data, repr(task), split  # tasks of one name may differ between configs
+            yield f"{task.name}/{split}", partial(_split_content, known, place, task, config.data, split)
 
 
 def _backbone_content(backbone: str) -> str | None:
@@ -133,7 +133,7 @@ def exchanged(before: dict[str, str], now: dict[str, str]) -> list[str]:
     return [name for name, value in before.items() if now.get(name, value) != value]
 
 
-def exchanged_since(record: dict, config: RunConfig, known: dict[tuple[str, str], str] | None = None) -> list[str]:
+def exchanged_since(record: dict, config: RunConfig, known: dict[tuple, str] | None = None) -> list[str]:
     """The names of inputs exchanged since a run wrote this record. Those that cannot be compared, as they are out of
     reach or an older record has no hashes, count as unchanged, and a line on standard error says so."""
     before, now = record.get("content") or {}, {}

@@ -65,7 +65,7 @@ class Recipe:
     houlsby_size: Annotated[int, Field(ge=1, le=MOST)] = 64
     """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
     ties: Literal["first", "second"] = "first"
-    """D18. The text of a pair that is a word piece shorter where both are cut to an odd number together."""
+    """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""

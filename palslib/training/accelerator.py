@@ -105,10 +105,8 @@ def leave_busy_cores() -> None:
         alone, together = map(_seconds_of_products, (1, threads))
         if alone < together:
             torch.set_num_threads(1)
-            said = (
-                f"one thread is {together / alone:.1f} times as fast as {threads} on these busy cores: computing on one"
-            )
-            print(f"palslib: {said}", file=bar_place()["file"])
+            said = f"one thread is {together / alone:.1f} times as fast as {threads} on these busy cores"
+            print(f"palslib: {said}: computing on one", file=bar_place()["file"])
 
 
 def _seconds_of_products(threads: int) -> float:

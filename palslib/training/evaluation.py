@@ -46,8 +46,7 @@ def predict(
     less = enough_memory("a smaller max_length needs less")
     with without_dropout(model), torch.inference_mode(), autocast(precision, device), less:
         for rows in batches[rank::world]:
-            logits = model(task=task, rows=data.batch(rows, device=device)["rows"]).logits
-            found.append(logits)
+            found.append(model(task=task, rows=data.batch(rows, device=device)["rows"]).logits)
             if bar is not None:
                 bar.update(min(len(rows) * world, bar.total - bar.n))
     parts = gather_object([(np.concatenate(batches[rank::world]), torch.cat(found).cpu().numpy())] if found else [])
@@ -95,9 +94,8 @@ def evaluate(
                     labels = labels * task.scale
                 if predictions is not None:
                     least = np.min_scalar_type(max(len(task.labels) - 1, 1))
-                    predictions[f"{name}/{split}"] = (
-                        logits[:, 0] if task.is_regression else class_of(logits).astype(least)
-                    )
+                    predicted = logits[:, 0] if task.is_regression else class_of(logits).astype(least)
+                    predictions[f"{name}/{split}"] = predicted
                 values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
                 kept = task.metrics[:1] if released else values
                 scores[name] |= {metric + suffix: values[metric] for metric in kept}

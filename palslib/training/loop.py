@@ -81,15 +81,15 @@ class Run:
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
         self.tokenizer = load_tokenizer(config.backbone)
-        known = {}  # (data, `rte/train`) -> the hash of the split
+        known = {}  # the hashes of splits, as `run_content` takes them
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
-                found = tokenise_task(config.task(task), self.tokenizer, *about)
+                found = tokenise_task(of := config.task(task), self.tokenizer, *about)
             check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
-            known[found.task.data or config.data, f"{task}/{split}"] = found.content
+            known[config.data, repr(of), split] = found.content
             return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}

@@ -61,9 +61,8 @@ def _check(config: RunConfig) -> None:
     usual = {name: getattr(RunConfig, name) for name in _WITHOUT} | asdict(RECIPES["paper"])
     for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
         if asked[name] != usual[name]:
-            raise ValueError(
-                f"further pre-training does not support {name}={asked[name]!r}: leave it at {usual[name]!r}"
-            )
+            given = f"{name}={asked[name]!r}"
+            raise ValueError(f"further pre-training does not support {given}: leave it at {usual[name]!r}")
 
 
 class Pretraining(Run):

@@ -99,11 +99,17 @@ def test_what_delimited_files_may_be(tmp_path):
 def test_messages_say_what_to_do(tmp_path):
     (tmp_path / "mine.csv").write_text("text,label\nsame,a\nsame,b\n")
     task = task_from_file(tmp_path / "mine.csv")
+    long = [f"{i},{i}{'9' * 30}" for i in range(1, 60)]
+    (tmp_path / "few.csv").write_text("\n".join(["text,label", *(f"q{i},{'ab'[i % 2]}" for i in range(8))]))
+    few = task_from_file(tmp_path / "few.csv")
+    (tmp_path / "long.csv").write_text("\n".join(["text,label", *long]))
     for message, call in {
         "the distinct texts in 'text', of which it has 1": lambda: [load_rows(task, split=s) for s in SPLITS],
         "xlsx; what else pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
         "--tasks rte sst2": lambda: RunConfig(tasks=("rte,sst2",)),
         "task_from_frame": lambda: load_rows(task.name, pd.DataFrame()),
+        "held-out part of train' of task 'few' is empty": lambda: load_rows(few, split=sources.HELD_OUT),
+        "numbers, as scores are": lambda: task_from_file(tmp_path / "long.csv"),
         "unknown option of task_from_file 'labels'": lambda: task_from_file(tmp_path / "mine.csv", labels=("a", "b")),
         "unknown option of task_from_file 'data'": lambda: tasks_from_file(tmp_path / "mine.csv", data="glue"),
         "no column 'lab'": lambda: tasks_from_file(tmp_path / "mine.csv", labels="lab"),

@@ -83,6 +83,7 @@ def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_
     words = ["sweep", "table3", "--expect", str(tmp_path / "record.json"), "--folder", str(tmp_path / "runs")]
     assert main([*words, "--base", "backbone=minilm", "size=budget", "steps=100", "evaluate_every=0"]) == 0
     assert capsys.readouterr().out.startswith("57 runs, ")
+    assert main([*words, "--base", "backbone=minilm", "size=budget", "--slurm", "partition=none"]) == 0
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", "tabel3"]) == 2
     assert "unknown grid (nor is it a file) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err

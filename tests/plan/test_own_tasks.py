@@ -8,6 +8,7 @@ import pytest
 
 from palslib import RunConfig, train
 from palslib.data.tasks import TASKS, load_rows, task_from_file, task_from_frame
+from palslib.plan.content import run_content
 
 MOODS = [(f"I feel {w} today, number {i}.", m) for i in range(20) for w, m in (("fine", "good"), ("ill", "bad"))]
 
@@ -68,6 +69,16 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
     assert named.task("m").labels == ("bad", "good")
     with pytest.raises(ValueError, match="each once"):
         config(str(tmp_path / "m.tsv"), "m")
+
+
+def test_tasks_of_one_name_and_file_but_other_columns_have_hashes_of_their_own(tmp_path):
+    rows = [(text, text[::-1], label) for text, label in MOODS]
+    pd.DataFrame(rows, columns=["a", "b", "label"]).to_csv(tmp_path / "mood.csv", index=False)
+    fields = {"labels": ("bad", "good"), "data": str(tmp_path / "mood.csv")}
+    runs = [config("mood", own={"mood": {"texts": [column], **fields}}) for column in "ab"]
+    known = {}
+    first, second = (run_content(run, known) for run in runs)
+    assert first["mood/train"] != second["mood/train"] and second == run_content(runs[1], {})
 
 
 def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
