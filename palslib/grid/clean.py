@@ -28,8 +28,9 @@ def finished_runs(folder: Path) -> dict[Path, list[Path]]:
 def remove_weights(part: Path) -> list[str]:
     """Removes one of these parts; returns the names of the files there that palslib did not write, which stay."""
     ours = {*sealed_files(part), "README.md", MANIFEST}
-    others = sorted({path.name for path in part.iterdir()} - ours) if part.name in ("best", "last") else []
-    for path in [part / name for name in ours] if others else [part]:
+    there = list(part.iterdir()) if part.name in ("best", "last") else []
+    others = sorted(path.name for path in there if path.name not in ours)
+    for path in [path for path in there if path.name in ours] if others else [part]:
         remove(path)
     return others
 
