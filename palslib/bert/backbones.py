@@ -143,7 +143,9 @@ def load_config(backbone: str):
     with _reading("the configuration", backbone):
         path = Path(backbone) / "config.json"
         place, said = _location(backbone, "config.json"), read_object(path) if path.is_file() else {}
-        return checked_config(backbone, said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
+        config = checked_config(said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
+    check_kind(backbone, config)
+    return config
 
 
 def check_kind(name: str, config) -> None:
@@ -152,15 +154,13 @@ def check_kind(name: str, config) -> None:
         raise ValueError(f"{name} (model type {kind!r}) is not supported; palslib adapts: {', '.join(SUPPORTED)}")
 
 
-def checked_config(name: str, said: dict, make: Callable):
-    """The Hugging Face configuration that `make()` makes of what is `said` in a backbone's file. Raises ValueError for
-    a type that is not supported, or naming a field whose value would cost hours or terabytes, here or where a model is
-    built of it, or choose code that is not ours."""
+def checked_config(said: dict, make: Callable):
+    """The Hugging Face configuration that `make()` makes of what is `said` in a file. Raises ValueError naming a field
+    whose value would cost hours or terabytes, here or where a model is built of it, or choose code that is not ours."""
     labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
     if type(labels) is not int or not 0 <= labels <= 10**6:
         raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
     config = make()
-    check_kind(name, config)
     if (kernels := config._attn_implementation) not in (None, "sdpa", "eager"):
         raise ValueError(f"attn_implementation must be 'sdpa' or 'eager', not {shown(kernels)}")
     for name, most in _MOST.items():
