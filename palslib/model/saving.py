@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
-from palslib.bert.backbones import TOKENIZER_FILES, check_kind, checked_config, has_tokenizer, load_tokenizer, portable
+from palslib.bert.backbones import TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
@@ -324,7 +324,6 @@ def _built(cls, about: dict, saved: int):
     if not (about["head_dropout"] is None or 0 <= about["head_dropout"] < 1):
         raise ValueError(f"head_dropout must be null, or from 0 to below 1, not {shown(about['head_dropout'])}")
     config = checked_config(about["backbone"], lambda: AutoConfig.for_model(**about["backbone"]))
-    check_kind(about["backbone_name"], config)
     method, tasks = Method.from_dict(about["method"]), [Task(**row) for row in about["tasks"]]
     needed = Backbone.of(config).parameters + (count_parameters(method, config, len(tasks)).added if tasks else 0)
     if needed > saved:  # before so much memory is allocated
