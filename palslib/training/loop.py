@@ -494,10 +494,7 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
             f"the run in {folder} has finished with keep={kept!r}; choose another folder (resume=False trains it anew)"
         )
     if config.keep in (record.get("weights") or {}) and not (folder / config.keep).is_dir():
-        raise ValueError(
-            f"the run in {folder} has finished, and its weights {config.keep!r} have been removed since; choose "
-            "another folder (resume=False trains it anew)"
-        )
+        say([f"finished; its weights {config.keep!r} have been removed since (resume=False trains it anew)"], folder)
     return record, exchanged_since(record, config)
 
 

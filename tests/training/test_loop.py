@@ -160,7 +160,7 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
 
 
 @pytest.mark.parametrize("kept", ["none", "last"])
-def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, kept):
+def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, capsys, kept):
     record = train(config(tmp_path, keep=kept))
     for asked in {"last", "best"} - {kept}:
         with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; choose another folder"):
@@ -170,8 +170,10 @@ def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_pat
     assert finished(config(tmp_path)) == train(config(tmp_path)) == record
     if kept == "last":
         shutil.rmtree(tmp_path / "last")
-        with pytest.raises(ValueError, match="its weights 'last' have been removed since"):
-            train(config(tmp_path, keep="last"))
+        assert (again := train(config(tmp_path, keep="last"))) == record
+        assert "its weights 'last' have been removed since" in capsys.readouterr().err
+        with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
+            again.model()
 
 
 def test_another_configs_folder_is_refused(tmp_path):
