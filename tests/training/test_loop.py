@@ -170,7 +170,8 @@ def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_pat
     assert finished(config(tmp_path)) == train(config(tmp_path)) == record
     if kept == "last":
         shutil.rmtree(tmp_path / "last")
-        assert (again := train(config(tmp_path, keep="last"))) == record
+        again = train(config(tmp_path, keep="last"))
+        assert again == record
         assert "its weights 'last' have been removed since" in capsys.readouterr().err
         with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
             again.model()
