@@ -58,7 +58,8 @@ test: $(EXTRAS)
 
 lab: $(EXTRAS)
 	$(check_imports)
-	@mkdir -p $(LAB_SETTINGS) && echo '{"@jupyterlab/docmanager-extension:plugin": {"autosave": false}}' \
+	@mkdir -p $(LAB_SETTINGS) && echo '{"@jupyterlab/docmanager-extension:plugin": {"autosave": false},' \
+		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' \
 		> $(LAB_SETTINGS)/overrides.json # a look at a notebook does not change the file; Ctrl-S does
 	$(if $(AS_ROOT),@echo "Run by root (as in a container): JupyterLab is started with --allow-root.")
 	@$(PY) -m jupyterlab notebooks $(if $(AS_ROOT),--allow-root) $(ARGS)

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Literal
 
 import numpy as np
@@ -112,6 +112,7 @@ class Task:
         for name in self.labels:
             if (other := known.setdefault(_alike(name), name)) != name:
                 raise ValueError(f"task {self.name!r}: the labels {other!a} and {name!a} look the same")
+        self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
         self._check("separator", self.separator not in '\r\n\0"', "single character, no line break or quotation mark")
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)

@@ -83,6 +83,7 @@ NO_VALUES = {
     "evaluation": [(), ("test", "test")],
     "scale": [0.0, math.inf, True],
     "separator": ["||", "\n"],
+    "files": ["/tmp/mine-*.csv"],
     "skip_unlabelled": [1],
     "label": [None],
     "head": ["cosine", "lineer"],  # a cosine is of two texts, and a score

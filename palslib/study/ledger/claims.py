@@ -126,7 +126,7 @@ class Comparison:
                         raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
                     of.remove(other)  # of a run that was repeated the last in this order counts
                 scores.update(new)
-                of.append(record)
+                of += [record] if new else []
         for actings in found.values():
             free = actings.pop(None, [{} for _ in terms])
             for runs in list(actings.values()) or [free]:
