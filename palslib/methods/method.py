@@ -274,7 +274,7 @@ def _check(name: str, value: Any, wanted: Any, method: str) -> None:
     By hand, not by pydantic as in `common/settings.py`: importing that would make counting take three times as long.
     """
     kind, choices = get_origin(wanted) or wanted, get_args(wanted)
-    if kind is Literal and not any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in choices):
+    if kind is Literal and not any(type(value) is type(c) and value == c for c in choices):
         raise unknown(f"{name} of {method!r}", value, map(str, choices))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = {

@@ -199,6 +199,8 @@ class PAL(Projected, kind="pal"):
         return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$"))) if self.scaled else part]
 
     def captions(self, backbone):
+        if self.scaled and self.sharing == "everything":  # but not w
+            return [*self.captions_for("attention"), ("layer", f"$w$: {half_of(self.layers)}")]
         return self.captions_for("attention" + ", $w$" * self.scaled)
 
     def make_function(self, config):

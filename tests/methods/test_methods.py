@@ -118,6 +118,7 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: Method.from_dict(METHODS["lhuc"].to_dict() | {"heads": 12}), "method 'lhuc' has no option heads"),
         (lambda: get_method("pals-204", layers="upper"), r"unknown layers of 'pals-204' 'upper'.*all, top, bottom"),
         (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
+        (lambda: get_method("houlsby-64", span=3.0), r"unknown span of 'houlsby-64' .*3\.0"),
         (lambda: FineTuned("mine", freeze="backbone"), "'mine' takes no option 'freeze'"),
         (lambda: get_method("houlsby-64-not-shared", second="pal"), "a PAL at the second place of a layer, not a sec"),
         (lambda: get_method("shared", freeze="backbone but norms"), r"nothing to train: 'shared'"),

@@ -58,7 +58,8 @@ class Difference:
     def __str__(self) -> str:
         """`+0.73 [+0.27, +1.19], 8 seeds against 5`, or `8 seeds` on both sides."""
         left, right = self.seeds
-        return f"{self.text}, {left} seeds{'' if left == right else f' against {right}'}"
+        against = "" if left == right else f" against {right}"
+        return f"{self.text}, {left} seed{'s' if left != 1 else ''}{against}"
 
 
 def equal_variances(scores: Scores) -> float:
@@ -91,19 +92,20 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     """Every method minus `base`, with Dunnett's simultaneous 95 % intervals: all hold together in 95 of 100 studies.
 
     Returns a row for each method with a run: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`.
-    Without three runs of `base` and two of another method intervals are NaN.
+    Where the method or `base` has fewer than three runs the interval is NaN.
     """
     from scipy import stats
 
     others = [method for method, of in scores.items() if method != base and len(of) and len(scores[base])]
     low = high = [math.nan] * len(others)
-    if len(scores[base]) > 2 and any(len(scores[method]) > 1 for method in others):
+    if len(scores[base]) > 2 and any(len(scores[method]) > 2 for method in others):
         samples = (np.asarray(scores[method], float) for method in others)
         found = stats.dunnett(*samples, control=np.asarray(scores[base], float), rng=np.random.default_rng(0))
         low, high = found.confidence_interval()
     rows = []
     for method, *ends in zip(others, low, high, strict=True):
         seeds = (len(scores[method]), len(scores[base]))
+        ends = ends if seeds[0] > 2 else [math.nan] * 2  # too few to conclude from; they count towards the variance
         of = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
         rows.append((method, of.value, of.low, of.high, *seeds, of.kind()))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]

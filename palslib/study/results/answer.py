@@ -78,10 +78,10 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     about += "and could have stopped at a lucky one). The learning rate of the PALs, ten times BERT's, was the best of "
     about += "several, tried with three seeds; that of the shared model the best of three, two of them tried with one "
     about += "seed, which may favour PALs"
-    done = [len(second.of_grid(name, new)) for name in ("tuning", "confirmation")]
+    done = len(second.of_grid("tuning", new)), sum(map(len, second.arms(new).values()))
     waits = {
         second.NOT_ASKED: "by the plan, this is asked once the question before is decided",
-        second.NOT_RUN: "the runs are under way (done are {} of 32 that choose settings, {} of 30 that decide)",
+        second.NOT_RUN: "the runs are under way (done are {} of 32 that choose settings, {} of 27 that decide)",
     }
     said, beside = [], [about, *[" (2,000 steps)"] * 3]
     for (minus, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):

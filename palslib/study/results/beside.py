@@ -11,7 +11,7 @@ from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, write_record
 from palslib.study.ledger.intervals import over_examples, paired
 from palslib.study.results.pilot import acting_frame, switched_off_frame
-from palslib.study.results.second import LOOKS, arm, decide, of_grid, read_second
+from palslib.study.results.second import answered, arm, of_grid, read_second
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
 """The record of `over_both`: it needs GLUE's labels, which are not part of the package."""
@@ -31,20 +31,19 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int = 10_000) -> list[dict]:
-    """The questions in order with intervals over dev examples as well as seeds, of the seeds and the level at which
-    `second.decide` answers them, from the predictions of the committed runs: `question`, `left`, `right`, `difference`
-    (NaN: not answered), `low`, `high`, `seeds` and `level`.
+    """The questions that `second.decide` answers, with intervals over dev examples as well as seeds, of the same seeds
+    and the same level, from the predictions of the committed runs: `question`, `left`, `right`, `difference`, `low`,
+    `high`, `seeds` and `level`.
 
     Args:
         labels: as in `over_examples`.
     """
-    runs, rows = of_grid("confirmation", records), []
-    for row in decide(records)[["question", "left", "right", "difference", "level"]].to_dict("records"):
-        for seeds in (seeds for seeds, level in LOOKS if level == row["level"]):
-            of = [(arm(run), RECORDS / run["file"]) for run in runs if run["config"]["seed"] in seeds]
-            sides = [[read_predictions(file) for name, file in of if name == row[side]] for side in ("left", "right")]
-            row |= over_examples(*sides, labels, row["level"], draws).cells
-        rows.append(row)
+    rows = []
+    for row, runs in answered(records):
+        files = ([RECORDS / run["file"] for run in runs[row[side]].values()] for side in ("left", "right"))
+        sides = (list(map(read_predictions, of)) for of in files)
+        about = {name: row[name] for name in ("question", "left", "right", "level")}
+        rows.append(about | over_examples(*sides, labels, row["level"], draws).cells)
     return rows
 
 

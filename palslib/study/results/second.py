@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -35,8 +35,13 @@ QUESTIONS = {
     (ONE_RATE, "shared"): "Does the paper's setting, one rate for all, show it?",
 }
 """The two arms that are compared -> the question, in the order in which they are asked."""
-TUNING_SEEDS, LOOKS = (200, 201), ((range(300, 306), 0.995), (range(300, 312), 0.952))
-"""The seeds of the tuning; the seeds of both looks at the confirmation, with the level of their intervals."""
+TUNING_SEEDS = (200, 201)
+FIRST_LOOK, SECOND_LOOK = 0.995, 0.952
+"""The levels of the intervals at both looks at the confirmation."""
+LOOKS = {FIRST_LOOK: range(300, 306), SECOND_LOOK: range(300, 312)}
+"""Level -> the seeds of its look."""
+COLUMNS = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
+"""Columns of the frame of `decide`."""
 NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
 _WAITING = {OPEN: NOT_ASKED, NOT_ASKED: NOT_ASKED, NOT_RUN: NOT_RUN}
 """The verdicts that leave a question undecided -> that of the next one."""
@@ -73,9 +78,9 @@ def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "
     return frame.drop(columns="out")
 
 
-def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str, dict]:
-    """The grids `confirmation` (of one look: its new seeds; twice the tuning's steps) and `separate` (half of them),
-    from the complete frame of `tuning`.
+def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) -> dict[str, dict]:
+    """The grids `confirmation` (all seeds of the look of this level; twice the tuning's steps) and `separate` (half of
+    them), from the complete frame of `tuning`.
 
     Raises:
         ValueError: naming methods whose tuning is not complete.
@@ -88,11 +93,11 @@ def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str,
     at_one = {"setting": f"PALs, one rate for all, {rate:g}", "learning_rate": rate, "adaptation_rate": 1}
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
-    seeds = [seed for seed in LOOKS[look][0] if look == 0 or seed not in LOOKS[0][0]]
     alone = {"setting": f"separate models, rate {rate:g}", "method": "fine-tuned", "learning_rate": rate}
-    each = {"seed": list(LOOKS[0][0])[:3], "tasks": [[task] for task in TASKS]}
+    each = {"seed": list(LOOKS[FIRST_LOOK])[:SEEDS], "tasks": [[task] for task in TASKS]}
+    seeds = {"seed": list(LOOKS[level])}
     return {
-        "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": {"seed": seeds}, "runs": runs},
+        "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": seeds, "runs": runs},
         "separate": {"base": base | alone | {"steps": base["steps"] // 2}, "product": each},
     }
 
@@ -100,58 +105,86 @@ def grids(tuned: pd.DataFrame, look: int = 0, plan: str = "tuning") -> dict[str,
 def arm(record: dict) -> str:
     """The arm that a run of the confirmation belongs to."""
     config = record["config"]
-    at_one_rate = config["method"] == "pals-204" and config["adaptation_rate"] == 1  # tuned PALs learn faster
+    at_one_rate = config["method"] == "pals-204" and config["adaptation_rate"] == 1  # tuned: 3 or 10
     return ONE_RATE if at_one_rate else config["method"]
 
 
-def scores(
-    records: Iterable[dict], seeds: Iterable[int], without: Sequence[str] = (), task: str | None = None
-) -> dict[str, dict[int, float]]:
-    """Arm -> seed -> the dev average of its confirmation run, or the score of one task."""
-    found = {name: {} for name in ARMS}
+def arms(records: Iterable[dict], level: float = FIRST_LOOK) -> dict[str, dict[int, dict]]:
+    """Arm -> seed -> the record of its confirmation run, of the seeds that count at the look of this level."""
+    found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
-        if (seed := record["config"]["seed"]) in set(seeds):
-            score = main_scores(record["results"]["last"]["scores"])[task] if task else average(record, without)
-            found[arm(record)][seed] = score
+        if (seed := record["config"]["seed"]) in counted(name := arm(record), level):
+            found[name][seed] = record
     return found
 
 
-def decide(records: Iterable[dict], without: Sequence[str] = ()) -> pd.DataFrame:
+def counted(name: str, level: float) -> range:
+    """The seeds with which an arm counts at the look of this level. Of the fifth arm the first look takes three alone,
+    so that no later run of it changes what was decided (DEVIATIONS.md, 28 November)."""
+    return LOOKS[level][:SEEDS] if (name, level) == (ONE_RATE, FIRST_LOOK) else LOOKS[level]
+
+
+def _difference(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
+    """The columns that answer a question from these runs, by averages over all tasks but those in `without`."""
+    scores = {name: [average(run, without) for run in of.values()] for name, of in runs.items()}
+    found = difference(scores, row["left"], row["right"], level)
+    return found.cells | {"level": level, "verdict": found.kind()}
+
+
+def decide(records: Sequence[dict]) -> pd.DataFrame:
     """The four questions in order: `question`, `left`, `right`, `difference`, `low`, `high`, `seeds` (of both sides,
     `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` after
     a question that is open, and `runs are missing`.
 
-    What the first look decides stands. The second (twelve seeds) covers the questions left open and those after them.
+    A look is made once all of its runs are there. What the first look decides stands; the second covers the questions
+    that it left open and those after them.
     """
-    looks = [(scores(records, seeds, without), len(seeds), level) for seeds, level in LOOKS]
-    rows, start, before = [], 0, ""
+    looks = {level: arms(records, level) for level in LOOKS}
+    made = [lv for lv, of in looks.items() if all(len(of[name]) == len(counted(name, lv)) for name in ARMS)]
+    rows, before = [], ""
     for (left, right), question in QUESTIONS.items():
         row = {"question": question, "left": left, "right": right, "verdict": _WAITING.get(before, NOT_RUN)}
-        for look, (of, number, level) in enumerate(looks) if before not in _WAITING else ():
-            whole = all(len(of[name]) >= (SEEDS if name == ONE_RATE else number) for name in {*METHODS, left, right})
-            if look >= start and whole and row["verdict"] in (NOT_RUN, OPEN):
-                found = difference({name: list(by_seed.values()) for name, by_seed in of.items()}, left, right, level)
-                row |= found.cells | {"level": level, "verdict": found.kind()}
-                start = look
+        for level in [] if before in _WAITING else list(made):
+            if row["verdict"] in (NOT_RUN, OPEN):
+                row |= _difference(looks[level], row, level)
+                made = made[made.index(level) :]  # no later question goes back to an earlier look
         before = row["verdict"]
         rows.append(row)
-    columns = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _score(record: dict, task: str) -> float:
+    return main_scores(record["results"]["last"]["scores"])[task]
+
+
+def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, dict]]]]:
+    """For each question that has an answer: its row in `decide`, and the runs from which it comes, as `arms` gives
+    them."""
+    rows = decide(records).dropna(subset="low").to_dict("records")
+    return [(row, arms(records, row["level"])) for row in rows]
+
+
+def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame:
+    """The frame of `decide`, of the questions answered there, by averages over the other tasks. It decides nothing."""
+    rows = [row | _difference(runs, row, row["level"], tasks) for row, runs in answered(records)]
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def by_task(records: Sequence[dict]) -> pd.DataFrame:
-    """PALs minus shared by task, paired by seed, with intervals that hold for all tasks together (Bonferroni's 95 %):
-    `task`, `difference`, `low`, `high`, `seeds`, `margin`, `verdict`. It decides nothing."""
-    runs = of_grid("confirmation", records)
+    """For each question that has an answer its difference by task, paired by seed, with intervals that hold for all
+    tasks together (Bonferroni's 95 %): `left`, `right`, `task`, `difference`, `low`, `high`, `seeds`, `margin`,
+    `verdict`. It decides nothing."""
     rows = []
-    for task in TASKS:
-        of = scores(runs, LOOKS[1][0], task=task)
-        common = sorted(of["pals-204"].keys() & of["shared"].keys())
-        found = paired([of["pals-204"][seed] - of["shared"][seed] for seed in common], 1 - 0.05 / len(TASKS))
-        sizes = runs[0]["data"]["dev"][task] if runs else {}
-        within = task_margin(task, next(iter(sizes.values()), None))
-        rows.append({"task": task} | found.cells | {"margin": within, "verdict": found.kind(within)})
-    return pd.DataFrame(rows)
+    for row, runs in answered(records):
+        left, right = runs[row["left"]], runs[row["right"]]
+        pairs = [(left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())]
+        for task in TASKS:
+            gaps = [_score(a, task) - _score(b, task) for a, b in pairs]
+            found, sizes = paired(gaps, 1 - 0.05 / len(TASKS)), pairs[0][0]["data"]["dev"][task]
+            within = task_margin(task, next(iter(sizes.values())))
+            about = {"left": row["left"], "right": row["right"], "task": task}
+            rows.append(about | found.cells | {"margin": within, "verdict": found.kind(within)})
+    return pd.DataFrame(rows, columns=["left", "right", "task", *COLUMNS[3:7], "margin", "verdict"])
 
 
 def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
@@ -167,12 +200,14 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
     against models for one task each, by the rule of `claims.py` for any number of steps, once three seeds of both are
     there."""
     runs = of_grid("confirmation", records)
-    asked, files = decide(records).iloc[1], [run["file"] for run in runs if arm(run) in ("pals-204", "pal-common")]
+    asked = decide(records).iloc[1]
     kinds = {POSITIVE: "reproduced", NEGATIVE: "not reproduced", TOO_SMALL: TOO_SMALL, OPEN: "inconclusive"}
     if asked["verdict"] in kinds:
         value = Difference(*asked[["difference", "low", "high"]], (0, 0)).text + f" ({asked['seeds']} seeds)"
         note = f"the second study; the interval is of {100 * asked['level']:g} %"
-        found = {"C26": Verdict(kinds[asked["verdict"]], value, note, tuple(files))}
+        sides = (arms(records, asked["level"])[asked[side]] for side in ("left", "right"))
+        files = tuple(run["file"] for side in sides for run in side.values())
+        found = {"C26": Verdict(kinds[asked["verdict"]], value, note, files)}
     else:
         found = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
     alone = separate(records)
@@ -194,9 +229,14 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
 
 
 def read_second() -> list[dict]:
-    """The committed records of the second study's grids."""
-    places = map(RECORDS.joinpath, ("tuning", "confirmation", "separate"))
-    return read_records(file for place in places for file in files_within(place))
+    """The committed records of the second study's grids. Raises ValueError for one that is none of its grid's runs."""
+    found = []
+    for name in ("tuning", "confirmation", "separate"):
+        keys = {config.key for config in Grid.named(name).configs(Path("runs"))}
+        found += (here := read_records(RECORDS / name))
+        if strange := [run["file"] for run in here if run["key"] not in keys]:
+            raise ValueError(f"no runs of the grid {name!r}: {', '.join(strange)}")
+    return found
 
 
 def ledger_frame() -> pd.DataFrame:
@@ -206,14 +246,11 @@ def ledger_frame() -> pd.DataFrame:
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:
     """What has been run and what is missing: for each grid its number of `runs`, of those `recorded` in the folder of
-    its name, and `missing`; `hours` that the recorded ones took. The two grids that follow from the tuning are listed
-    before they are written."""
-    planned = {"confirmation": len(ARMS) * len(LOOKS[0][0]), "separate": 3 * len(TASKS)}
-    for path in PLANS.glob("*.json"):
-        grid = Grid.from_file(path)
-        planned[path.stem] = len(grid.runs) * math.prod(map(len, grid.product.values()))
+    its name, and `missing`; `hours` that the recorded ones took."""
     rows = []
-    for name, runs in sorted(planned.items()):
+    for name in sorted(path.stem for path in PLANS.glob("*.json")):
+        grid = Grid.named(name)
+        runs = len(grid.runs) * math.prod(map(len, grid.product.values()))
         found = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
         took = {record["key"]: record["seconds"]["total"] for record in found if record.get("status") == "finished"}
         row = {"grid": name, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
@@ -222,5 +259,6 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
 
 
 if __name__ == "__main__":  # the grids that follow from a tuning, as JSON; for BERT-base: bert-base-tuning FOLDER,
-    of, folder, *diverged = sys.argv[1:] or ("tuning", RECORDS / "tuning")  # then the names of settings that diverged
-    print(json.dumps(grids(tuning(read_records(Path(folder)), diverged, of), plan=of), indent=1))
+    of, *more = sys.argv[1:] or ("tuning",)
+    folder, *diverged = more or (RECORDS / of,)  # then the names of settings that diverged
+    print(json.dumps(grids(tuning(read_records(Path(folder)), diverged, of), of), indent=1))

@@ -80,6 +80,11 @@ _SETTINGS |= {
 }
 
 
+def of_first_study(records: Iterable[dict]) -> list[dict]:
+    """The committed runs of the first study: all later runs have seeds from 200 on (figures/records/PLAN.md)."""
+    return [record for record in records if record["config"]["seed"] < 200]
+
+
 def one_setting(records: Iterable[dict]) -> list[dict]:
     """The finished runs in the setting that most of them share."""
     mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in MIXED]
@@ -95,7 +100,8 @@ def one_setting(records: Iterable[dict]) -> list[dict]:
 def _without_quirks(record: dict) -> dict:
     """The record as if its run had used the paper's recipe, to find the setting that it belongs to."""
     config = record["config"]
-    options = {k: v for k, v in config["recipe_options"].items() if k == "decay" and v == "constant"}
+    settings = {("decay", "constant"), ("sizes", "official")}  # no deviations: runs with them are in another setting
+    options = dict(config["recipe_options"].items() & settings)
     method = METHODS[config["method"]].to_dict() if config["method"] in METHODS else record["method"]
     method = method | {k: v for k, v in config["method_options"].items() if k == "init"}
     return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
@@ -387,11 +393,13 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
     found: dict[tuple, dict[int, dict]] = {}
+    unswitched: list[dict] = []
     for record in records:
         config = record["config"]
         differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
         changed = tuple(sorted((k, v) for k, v in differ.items() if (k, v) != ("decay", "constant")))
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
+        unswitched += [] if changed else [record]
         if changed and not set(config["method_options"]) - {"init"}:
             line = f"{config['method']} {_options(record | {'config': config | {'recipe': 'paper'}})}".rstrip()
             key = (line, config["schedule"], config["adaptation_rate"], changed, whole)
@@ -399,7 +407,7 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     rows = []
     for (line, schedule, rate, changed, whole), switched in found.items():
         selection, method = _selection(line, schedule), line.split()[0]
-        paper = [r for r in records if r["config"]["adaptation_rate"] == rate and selection.matches(r)]
+        paper = [r for r in unswitched if r["config"]["adaptation_rate"] == rate and selection.matches(r)]
         partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
         pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
         if not pairs:

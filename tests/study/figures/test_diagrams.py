@@ -239,6 +239,8 @@ def test_captions_say_what_is_shared():
     shared = ("none", "tasks", "layers and tasks", "everything")
     ways = [{}, {"layers": "top"}, {"pooler": "per-task"}, *({"sharing": way} for way in shared)]
     captions = [frozenset(texts(draw_layer(get_method("pals-204", **options)))) for options in ways]
+    said = " ".join(texts(draw_layer(get_method("pal-common", scaled=True))))
+    assert "attention: one per layer, for all tasks" in said and "$w$: per task and layer" in said
     assert len(set(captions)) == len(ways)
     frozen = {name: any("frozen" in text for text in texts(draw_layer(name))) for name in ("houlsby-64", "shared")}
     assert frozen == {"houlsby-64": True, "shared": False}

@@ -52,6 +52,8 @@ def test_a_familys_intervals_are_scipys_dunnett():
     alone = difference(scores, "a", "base")
     assert frame.loc["a", "low"] < alone.low < alone.high < frame.loc["a", "high"]
     assert family({"base": [1.0], "a": [2.0]}, "base")["low"].isna().all() and family({"base": []}, "base").empty
+    one = family({"base": [60.0, 61.0, 62.0], "a": [61.0, 62.0, 63.0], "b": [40.0]}, "base").set_index("method")
+    assert one["low"].isna().tolist() == [False, True] and one.loc["b", "verdict"] == "open"  # of a single run
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_two_looks_of_the_second_study_keep_the_error():
     """Five arms of equal means, one variance: at six seeds by 99.5 %, else at twelve by 95.2 %: 5 % err in all."""
     found = np.random.default_rng(5).normal(size=(20_000, 5, 12))
     wrong = np.zeros(len(found), bool)
-    for seeds, level in LOOKS:
+    for level, seeds in LOOKS.items():
         of = found[:, :, : len(seeds)]
         half = stats.t.ppf((1 + level) / 2, 5 * (len(seeds) - 1)) * np.sqrt(of.var(2, ddof=1).mean(1) * 2 / len(seeds))
         wrong |= abs(of[:, 0].mean(1) - of[:, 1].mean(1)) > half

@@ -47,11 +47,7 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
         beside, "read_predictions", lambda path: labels if path.name.startswith("pals-204-10") else wrong
     )
     rows = beside.over_both(runs, labels, draws)
-    assert [(row["left"], row["right"]) for row in rows] == list(QUESTIONS)
+    assert [(row["left"], row["right"]) for row in rows] == list(QUESTIONS) and beside.over_both([], labels) == []
     assert [row["difference"] for row in rows] == approx([10, 10, 10, 0])
     assert {row["level"] for row in rows} == {level} and rows[0]["seeds"] == f"{seeds} and {seeds}"
     assert draws == 2 or 2.1 < (rows[0]["high"] - rows[0]["low"]) / 2 < 8
-
-
-def test_without_all_runs_of_a_look_no_question_has_a_difference():
-    assert all(np.isnan(row["difference"]) for of in ([], confirmed()[1:]) for row in beside.over_both(of, {}))

@@ -16,7 +16,7 @@ from palslib.study.ledger import claims
 from palslib.study.ledger.claims import task_margin
 from palslib.study.ledger.verdicts import VERDICTS, verdict_frame
 from palslib.study.results import second
-from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, decide, grids, progress, tuning
+from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide, grids, progress, tuning
 
 NOISE = (-0.1, 0.1, 0.0, 0.1, -0.1, 0.0)
 
@@ -91,8 +91,9 @@ def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
     assert {(c.tasks, c.seed, c.learning_rate) for c in separate} == {
         ((t,), s, 2e-4) for t in TASKS for s in (300, 301, 302)
     }
-    again = Grid(**grids(tuning(tuned()), look=1)["confirmation"]).configs(tmp_path)
-    assert {c.seed for c in again} == set(range(306, 312))
+    again = Grid(**grids(tuning(tuned(**{"shared,_rate_2e-4": 62.0})), level=SECOND_LOOK)["confirmation"])
+    more = {c.key for c in again.configs(tmp_path)} - {c.key for c in confirmation}
+    assert (len(more), again.product["seed"]) == (30, list(range(300, 312)))  # the first thirty are not run again
     assert not any(c.held_out for c in confirmation + separate)
 
 
@@ -119,8 +120,8 @@ def test_each_question_is_asked_after_the_one_before_is_decided():
     """Differences of 1, 0.1 and 1; intervals of 99.5 % by noise of .09 are ± .16: positive, too small, positive."""
     frame = decide(confirmed(pals=1.0, common=0.9, **{"100": 0.0, "one_rate": -1.0}))
     assert frame["verdict"].tolist() == ["positive", "too small to matter", "positive", "negative"]
-    assert frame["difference"].tolist() == approx([1.0, 0.1, 1.0, -1.0])
-    assert (frame["level"] == 0.995).all() and (frame["seeds"] == "6 and 6").all()
+    assert frame["difference"].tolist() == approx([1.0, 0.1, 1.0, -1.0])  # noise is 0 on average, also of three seeds
+    assert (frame["level"] == 0.995).all() and frame["seeds"].tolist() == ["6 and 6"] * 3 + ["3 and 6"]
     assert list(zip(frame["left"], frame["right"], strict=True)) == list(QUESTIONS)
 
 
@@ -146,20 +147,45 @@ def test_a_decision_of_the_first_look_stands_and_missing_runs_decide_nothing():
     first = confirmed(pals=1.0)
     both = decide([*first, *confirmed(range(306, 312), pals=-9.0)])
     assert both.loc[0, "verdict"] == "positive" and both.loc[0, "level"] == 0.995
-    assert decide(first[:-1])["verdict"][0] == "positive"  # the fifth arm may have fewer
     assert decide(first[1:])["verdict"].tolist() == ["runs are missing"] * 4
     assert decide([])["difference"].isna().all()
-    few = [r for r in first if second.arm(r) != ONE_RATE or r["config"]["seed"] < 302]
-    assert decide([*few])["verdict"].tolist()[-1] == "runs are missing"
+
+
+def test_later_runs_of_the_fifth_arm_change_no_decision():
+    """The first look takes its first three, however far apart the next three are; and it waits for these."""
+    first = confirmed(pals=0.5)
+    for record, score in zip(first[-3:], (90.0, 30.0, 60.0), strict=True):
+        record["results"]["last"]["scores"]["rte"]["accuracy"] = score
+    assert decide(first).equals(decide(first[:-3])) and decide(first)["verdict"][0] == "positive"
+    assert decide(first[:-4])["verdict"].tolist() == ["runs are missing"] * 4
 
 
 def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
     assert [task_margin(*of) for of in (("rte", 277), ("mnli", 9815), ("cola", 1043))] == [
         approx(300 / 277), 0.5, 1.0
     ]  # fmt: skip
-    frame = second.by_task(confirmed(pals=1.0)).set_index("task")
-    assert frame.loc["rte", "difference"] == approx(1.0) and (frame["verdict"] == "positive").all()
-    assert second.by_task([])["difference"].isna().all()
+    frame = second.by_task([*confirmed(pals=1.0), *confirmed(range(306, 312), pals=9.0)])  # of the look that decided
+    assert list(zip(frame["left"], frame["right"], strict=True)) == [of for of in QUESTIONS for _ in TASKS]
+    rte = frame.query("task == 'rte'")
+    assert rte["difference"].tolist() == approx([1, 1, 1, 0]) and rte["seeds"].tolist()[::3] == ["6 and 6", "3 and 3"]
+    assert rte["verdict"].tolist() == ["positive"] * 3 + ["too small to matter"]
+    assert second.by_task([]).empty
+
+
+def test_without_cola_the_same_questions_are_answered_at_the_same_look():
+    """The noise of the runs is twenty times as loud on CoLA alone, or on all tasks but so that it cancels."""
+    quiet, loud_cola, even = confirmed(pals=0.4), confirmed(pals=0.4), confirmed(pals=0.4)
+    for records, tasks in ((loud_cola, {"cola": 60}), (even, {"cola": -70} | dict.fromkeys(set(TASKS) - {"cola"}, 10))):
+        for record in records:
+            for task, factor in tasks.items():
+                of = record["results"]["last"]["scores"][task]
+                of[TASKS[task].metrics[0]] += factor * NOISE[record["config"]["seed"] % 6]
+    for records in (quiet, loud_cola, even):
+        asked, found = decide(records).dropna(subset="low"), second.without_tasks(records, ("cola",))
+        assert found["question"].tolist() == asked["question"].tolist() and (found["level"] == asked["level"]).all()
+    assert decide(loud_cola)["verdict"].tolist() == ["open", *["not asked"] * 3]
+    assert second.without_tasks(loud_cola, ("cola",))["verdict"].tolist() == ["positive"]
+    assert decide(even)["verdict"][0] == "positive" != second.without_tasks(even, ("cola",))["verdict"][0]
 
 
 def alone(seeds=(300, 301, 302), **by_task: float) -> list[dict]:
@@ -206,6 +232,7 @@ def test_the_second_question_decides_its_row(records, verdict, words):
     """PALs minus the common PAL is asked where that of PALs minus shared is decided; its words are those of rows C."""
     found = second.of_ledger(records)["C26"]
     assert found.verdict == verdict and words in found.note and verdict in VERDICTS
+    assert second.of_ledger([*records, *confirmed([306])])["C26"].files == found.files
     assert (len(found.files), found.value == "–") == ((12, False) if "99.5" in words else (0, True))
 
 
@@ -221,5 +248,5 @@ def test_what_is_missing_is_counted_from_the_records(tmp_path):
     assert tuple(frame.loc["main"])[:3] == (18, 18, 0) and tuple(frame.loc["crowdflower"]) == (9, 0, 9, 0)
     seconds = [read_json(path)["seconds"]["total"] for path in (RECORDS / "main").glob("*.json")]
     assert frame.loc["main", "hours"] == approx(sum(seconds) / 3600, abs=0.05)
-    assert {path.stem for path in PLANS.glob("*.json")} | {"confirmation", "separate"} == set(frame.index)
+    assert {path.stem for path in PLANS.glob("*.json")} == set(frame.index) >= {"confirmation", "separate"}
     assert (progress(tmp_path)["recorded"] == 0).all() and (frame["missing"] >= 0).all()
