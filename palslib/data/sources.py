@@ -61,7 +61,8 @@ def data_files(folder: Path) -> list[Path]:
 
 def locate(data: str | Path) -> str:
     """The location of a data source. A name such as `glue` is the folder of that name under $PALSLIB_DATA, if any; else
-    `glue` is the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
+    `glue` is the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id. A data
+    file of the working folder goes before one of that name under $PALSLIB_DATA.
 
     Raises FileNotFoundError, listing what exists, for a missing path: one that is absolute, begins with a dot or ~,
     ends like a data file, has several slashes, or whose folder exists. A path with `{split}` is not checked.
@@ -72,7 +73,8 @@ def locate(data: str | Path) -> str:
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
-    if mirror and "/" not in data and data not in (".", "..") and (mirror / data).exists():
+    own = ending(Path(data)) in SUFFIXES and Path(data).is_file()
+    if mirror and not own and "/" not in data and data not in (".", "..") and (mirror / data).exists():
         return str(mirror / data)
     if data == "glue":
         return "nyu-mll/glue"
@@ -151,8 +153,7 @@ def read_repository(data: str, name: str, split: str, label: str = "label") -> t
             raise ValueError(f"{where}: {error}") from error
     frame = pd.concat(frames, ignore_index=True).rename_axis("row")
     if (said := about.get("rows", {}).get(split, len(frame))) != len(frame):
-        about = f"{split} {said:,}, {len(frame):,}"
-        raise ValueError(f"{where}: dataset_info in README.md speaks of other numbers of rows than there are: {about}")
+        raise ValueError(f"{where}: dataset_info in README.md says {said:,} rows, and the files have {len(frame):,}")
     return frame, names
 
 
@@ -221,13 +222,12 @@ def _names_in(path: Path, label: str) -> list[str] | None:
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
-    """A hint for messages if the header suggests another separator than the given one or has a single column."""
+    """A hint for messages if the header looks separated by another character than the given one."""
     line = separator.join(map(str, columns))
     likely = max((other for other in ",;\t|" if other != separator), key=line.count)
-    looks = line.count(likely) > line.count(separator)
-    if not looks and len(columns) > 1:
+    if line.count(likely) <= line.count(separator):
         return ""
-    return f" (is its separator {separator!r}?" + (f" the first line looks separated by {likely!r})" * looks or ")")
+    return f" (is its separator {separator!r}? the first line looks separated by {likely!r})"
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -238,7 +238,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     chunks = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
     columns: list[list] = [[] for _ in file.schema_arrow.names]
-    # A row may repeat a whole page of a dictionary: the larger the pages, the fewer rows at once.
+    # Values that repeat are stored once, so a few rows may expand to far more than the file has: the larger a part of
+    # a column, the fewer rows are read at once.
     rows = max(1, min(1000, MOST_BYTES // max(1, *chunks, 1)))
     for batch in file.iter_batches(rows) if sum(chunks) <= MOST_BYTES else ():
         size += batch.nbytes
@@ -395,11 +396,14 @@ _UNQUOTED = ". If quotation marks are parts of its texts, as in GLUE's own files
 
 def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
     """A table without the rows whose label is an empty cell or none, if the `tasks.Task` has `skip_unlabelled`."""
-    if task.skip_unlabelled and task.label in frame and (missing := frame[task.label].isin(["", None])).any():
-        at = f"{frame.index.name}s {listed(frame.index[missing])}"
+    if not task.skip_unlabelled or list(frame).count(task.label) != 1:  # other numbers are refused later
+        return frame
+    cells = frame[task.label]
+    without = cells.isna() | (cells.astype(str).str.strip() == "")
+    if without.any():
+        at = f"{frame.index.name}s {listed(frame.index[without])}"
         warnings.warn(f"{name}: rows without a label left out ({at})", stacklevel=3)
-        frame = frame[~missing]
-    return frame
+    return frame[~without]
 
 
 def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
@@ -462,9 +466,9 @@ def number_of(text: object) -> Decimal | None:
 
 def class_numbers(labels: Sequence[str], by_place: bool) -> Callable[[object], int | None]:
     """A function from a cell to its class's number, None for a cell that is no label. The rule is the same for all
-    sources: a cell is the name of a class, whether text or number (`1`, `1.0` and `01` are the class "1"). It may be a
-    class's place from 0 where no name is a number other than its own place; and a whole number is always the place
-    where the source itself says so (`by_place`)."""
+    sources: a cell is the name of a class, whether text or number (`1`, `1.0` and `01` are the class "1"). Where no
+    name is a number, or each is its own place from 0, a cell may also be a class's place. With `by_place`, for sources
+    that say so, whole numbers are always places."""
     numbers = [number_of(name) for name in labels]
     places = {Decimal(i): i for i in range(len(labels))}
     named = {number: i for i, number in enumerate(numbers) if number is not None and numbers.count(number) == 1}

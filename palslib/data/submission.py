@@ -68,8 +68,7 @@ def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: s
     """The predicted class numbers or scores by the rows' ids, which are in the column `identity`."""
     check_column(frame, identity, task, where)
     check_texts(frame, task, where)
-    texts = frame[task.texts[0]] if len(task.texts) == 1 else zip(*(frame[t] for t in task.texts), strict=True)
-    answers = model.predict(list(texts), task.name)
+    answers = model.predict(frame[list(task.texts)], task.name)
     values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)
     return pd.Series(values.tolist(), index=frame[identity].tolist())
 

@@ -151,8 +151,7 @@ class Task:
 
     def said(self) -> dict:
         """The fields, except the name, that differ from their defaults, in the form of JSON."""
-        usual = {field.name: field.default for field in fields(self)[2:]}
-        values = {name: value for name, value in vars(self).items() if name != "name" and value != usual.get(name)}
+        values = {f.name: value for f in fields(self)[1:] if (value := getattr(self, f.name)) != f.default}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def _check(self, field: str, holds: bool, valid: str) -> None:
@@ -314,7 +313,9 @@ def tasks_from_file(
     """
     labels = (labels,) if isinstance(labels, str) else labels
     name, score = options.pop("name", None) or name_of(Path(path)), options.pop("score", False)
-    scores = labels if score is True else score or ()
+    scores = labels if score is True else (score,) if isinstance(score, str) else score or ()
+    for one in scores:
+        check_name("score", one, labels)
     return [
         task_from_file(path, text, label, name=f"{name}-{label}", score=label in scores, **options) for label in labels
     ]

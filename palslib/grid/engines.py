@@ -256,7 +256,10 @@ class Slurm:
 
     def submit(self, config: RunConfig) -> "SlurmJob":
         place = self.folder / f"{config.name}-{secrets.token_hex(8)}.json"
-        job = self.executor.submit(perform_in_job, config, self.terms, self.threads, place)
+        try:
+            job = self.executor.submit(perform_in_job, config, self.terms, self.threads, place)
+        except RuntimeError as error:  # of sbatch: no such partition, too many jobs
+            raise ValueError(f"Slurm refused the job of {config.name}: {error}") from error
         self.queue.add(job.job_id)
         return SlurmJob(self, job, place)
 

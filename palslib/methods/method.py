@@ -209,8 +209,8 @@ class Method:
 
     @property
     def label(self) -> str:
-        """The name, with no other size than the one that is used: `pals-204` or `pals (s=120)`; for a network also its
-        inner sizes: `ffn-306` or `ffn (s=102, inner 153)`."""
+        """The name with the size that the method has: `pals-204`, or `pals (s=120)` if the name's own is another; for
+        a network also its inner sizes: `ffn-306` or `ffn (s=102, inner 153)`."""
         size, inner = getattr(self, "size", None), getattr(self, "inner", ())
         if size is None:
             return self.name

@@ -21,7 +21,7 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
     """A task of the model, as its rows are in this file."""
     if name is None and len(model.tasks) != 1:
         raise ValueError(f"the model has {len(model.tasks)} tasks: say for which. Valid: {', '.join(model.tasks)}")
-    task = model.tasks[check_name("task of this model", name or next(iter(model.tasks)), model.tasks)]
+    task = model._known(name or next(iter(model.tasks)))
     given = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
     if ending(file) != ending(task.files):  # else the file is taken to be like those of the training
         given |= {"separator": SUFFIXES.get(ending(file), task.separator), "quoted": True, "encoding": "utf-8"}

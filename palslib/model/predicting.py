@@ -10,7 +10,7 @@ from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
 from palslib.common.memory import enough_memory
-from palslib.common.names import check_name, listed, shown
+from palslib.common.names import listed, shown
 from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
@@ -20,7 +20,7 @@ Text = str | Sequence[str] | Mapping[str, str]
 _FORMS = {1: "one text", 2: "a pair"}
 
 LEAST_LENGTH = 8
-"""The least maximum length of a row, in a run's config too: special tokens take up to four of its word pieces."""
+"""The smallest `max_length` that is allowed, as in `RunConfig`: special tokens alone take up to four word pieces."""
 MAX_LENGTH = 128
 """Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
@@ -78,7 +78,7 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
         if not wanted:
             raise ValueError(f"{where} is for no task. Valid: {', '.join(model.tasks)}")
         found = {}
-        for task in (model.tasks[check_name("task of this model", name, model.tasks)] for name in wanted):
+        for task in map(model._known, wanted):
             found[task.name] = of_task = _texts_of(row, task, where)
             if len(task.texts) != len(of_task):
                 fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(of_task))

@@ -365,10 +365,9 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
         for name in ("labels", "scale", "head"):  # they decide what its trained head means
             if (was := getattr(before, name)) != (now := getattr(task, name)):
                 raise ValueError(f"{folder} has another task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
-        parts = model.parts(task.name)
-        for part in parts.values():
+        for part in model.parts(task.name).values():
             part.requires_grad_(True)
-        model.put(task, parts)  # perhaps with another source of rows
+        model.tasks[task.name] = task  # perhaps with another source of rows
     return model
 
 
@@ -398,9 +397,8 @@ def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torc
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
         raise ValueError(f"task {task!r} is not saved as {dtype}: give {', '.join(map(str, kinds[:2]))} or {kinds[2]}")
-    check_name("task of this model", task, model.tasks)
     about = {
-        "task": json.dumps(asdict(model.tasks[task]) | {"data": ""}),
+        "task": json.dumps(asdict(model._known(task)) | {"data": ""}),
         "method": json.dumps(model.method.to_dict()),
         "fingerprint": model.fingerprint(),
         "seal": SEAL,

@@ -44,9 +44,10 @@ def _split_content(known: dict[tuple, str], place: tuple, *about) -> str:
 
 def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
     """The name of each input, and what computes its hash, where it has one."""
-    yield "backbone", lambda: _backbone_content(plain(config.backbone))
-    if config.start:
+    if config.start:  # whose weights are the backbone's, trained further
         yield "start", lambda: folder_content(Path(config.start))
+    else:
+        yield "backbone", lambda: _backbone_content(plain(config.backbone))
     method = config.base_method()
     if not type(method).__module__.startswith("palslib."):
         said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method))]

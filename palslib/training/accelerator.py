@@ -27,6 +27,11 @@ from palslib.plan.config import RunConfig
 T = TypeVar("T")
 
 
+def on_apple() -> bool:
+    """Whether Accelerate would take the GPU of an Apple computer, which has no float64 for the labels of scores."""
+    return torch.backends.mps.is_available()
+
+
 def make_accelerator(log_with: str | None = None, folder: Path | None = None) -> Accelerator:
     """The accelerator of a run, for all processes that were started; on CPUs they communicate by gloo.
 
@@ -42,7 +47,7 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     keep_freed_memory()
     leave_busy_cores()
     # Under torch's launcher on CPUs, accelerate must be told to use CPUs: else each process would be a separate run.
-    on_cpus = int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available()
+    on_cpus = on_apple() or (int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available())
     # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
     handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
     accelerator = Accelerator(
@@ -119,9 +124,9 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, does nothing.
 
     By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
-    and cleared again: a tenth of a training step in bf16. Kept memory must not be divided by what stays: oneDNN would
-    keep a kernel for each of the last 1,024 shapes, and nearly every batch has a new one (1 GB more in 1,000 steps); it
-    keeps 32, those of one or two steps.
+    and cleared again: a tenth of a training step in bf16. Freed memory serves large tensors again only where no small
+    piece in use divides it. oneDNN leaves such pieces, a kernel for each of the last 1,024 shapes, and nearly every
+    batch has a new shape (1 GB more in 1,000 steps); so it is told to keep 32, those of one or two steps.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read when oneDNN is first used
     if platform.libc_ver()[0] == "glibc":

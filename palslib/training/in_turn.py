@@ -12,8 +12,8 @@ from palslib.training.accelerator import one_writer
 from palslib.training.loop import model_before, train
 
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
-"""The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. `size`: one
-task's share of the paper's budget would make m far larger than 64."""
+"""The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. The size is
+the method's own: the paper's budget, which is for eight tasks, would make m far larger than 64 for one."""
 
 
 def train_in_turn(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import load_config, load_tokenizer, plain
+from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, plain
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.memory import enough_memory
@@ -76,11 +76,13 @@ class Run:
                 f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
                 f"x {config.micro_batches} micro-batches"
             )
-        backbone = load_config(config.backbone)
+        # A saved model has the configuration and tokenizer of its backbone, whose own folder may be gone.
+        source = config.start if config.start and has_tokenizer(config.start) else config.backbone
+        backbone = load_config(source)
         positions = max_positions(backbone)
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
-        self.tokenizer = load_tokenizer(config.backbone)
+        self.tokenizer = load_tokenizer(source)
         known = {}  # the hashes of splits, as `run_content` takes them
 
         def tokenised(task: str, split: str):
@@ -162,9 +164,8 @@ class Run:
         config, task, rows = self.config, self.plan.tasks[step], self.plan.examples(step)
         width = config.max_length if self.recipe.padding == "max_length" else None
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        mine, parts = rows[rank * len(rows) // world : (rank + 1) * len(rows) // world], []
-        for part in range(config.micro_batches):
-            some = mine[part * len(mine) // config.micro_batches : (part + 1) * len(mine) // config.micro_batches]
+        mine, parts = np.array_split(rows, world)[rank], []
+        for some in np.array_split(mine, config.micro_batches):
             weight = self.weight(task, some) * world / self.weight(task, rows)  # the part's share in the mean
             some = some if len(some) else rows[:1]  # with weight 0, as every process has to run every backward pass
             parts.append((self.train_data[task].batch(some, width, self.accelerator.device), weight))

@@ -39,6 +39,7 @@ class Trained(dict):
                 raise ValueError(f"{kept} holds other weights than those that this run has kept")
             return model
         if which == "last" and self._last is not None:
+            self._last.sparse_embeddings = False  # other optimisers than a run's refuse sparse gradients
             return self._last.eval()
         raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r}, or anew (resume=False)")
 

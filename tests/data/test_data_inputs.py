@@ -113,6 +113,8 @@ def test_messages_say_what_to_do(tmp_path):
         "unknown option of task_from_file 'labels'": lambda: task_from_file(tmp_path / "mine.csv", labels=("a", "b")),
         "unknown option of task_from_file 'data'": lambda: tasks_from_file(tmp_path / "mine.csv", data="glue"),
         "no column 'lab'": lambda: tasks_from_file(tmp_path / "mine.csv", labels="lab"),
+        "unknown score 'lable': did you mean 'label'": lambda: tasks_from_file(few.data, score="lable"),
+        r"no column 'label' .* has: \['text'\]$": lambda: task_from_frame(pd.DataFrame({"text": ["a"]}), "mood"),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

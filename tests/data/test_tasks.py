@@ -166,7 +166,7 @@ SIZES = "  splits:\n  - {name: train, num_examples: 1234}\n---"
     ("readme", "message"),
     [
         (README % ("not_entailment", "entailment"), r"label names \['not_ent.* are not the task's \['ent"),
-        (README.rstrip()[:-3] % ("entailment", "not_entailment") + SIZES, "numbers of rows .* train 1,234, 3$"),
+        (README.rstrip()[:-3] % ("entailment", "not_entailment") + SIZES, "says 1,234 rows, and the files have 3$"),
         ("---\nconfigs: [{\n---\n", r"the head of README\.md is no YAML: "),
     ],
 )
@@ -241,6 +241,18 @@ def test_a_missing_name_is_looked_for_in_the_folder_of_data_too(tmp_path, monkey
         with pytest.raises(ValueError, match=r"unknown data source 'owm': did you mean 'own'\? Valid: .*glue, own,"):
             load_rows(task, "owm")
     assert [locate(folder) for folder in (".", "..")] == [".", ".."]  # those of the working folder
+
+
+def test_a_file_of_the_working_folder_goes_before_one_in_the_folder_of_data(tmp_path, monkeypatch):
+    """Its classes were read from the one and its rows from the other."""
+    for place in ("here", "mirror"):
+        (tmp_path / place).mkdir()
+        written(tmp_path / place, f"text,label\n{place} a,no\n{place} b,yes\n", "mood.csv")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path / "mirror"))
+    assert set(load_rows(task_from_file("mood.csv"), split="all")["text"]) == {"here a", "here b"}
+    (tmp_path / "here" / "mood.csv").unlink()
+    assert locate("mood.csv") == str(tmp_path / "mirror" / "mood.csv")
 
 
 def test_a_folder_without_the_task(tmp_path):
@@ -356,12 +368,18 @@ def test_scores_of_similarity_are_from_0_to_5(tmp_path, score):
 
 
 def test_rows_without_a_label(tmp_path):
-    path = as_split(tmp_path, "text,mood\na,neutral\nb,\nc,positive\nd,\n")
+    path = as_split(tmp_path, "text,mood\na,neutral\nb,\nc,positive\nd, \n")
     with pytest.raises(ValueError, match="line 3, column 'mood': ''"):
         load_rows(SENTIMENT, path, "x")
     with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
         frame = load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
     assert frame["text"].tolist() == ["a", "c"]
+    two = as_split(
+        tmp_path,
+        "text,mood,mood\na,neutral,\n",
+    )
+    with pytest.raises(ValueError, match="2 columns 'mood'"):
+        load_rows(replace(SENTIMENT, skip_unlabelled=True), two, "x")
     path = as_split(tmp_path, "text,mood\na,neutral\n" + "b,\n" * 50_000)
     with pytest.warns(UserWarning) as warned:
         load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from test_sweep import configs_in, swept, written
+from test_sweep import configs_in, starts, swept, wait_for, written
 
 from palslib.common.lock import InUse, in_use, run_lock
 from palslib.grid import engines
@@ -33,11 +33,6 @@ def folders(tmp_path):
     return lambda: [Path(config.folder) for config in configs_in(tmp_path)]
 
 
-def starts(folder):
-    path = folder / "starts"
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
 GARBAGE = [b"", b"{", b"\xff\xfe\x00", b"[]", b"{}", b"null"]
 
 
@@ -53,7 +48,7 @@ def test_a_damaged_file_costs_its_run_alone(write, folders, capsys, tmp_path, na
     out = capsys.readouterr().out
     assert out.count(" finished\n") == 2 and "\n2 of 8 runs finished" in out
     assert all(f"failed: {folder / name}: " in out for folder in damaged)
-    assert [starts(folder) for folder in folders()] == [0] * 6 + [1] * 2
+    assert [len(starts(config)) for config in configs_in(tmp_path)] == [0] * 6 + [1] * 2
     found = list(map(state, configs_in(tmp_path)))
     assert [one["status"] for one in found] == ["failed"] * 6 + ["finished"] * 2
     assert [one["dev average"] is not None for one in found] == [False] * 6 + [True] * 2
@@ -107,13 +102,13 @@ def test_a_folder_that_is_deleted_later_in_the_sweep_is_not_finished(write, caps
     assert "failed: its record has been deleted since" in out and "\n2 of 3 runs finished" in out
 
 
-def test_a_run_of_exchanged_texts_is_run_anew(write, folders, tmp_path):
+def test_a_run_of_exchanged_texts_is_run_anew(write, tmp_path):
     """Its record says what it was made from; one that does not say stays."""
     body = "record['content'] = {'rte/train': 'of other texts'} if config['seed'] == 1 and not CHANGED else {}"
     assert swept(write(body.replace("CHANGED", "False"))) == 0
     assert swept(write(body.replace("CHANGED", "True"))) == 0
     assert swept(write(body.replace("CHANGED", "True"))) == 0
-    assert [starts(folder) for folder in folders()] == [1, 2, 1]
+    assert [len(starts(config)) for config in configs_in(tmp_path)] == [1, 2, 1]
 
 
 def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, tmp_path):
@@ -125,9 +120,7 @@ def test_training_runs_under_the_lock_of_its_sweep_and_nobody_beside_it(write, t
     statuses = []
     thread = threading.Thread(target=lambda: statuses.append(swept(call)))
     thread.start()
-    deadline = time.monotonic() + 60
-    while not starts(Path(config.folder)) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: starts(config))
     with pytest.raises(InUse, match="a run has one writer"):
         train(config)
     go.touch()
@@ -141,7 +134,7 @@ def test_a_run_in_use_elsewhere_is_waited_for(write, folders, tmp_path):
         thread = threading.Thread(target=lambda: statuses.append(swept(call)))
         thread.start()
         time.sleep(1.5)
-        assert thread.is_alive() and not starts(folders()[0])
+        assert thread.is_alive() and not starts(configs_in(tmp_path)[0])
     thread.join(60)
     assert statuses == [0] and not in_use(folders()[0])
 
@@ -172,8 +165,7 @@ def test_slurms_warning_ends_a_job_with_a_result_in_json(write, folders, tmp_pat
     before = signal.getsignal(signal.SIGUSR2)
 
     def warn():
-        while not starts(folders()[0]):
-            time.sleep(0.02)
+        wait_for(lambda: starts(config))
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGUSR2)
 

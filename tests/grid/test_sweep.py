@@ -18,13 +18,14 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from palslib.__main__ import main
 from palslib.common.lock import in_use, run_lock
 from palslib.grid import engines, sweep
-from palslib.grid.engines import LocalSlots, Terms, failed, log_end
+from palslib.grid.engines import LocalSlots, Slurm, Terms, failed, log_end
 from palslib.grid.sweep import Grid, state
 from palslib.plan.config import RunConfig
 from palslib.records import load_records
@@ -302,22 +303,16 @@ def test_an_outdated_run_that_another_sweep_began_is_waited_for(write, configs, 
     assert sweep._outdated(config, {})
 
 
-def test_no_more_jobs_than_slots(tmp_path):
-    """On this machine a pool of threads holds it, too; on Slurm only this does."""
-    engine = Engine(*[{"status": "failed", "reason": "no"}] * 5)
-    assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
-    assert engine.most == 2
-
-
-def test_waiting_runs_are_not_looked_at_while_all_slots_are_busy(tmp_path, monkeypatch):
-    """Each look costs a millisecond, five times a second: of two cores that compute, 32 runs took a sixth of one."""
+def test_while_all_slots_are_busy_no_job_is_submitted_and_no_waiting_run_looked_at(tmp_path, monkeypatch):
+    """On this machine a pool of threads keeps to the slots, too; on Slurm only this does. Each look costs a
+    millisecond, five times a second: of two cores that compute, 32 runs took a sixth of one."""
     looks, engine = Counter(), Engine(*[{"status": "failed", "reason": "no"}] * 5)
     monkeypatch.setattr(sweep, "state", lambda config, since: looks.update([config.name]) or state(config, since))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     asked, submit = iter([False] * 100 + [True] * 100), engine.submit
     engine.submit = lambda config: SimpleNamespace(**vars(submit(config)) | {"done": lambda: next(asked)})
     assert len(sweep.sweep(Grid(BASE, {"seed": list(range(5))}).configs(tmp_path), engine)) == 5
-    assert max(looks.values()) < 10
+    assert engine.most == 2 and max(looks.values()) < 10
 
 
 def test_base_cannot_replace_what_single_runs_say(write, capsys):
@@ -533,6 +528,16 @@ def slurm():
             daemon.terminate()
             daemon.wait(timeout=30)
         shutil.rmtree(folder)
+
+
+def test_a_job_that_slurm_refuses_is_named(tmp_path):
+    """No such partition, no account, too many jobs: submitit raises a RuntimeError for each."""
+    engine = object.__new__(Slurm)
+    engine.__dict__ |= {"folder": tmp_path, "terms": None, "threads": 1}
+    engine.executor = Mock(submit=Mock(side_effect=RuntimeError("invalid partition")))
+    config = RunConfig(folder=str(tmp_path), **BASE)
+    with pytest.raises(ValueError, match=f"Slurm refused the job of {config.name}: invalid partition"):
+        engine.submit(config)
 
 
 @pytest.mark.slurm

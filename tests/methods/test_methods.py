@@ -8,6 +8,7 @@ from shapes import tiny_encoder
 from palslib import METHODS, Method, MultiTaskModel, RunConfig, fit_budget, get_method
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, Backbone, count_parameters
 from palslib.methods.low_rank import LowRank
+from palslib.methods.operations import count_operations
 from palslib.methods.pal import PAL
 from palslib.methods.table import LABELS
 from palslib.methods.whole import FineTuned
@@ -124,6 +125,10 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("shared", freeze="backbone but norms"), r"nothing to train: 'shared'"),
         (lambda: get_method("feature-extraction", freeze="nothing"), r"frozen backbone; freeze='nothing' contradicts"),
         (lambda: get_method("pals-204", size=100), r"size 100 .* 12 heads .*\[1, 2, 4, 5, 10, 20, 25, 50, 100\]"),
+        (lambda: fit_budget("pals-204", added=float("nan")), "added must be a number of parameters"),
+        (lambda: fit_budget("pals-204", added=float("inf")), "added must be a number of parameters"),
+        (lambda: fit_budget("pals-204", added=-1), "added must be a number of parameters"),
+        (lambda: count_operations("shared", tokens=0), "tokens must be a positive integer, not 0"),
     ],
 )
 def test_a_wrong_name_or_value_says_what_is_valid(call, message):

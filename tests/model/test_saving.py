@@ -211,10 +211,6 @@ def test_what_a_folder_lacks(tmp_path):
         MultiTaskModel.from_pretrained(tmp_path)
 
 
-class Crash(Exception):
-    pass
-
-
 def test_crash_between_the_two_renames(tmp_path, monkeypatch):
     """The old folder has just been moved aside: it is found there, and the next save goes through."""
     first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
@@ -224,12 +220,12 @@ def test_crash_between_the_two_renames(tmp_path, monkeypatch):
 
     def only_old(source, target):
         if str(target) == str(folder):
-            raise Crash
+            raise RuntimeError("killed here")
         rename(source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(palslib.common.files.os, "replace", only_old)
-        with pytest.raises(Crash):
+        with pytest.raises(RuntimeError, match="killed here"):
             second.save_pretrained(folder)
     assert not folder.exists()
     assert equal_states(MultiTaskModel.from_pretrained(folder), first)
@@ -499,17 +495,14 @@ def test_saving_removes_nothing_that_it_did_not_make(tmp_path, monkeypatch):
 
 def test_nothing_is_saved_over_files_of_others(tmp_path):
     """A downloaded BERT's folder, and a file that has a task's name."""
-    model = tiny_model("shared")
-    for name in ("config.json", "rte.safetensors"):
-        (tmp_path / name).write_text("theirs")
+    model, theirs = tiny_model("shared"), {"config.json": "theirs", "rte.safetensors": "theirs"}
+    for name, text in theirs.items():
+        (tmp_path / name).write_text(text)
     with pytest.raises(FileExistsError, match=r"holds config\.json, not written by palslib"):
         model.save_pretrained(tmp_path)
     with pytest.raises(FileExistsError, match=r"rte\.safetensors was not written by save_task"):
         model.save_task("rte", tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "config.json": "theirs",
-        "rte.safetensors": "theirs",
-    }
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == theirs
 
 
 def test_a_type_that_is_not_read_is_not_written(tmp_path):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from safetensors.torch import load_file
+from small_runs import SMALL, weights
 
 from palslib.common.lock import MARK, RUN_FILES, InUse
 from palslib.common.places import runs_folder
@@ -34,9 +34,7 @@ from palslib.training.loop import train
 
 GOOD = ("same bits", "named", "refused")
 BAD = ("raw traceback", "silent", "hang", "left over")
-TINY = {"backbone": "tiny", "method": "pals-204", "size": 24, "tasks": ("rte",), "steps": 8, "batch_size": 4}
-TINY |= {"max_length": 32, "precision": "float32", "progress": False, "evaluate_every": 4, "checkpoint_every": 2}
-TINY |= {"keep": "best"}
+TINY = SMALL | {"size": 24, "steps": 8, "evaluate_every": 4, "checkpoint_every": 2, "keep": "best"}
 OF_A_MODEL = ("model.safetensors", "palslib.json", "config.json", "tokenizer.json")
 PATIENCE = 120.0
 """Seconds after which a process counts as one that hangs."""
@@ -48,19 +46,13 @@ class Attacks:
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.random, self.number = folder, random.Random(seed), 0
-        self.expected = {}
         for run_seed in (0, 1):  # of the second, parts are put into the first
             config = RunConfig(**TINY, seed=run_seed, folder=str(folder / f"whole-{run_seed}"))
             began = time.monotonic()
             assert self.end(self.start(config)) == 0
             self.seconds = time.monotonic() - began
-            self.expected[run_seed] = self.weights(Path(config.folder))
             stopped = RunConfig(**TINY, seed=run_seed, folder=str(folder / f"stopped-{run_seed}"))
             assert self.end(self.start(stopped, stop=5)) == 0
-
-    @staticmethod
-    def weights(folder: Path) -> dict:
-        return {name: load_file(folder / name / "model.safetensors") for name in ("last", "best")}
 
     def config(self) -> RunConfig:
         """A run in a folder that is not there yet."""
@@ -108,11 +100,10 @@ class Attacks:
         if status != 0:
             return {None: "hang", 3: "refused"}.get(status, "raw traceback")
         folder = Path(config.folder)
-        found, notes = self.weights(folder), read_object(folder / "record.json").get("notes")
-        for name, tensors in self.expected[0].items():
-            if tensors.keys() != found[name].keys() or not all(
-                torch.equal(t, found[name][k]) for k, t in tensors.items()
-            ):
+        notes = read_object(folder / "record.json").get("notes")
+        for name in ("last", "best"):
+            found, expected = weights(folder, name), weights(self.folder / "whole-0", name)
+            if found.keys() != expected.keys() or not all(torch.equal(t, found[k]) for k, t in expected.items()):
                 return "silent"
         if sorted(p.name for p in folder.iterdir()) != ["best", "last", MARK, "predictions.npz", "record.json"]:
             return "left over"

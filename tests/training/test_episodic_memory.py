@@ -202,17 +202,6 @@ def stepped(folder, steps, **options):
     return run
 
 
-def backward(run, flip=False):
-    """The gradient of the next step's batch, and the opposite of the memory's of the first task if `flip`."""
-    task = run.plan.tasks[run.step]
-    batch = run.train_data[task].batch(run.plan.examples(run.step))
-    run.accelerator.backward(run.wrapped(task=task, **batch).loss)
-    if flip:
-        batch = run.train_data["rte"].batch(run.memory.rows("rte"))
-        run.accelerator.backward(-10 * run.wrapped(task="rte", **batch).loss)
-    return task
-
-
 def flat(run, over="trained"):
     parameters = constrained_parameters(run.model, over)
     zeros = (torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
@@ -233,8 +222,12 @@ def test_a_step_against_the_memory_is_projected(tmp_path, options, over):
     """On a step of MRPC, ten times the gradient that would raise RTE's loss is mixed in: it is taken out again."""
     run = stepped(tmp_path, 6, memory_over=over, **options)
     run.model.eval()  # without dropout, the memory's gradient is the same every time
-    task = backward(run, flip=True)
+    task = run.plan.tasks[run.step]
     assert task == "mrpc" and run.memory.seen == ["rte", "cola"]
+    batch = run.train_data[task].batch(run.plan.examples(run.step))
+    remembered = run.train_data["rte"].batch(run.memory.rows("rte"))
+    run.accelerator.backward(run.wrapped(task=task, **batch).loss)
+    run.accelerator.backward(-10 * run.wrapped(task="rte", **remembered).loss)
     before, parameters = flat(run, over)
     G = torch.stack([memory_gradient(run, t, run.memory.rows(t), parameters) for t in ("rte", "cola")])
     assert (G @ before)[0] < 0

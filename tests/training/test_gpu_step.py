@@ -53,21 +53,16 @@ def data():
     return tokenise_task("stsb", load_tokenizer("tiny"), max_length=32)
 
 
-def step(method: str, data) -> Spy:
+@pytest.mark.parametrize(("method", "most"), [("shared", 420), ("pals-204", 640)])
+def test_a_step_copies_once_and_never_waits(method, most, data, monkeypatch):
     """Batch, forward, backward and clipping of one step."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # it does not know this device
     model = randomised(method, mode="train", dropout=0.1).to(GPU)
     with Spy() as spy:
         batch = data.batch(np.arange(8), device=GPU)
         batch["rows"].input_ids.remainder_(90)  # the tiny vocabulary
         model(task="stsb", **batch).loss.backward()
         clip_gradients(list(model.parameters()), 1.0)
-    return spy
-
-
-@pytest.mark.parametrize(("method", "most"), [("shared", 420), ("pals-204", 640)])
-def test_a_step_copies_once_and_never_waits(method, most, data, monkeypatch):
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # it does not know this device
-    spy = step(method, data)
     assert spy.copies == ["_to_copy"] and spy.waits == []
     assert spy.operations.total() <= most, spy.operations
 

@@ -56,10 +56,6 @@ def saved_step(folder):
         return 0
 
 
-class Killed(BaseException):
-    """Stands for the end of a process: nothing in the package catches it."""
-
-
 # ----------------------------------------------------------------------------------------------------- killed, resumed
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory, one_thread):
@@ -127,7 +123,7 @@ def crash_at(monkeypatch, call):
         if "checkpoint" in Path(target).name:
             calls.append(target)
             if len(calls) == call:
-                raise Killed
+                raise KeyboardInterrupt
         real(source, target)
 
     monkeypatch.setattr(paths.os, "replace", replaced)
@@ -147,7 +143,7 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
     for call in calls:
         with monkeypatch.context() as patch:
             crash_at(patch, call)
-            with pytest.raises(Killed):
+            with pytest.raises(KeyboardInterrupt):
                 train(settings)
     assert set(names_in(tmp_path)) == left
     steps, _ = finish(settings)

@@ -24,30 +24,25 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "lock"}
 
 
-def started_twice(folder, run):
-    """`run` takes what is called after each step; there it is started once more. How often that was refused."""
-    refused = []
-
-    def again(_):
-        before = files(folder)
-        with pytest.raises(InUse, match=rf"in use by process {os.getpid()} on .*: a run has one writer"):
-            run(None)
-        assert files(folder) == before
-        refused.append(True)
-
-    run(again)
-    return len(refused)
-
-
 def in_turn(config, on_step):
     return train_in_turn(["cola", "rte"], config.folder, on_step=on_step, **TURN)
 
 
 @pytest.mark.parametrize(("run", "steps"), [(train, 4), (pretrain, 4), (in_turn, 6)])
 def test_a_run_is_started_once(tmp_path, run, steps):
-    """Tasks in turn also while the second one is trained and the first is finished."""
-    config = small(tmp_path / "run", **TINY)
-    assert started_twice(tmp_path, lambda on_step: run(config, on_step=on_step)) == steps
+    """After each step it is started once more, and refused: tasks in turn also while the second one is trained and the
+    first is finished."""
+    config, refused = small(tmp_path / "run", **TINY), []
+
+    def again(_):
+        before = files(tmp_path)
+        with pytest.raises(InUse, match=rf"in use by process {os.getpid()} on .*: a run has one writer"):
+            run(config, on_step=None)
+        assert files(tmp_path) == before
+        refused.append(True)
+
+    run(config, on_step=again)
+    assert len(refused) == steps
     assert names_in(tmp_path) == ["run"] and "lock" not in names_in(tmp_path / "run")
 
 

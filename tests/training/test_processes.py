@@ -160,6 +160,17 @@ def test_one_process_that_was_asked_for_is_taken(monkeypatch, variables):
     assert make_accelerator().num_processes == 1
 
 
+def test_the_gpu_of_an_apple_computer_is_not_taken():
+    code = """
+import torch
+torch.backends.mps.is_available = torch.backends.mps.is_built = lambda: True
+from palslib.training.accelerator import make_accelerator
+print(make_accelerator().device.type)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["cuda" if torch.cuda.is_available() else "cpu"]
+
+
 def test_a_batch_that_processes_cannot_share(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(type(make_accelerator()), "num_processes", 3)
     (tmp_path / "config.json").write_text(json.dumps(asdict(small(tmp_path / "run", **TINY))))

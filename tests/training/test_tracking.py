@@ -55,15 +55,10 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_
             begin(small(tmp_path / "run", log_with="trackio"))
 
 
-class Screen(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_a_bar_comes_where_somebody_looks(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert progress_bar(range(3), "a log", True).disable
-    monkeypatch.setattr(sys, "stderr", Screen())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert not progress_bar(range(3), "a terminal", True).disable
     assert progress_bar(range(3), "unasked", False).disable
     assert list(progress_bar(range(3), "soon over", True)) == [0, 1, 2]

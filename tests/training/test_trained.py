@@ -1,16 +1,15 @@
 """Train, keep, predict: a run gives back the model that it trained."""
 
+import shutil
+
 import pytest
 import torch
 from small_runs import small, weights
 
 from palslib import train
+from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.data.tokens import tokenise_task
 from palslib.plan.config import RunConfig
-
-TEXTS = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
-
-
-ABOUT = {"tasks": ("rte", "stsb"), "steps": 3, "learning_rate": 1e-2}
 
 
 def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
@@ -29,12 +28,31 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
     assert record["method"]["freeze"] == "backbone" and record["method"]["size"] == 12
 
 
+def test_a_model_goes_on_without_the_folder_of_its_backbone(tmp_path):
+    """It was trained on a backbone in a folder, and was moved, or that folder was removed."""
+    for one in (load_encoder("tiny"), load_tokenizer("tiny")):
+        one.save_pretrained(tmp_path / "mine")
+    first = small(tmp_path / "first", steps=2, keep="last", backbone=str(tmp_path / "mine"))
+    train(first)
+    shutil.rmtree(tmp_path / "mine")
+    about = {"steps": 1, "batch_size": 4, "max_length": 32, "precision": "float32", "progress": False}
+    further = RunConfig(start=f"{first.folder}/last", tasks=("cola",), folder=str(tmp_path / "on"), **about)
+    record = train(further)
+    assert list(record.model().tasks) == ["rte", "cola"] and train(further) == record
+
+
 def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(tmp_path):
-    record = train(small(tmp_path / "run", **ABOUT))
-    assert len(record.model().predict(TEXTS, "rte")) == 2 and not record.model().training
+    config = small(tmp_path / "run", tasks=("rte", "stsb"), steps=3, learning_rate=1e-2)
+    texts = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
+    record = train(config)
+    assert len(record.model().predict(texts, "rte")) == 2 and not record.model().training
+    model = record.model()
+    batch = tokenise_task("rte", model.tokenizer, max_length=32).batch(range(4))
+    model("rte", **batch).loss.backward()
+    torch.optim.AdamW(model.parameters()).step()  # which refuses sparse gradients, as a run's own has them
     with pytest.raises(ValueError, match="has no weights 'best': train with keep='best'"):
         record.model("best")
     with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
-        train(small(tmp_path / "run", **ABOUT)).model()
+        train(config).model()
     with pytest.raises(ValueError, match="unknown weights 'bst': did you mean 'best'"):
         record.model("bst")

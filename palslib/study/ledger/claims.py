@@ -177,7 +177,7 @@ class Outcome:
     records: tuple[dict, ...] = ()
     """The records of the runs that were compared."""
     parts: dict[str, float] = field(default_factory=dict)
-    """Of a difference of GLUE's averages: `parts_of_tasks`."""
+    """Task -> its part in a difference of averages over GLUE's tasks (`parts_of_tasks`); else empty."""
 
     @property
     def differences(self) -> list[float]:
@@ -379,7 +379,7 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
     """What the outcomes of a row's comparisons decide together; `missing`: the runs that would be needed too."""
     seen = [outcome for outcome in outcomes if outcome.records]
     if not seen:
-        rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but none of a kind that can be compared"
+        rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but differ in more than what is compared"
         return Verdict("not run", "–", rest)
     value = "; ".join(map(str, seen))
     about = "; ".join(dict.fromkeys(_about(outcome.records) for outcome in seen))

@@ -10,7 +10,7 @@ Where the inputs of a derivation are themselves printed, they were rounded befor
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from palslib.common.names import check_name
@@ -40,23 +40,6 @@ SMALL_BUDGET = 1_500_000  # for all eight tasks (paper, results)
 def near(exact: float, printed: float, unit: float) -> bool:
     """Whether `exact`, rounded to `unit`, could be printed as `printed`: at most half a unit away."""
     return abs(exact - printed) <= unit / 2 + 1e-9 * max(1.0, abs(exact))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """All numbers from `low` to `high`."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def rounded(cls, printed: float, unit: float) -> "Interval":
-        """What a number printed to the nearest `unit` was before it was rounded."""
-        return cls(printed - unit / 2, printed + unit / 2)
-
-    def meets(self, other: "Interval") -> bool:
-        """Whether the intervals overlap; touching counts."""
-        return max(self.low, other.low) <= min(self.high, other.high) + 1e-9 * max(1.0, abs(self.high))
 
 
 def places(printed) -> int:
@@ -232,15 +215,15 @@ much); and which of its derived values these are. All other rows A and B have ex
 definitions."""
 
 
-def possible(row: Row) -> list[tuple[Interval, float, bool]]:
-    """For a row computed from rounded numbers, for each value: the interval that it can have had, what is printed, and
-    whether the interval allows that. Empty if inputs are exact."""
+def possible(row: Row) -> list[tuple[float, float, float, bool]]:
+    """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
+    printed, and whether a number between them is printed so. Empty if inputs are exact."""
     if row.id not in _ROUNDED:
         return []
     unit, width, chosen = _ROUNDED[row.id]
-    values = [Interval.rounded(value, width) for value in chosen(numbers(derive(row.id)))]
+    values = chosen(numbers(derive(row.id)))
     pairs = zip(values, numbers(row.published)[-len(values) :], strict=True)
-    return [(value, said, value.meets(Interval.rounded(said, unit))) for value, said in pairs]
+    return [(value - width / 2, value + width / 2, said, near(value, said, unit + width)) for value, said in pairs]
 
 
 def derive(row_id: str):

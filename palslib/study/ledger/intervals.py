@@ -164,7 +164,7 @@ def over_examples(
 
     Each draw takes as many runs of each side, and as many rows of each task, with replacement; rows are the same for
     all runs. The score of a run is the mean of its tasks' first metrics, in percent. With few runs the interval is a
-    little too narrow: runs that are drawn out of six spread by 5/6 of their variance.
+    little too narrow: n runs, drawn out of n, show (n - 1) / n of the variance of a new seed (5/6 for six).
 
     Args:
         left: for each run, task and split (`rte/validation`) -> its predictions, as `read_predictions` gives them.

@@ -23,7 +23,7 @@ ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "
 ASIDE += ("tuning", "confirmation", "bert-base-tuning")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
 another setting beside it, models trained to be shipped, runs from before the plan (figures/records/FIRST_STUDY.md), and
-the second study, which has its own rule (`results/second.py`)."""
+tuning and confirmation of the second study, which has its own rule (`results/second.py`); `separate` is evidence."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -132,9 +132,9 @@ def _derived_verdict(row: Row) -> Verdict:
     if not (ranges := possible(row)):
         return Verdict("does not follow", text, note)
     digits, may = max(map(places, numbers(row.derived))) + 1, {True: "may", False: "cannot"}
-    said = [f"{v.low:,.{digits}f} to {v.high:,.{digits}f}, which {may[fits]} be {n}" for v, n, fits in ranges]
+    said = [f"{low:,.{digits}f} to {high:,.{digits}f}, which {may[fits]} be {n}" for low, high, n, fits in ranges]
     note = "; ".join(filter(None, [note, f"before rounding, {' · '.join(said)}"]))
-    within = all(fits for _, _, fits in ranges)
+    within = all(fits for *_, fits in ranges)
     return Verdict("within rounding" if within else "does not follow", text, note)
 
 
