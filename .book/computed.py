@@ -34,7 +34,7 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 def answer() -> str:
     """The five numbered sentences with which notebook 11 answers the paper's question."""
-    runs, own_rate = tables.one_setting(tables.of_first_study(evidence())), read_records(RECORDS / "same-rate")
+    runs, own_rate = tables.of_first_study(evidence()), read_records(RECORDS / "same-rate")
     return answers.numbered(answers.answer(runs, own_rate, second.read_second()))
 
 
@@ -47,7 +47,7 @@ def questions() -> str:
 
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
-    found = answers.differences_table(tables.against(tables.one_setting(tables.of_first_study(evidence()))))
+    found = answers.differences_table(tables.against(tables.of_first_study(evidence())))
     return table(list(found), found.itertuples(index=False))
 
 

@@ -374,10 +374,7 @@ def test_rows_without_a_label(tmp_path):
     with pytest.warns(UserWarning, match=r"x.csv: rows without a label left out \(lines 3, 5\)"):
         frame = load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
     assert frame["text"].tolist() == ["a", "c"]
-    two = as_split(
-        tmp_path,
-        "text,mood,mood\na,neutral,\n",
-    )
+    two = as_split(tmp_path, "text,mood,mood\na,neutral,\n")
     with pytest.raises(ValueError, match="2 columns 'mood'"):
         load_rows(replace(SENTIMENT, skip_unlabelled=True), two, "x")
     path = as_split(tmp_path, "text,mood\na,neutral\n" + "b,\n" * 50_000)

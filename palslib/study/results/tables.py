@@ -80,11 +80,6 @@ _SETTINGS |= {
 }
 
 
-def of_first_study(records: Iterable[dict]) -> list[dict]:
-    """The committed runs of the first study: all later runs have seeds from 200 on (figures/records/PLAN.md)."""
-    return [record for record in records if record["config"]["seed"] < 200]
-
-
 def one_setting(records: Iterable[dict]) -> list[dict]:
     """The finished runs in the setting that most of them share."""
     mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in MIXED]
@@ -95,6 +90,11 @@ def one_setting(records: Iterable[dict]) -> list[dict]:
     same = [(setting, r) for setting, r in found if setting.shared == shared]
     acting = Counter(setting.acting for setting, _ in same if setting.acting is not None).most_common(1)
     return [r for setting, r in same if not acting or setting.acting in (None, acting[0][0])]
+
+
+def of_first_study(records: Iterable[dict]) -> list[dict]:
+    """The first study's runs in its one setting: all later runs have seeds from 200 on (figures/records/PLAN.md)."""
+    return one_setting(record for record in records if record["config"]["seed"] < 200)
 
 
 def _without_quirks(record: dict) -> dict:

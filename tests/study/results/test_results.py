@@ -37,6 +37,7 @@ from palslib.study.results.tables import (
     left_out,
     lines,
     of_common_seeds,
+    of_first_study,
     one_setting,
     plan_frame,
     provenance,
@@ -309,6 +310,13 @@ def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
         pd.testing.assert_frame_equal(among, alone)
     rows = {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
     assert set(quirk_effects([*records, *quirks])["row"]) == rows
+
+
+def test_later_grids_do_not_become_the_first_study():
+    """Though theirs are the most runs of one setting."""
+    later = [run("pals-204", seed, 50.0, adaptation_rate=10, steps=4000) for seed in range(300, 300 + 2 * len(RECORDS))]
+    assert len(one_setting([*RECORDS, *later])) == len(later)
+    assert of_first_study([*RECORDS, *later]) == one_setting(RECORDS)
 
 
 def test_switches_that_are_no_row_alone_have_rows_of_their_own():

@@ -243,6 +243,19 @@ def test_shared_and_fine_tuned_are_the_same_model_of_one_task(tmp_path):
     assert found[0]["results"]["last"]["scores"] == found[1]["results"]["last"]["scores"] != {}
 
 
+def test_a_record_that_is_none_of_its_grids_runs_is_refused(tmp_path, monkeypatch):
+    """Else a run with another rate would take the place of the right one of its arm and seed."""
+    monkeypatch.setattr(second, "RECORDS", tmp_path)
+    for name in ("tuning", "confirmation", "separate"):
+        (tmp_path / name).mkdir()
+    good = next((RECORDS / "separate").glob("*.json"))
+    (tmp_path / "separate" / "good.json").write_bytes(good.read_bytes())
+    assert len(second.read_second()) == 1
+    (tmp_path / "confirmation" / "stray.json").write_bytes(good.read_bytes())
+    with pytest.raises(ValueError, match=r"no runs of the grid 'confirmation': .*stray\.json"):
+        second.read_second()
+
+
 def test_what_is_missing_is_counted_from_the_records(tmp_path):
     frame = progress(RECORDS).set_index("grid")
     assert tuple(frame.loc["main"])[:3] == (18, 18, 0) and tuple(frame.loc["crowdflower"]) == (9, 0, 9, 0)
