@@ -9,6 +9,7 @@ from statistics import fmean
 
 import pandas as pd
 
+from palslib.data.tasks import TASK_LABELS
 from palslib.study.ledger.claims import SEEDS, Comparison
 from palslib.study.ledger.intervals import (
     NEGATIVE,
@@ -164,7 +165,19 @@ def questions_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame of `second.decide`, or of `beside.over_both`, as text, without the questions that have no answer:
     `question`, the arms that are `compared`, the difference with its interval, `seeds` of both, `level`, `verdict`."""
     found = frame.dropna(subset="low")
-    named = found["left"].map(label) + " − " + found["right"].map(label)
     shown = found.drop(columns=["left", "right"]).assign(level=[f"{100 * level:g} %" for level in found["level"]])
-    shown.insert(1, "compared", named)
+    shown.insert(1, "compared", _compared(found))
     return with_intervals(shown)
+
+
+def tasks_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `second.by_task` as text: a row for each task with its margin, a column for each two arms that are
+    compared, with the difference, its interval and the verdict."""
+    words = with_intervals(frame, "words")["words"] + " " + frame["verdict"]
+    rows = frame.assign(words=words, compared=_compared(frame) + " (" + frame["seeds"] + " seeds)")
+    rows["task"], rows["margin"] = rows["task"].map(TASK_LABELS), rows["margin"].map("{:.2f}".format)
+    return rows.set_index(["task", "margin", "compared"])["words"].unstack(sort=False).reset_index()
+
+
+def _compared(frame: pd.DataFrame) -> pd.Series:
+    return frame["left"].map(label) + " − " + frame["right"].map(label)

@@ -5,8 +5,12 @@ import pytest
 from pytest import approx
 from test_second import confirmed, loud
 
+from palslib.common.places import RECORDS
+from palslib.data.metrics import METRICS, dev_average, main_scores
+from palslib.data.tasks import TASKS, load_rows
+from palslib.records import read_predictions
 from palslib.study.results import beside
-from palslib.study.results.second import ARMS, QUESTIONS
+from palslib.study.results.second import ARMS, QUESTIONS, read_second
 
 
 def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
@@ -51,3 +55,17 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
     assert [row["difference"] for row in rows] == approx([10, 10, 10, 0])
     assert {row["level"] for row in rows} == {level} and rows[0]["seeds"] == f"{seeds} and {seeds}"
     assert draws == 2 or 2.1 < (rows[0]["high"] - rows[0]["low"]) / 2 < 8
+
+
+@pytest.mark.real_data
+def test_the_committed_scores_follow_from_the_predictions_that_are_kept_with_them():
+    labels = {}
+    for record in read_second():
+        last, kept = record["results"]["last"], read_predictions(RECORDS / record["file"])
+        assert last["dev_average"] == approx(dev_average(last["scores"]), abs=1e-9), record["file"]
+        for task, score in main_scores(last["scores"]).items():
+            split = next(name for name in kept if name.startswith(f"{task}/"))  # MNLI's first is the matched one
+            if split not in labels:
+                labels[split] = load_rows(task, "glue", split.partition("/")[2])["label"].to_numpy()
+            found = METRICS[TASKS[task].metrics[0]](labels[split], kept[split])
+            assert score == approx(100 * np.nan_to_num(found), abs=1e-4), (record["file"], task)

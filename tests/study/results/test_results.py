@@ -14,7 +14,7 @@ from scipy import stats
 
 from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.glue import TRAIN_SIZES
-from palslib.data.tasks import TASKS, get_task
+from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.grid.sweep import Grid
 from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
@@ -24,7 +24,15 @@ from palslib.study.figures.results import acting_panels, difference_rows, forest
 from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
 from palslib.study.notebook import show_table
-from palslib.study.results.answer import answer, differences_table, first_study, own_answer, questions_table
+from palslib.study.results import second
+from palslib.study.results.answer import (
+    answer,
+    differences_table,
+    first_study,
+    own_answer,
+    questions_table,
+    tasks_table,
+)
 from palslib.study.results.pilot import acting, acting_table, chosen_setting, pilot_frame
 from palslib.study.results.second import decide
 from palslib.study.results.tables import (
@@ -508,12 +516,14 @@ def test_the_answer_is_the_second_studys_where_it_decides():
     said = answer(RECORDS, new=new)
     assert "+1.00 [" in said[0] and "6 seeds (8,000 steps, both tuned alike; 99.5 % interval)" in said[0]
     assert said[1].startswith("**One PAL for all tasks does as well") and "+0.10 [" in said[1]
-    assert (
-        said[2].startswith("**The attention within PALs helps**") and "3 seeds against 6 (8,000 steps; 99.5" in said[3]
-    )
+    assert said[2].startswith("**The attention within PALs helps**")
+    assert "3 seeds against 6 (8,000 steps; 99.5" in said[3]
     table = questions_table(decide(new))
     assert table["compared"].tolist()[1:3] == ["PALs − one PAL for all tasks", "PALs − low rank"]
     assert table["points [interval]"][1].startswith("+0.10 [-") and table["verdict"][1] == "too small to matter"
+    by = tasks_table(second.by_task(new)).set_index("task")
+    assert list(by.index) == [TASK_LABELS[task] for task in TASKS] and by.loc["RTE", "margin"] == "1.08"
+    assert by["PALs − shared (6 and 6 seeds)"]["CoLA"].startswith("+1.00 [") and by.shape == (8, 5)
     difference_rows(decide(new), table["compared"], ax := plt.subplots()[1], "points")
     assert ax.get_yticklabels()[0].get_text() == "PALs − shared"
 
