@@ -302,7 +302,8 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         text = content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
-        about = f"not {encoding.upper()} at byte {at} of the line (another encoding is given as encoding='latin-1')"
+        other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
+        about = f"not {encoding.upper()} at byte {at} of the line (another encoding is given as encoding={other!r})"
         raise ValueError(f"{path.name}, line {line}: {about}") from error
     if "\0" in text:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
         line = text.count("\n", 0, text.index("\0")) + 1

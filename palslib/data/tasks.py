@@ -78,7 +78,7 @@ class Task:
     """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
     label: str = "label"
     """The column of the label."""
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    separator: str = ","
     """The separator of columns in a delimited file, a single character."""
     skip_unlabelled: bool = False
     """Whether rows of a file with an empty label are left out, with a warning; else they are an error."""
@@ -113,7 +113,8 @@ class Task:
             if (other := known.setdefault(_alike(name), name)) != name:
                 raise ValueError(f"task {self.name!r}: the labels {other!a} and {name!a} look the same")
         self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
-        self._check("separator", self.separator not in '\r\n\0"', "single character, no line break or quotation mark")
+        single = len(self.separator) == 1 and self.separator not in '\r\n\0"'
+        self._check("separator", single, "single character, no line break or quotation mark")
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)
         self._check("metrics", bool(self.metrics), "list of names, at least one")

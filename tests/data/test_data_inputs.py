@@ -151,7 +151,7 @@ def test_other_encodings(tmp_path, kind):
     FRAME.to_csv(tmp_path / "m.csv", index=False, encoding=kind)
     task = task_from_file(tmp_path / "m.csv", encoding=kind)
     assert load_rows(task, split="all")["text"].tolist() == FRAME["text"].tolist() and task.said()["encoding"] == kind
-    with pytest.raises(ValueError, match=r"m.csv, line [12]: not UTF-8 at byte .*encoding="):
+    with pytest.raises(ValueError, match=rf"m.csv, line [12]: not UTF-8 at byte .*encoding='{kind}'"):
         task_from_file(tmp_path / "m.csv")
     with pytest.raises(ValueError, match=r"task 'm': encoding must be .* not 'klingon'"):
         task_from_file(tmp_path / "m.csv", encoding="klingon")
