@@ -25,7 +25,7 @@ help:
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
 	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4' or '--slurm time=60')"
-	@echo "make benchmark   set up, measure speed on this machine, a few minutes (ARGS='--record FILE.json')"
+	@echo "make benchmark   set up, measure speed on this machine, about 20 minutes (ARGS='--record FILE.json')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"

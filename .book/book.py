@@ -15,6 +15,7 @@ import nbformat
 from explorers import EXPLORERS
 from sphinx.cmd.build import main as sphinx
 
+from palslib.common.lock import MARK
 from palslib.common.places import PROJECT, runs_folder
 from palslib.study.results.second import ledger_frame
 
@@ -57,9 +58,18 @@ def relinked(text: str, home: str, linked: set[str], links: re.Pattern = MARKDOW
     return links.sub(link, text)
 
 
-def stage(folder: Path) -> None:
-    """Writes the book's source."""
+def emptied(folder: Path) -> Path:
+    """A folder without what was built there before; one that has no mark of ours is refused."""
+    if folder.exists() and not (folder / MARK).is_file():
+        raise SystemExit(f"{folder} was not built here ({MARK} is missing): move or remove it first")
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    return folder
+
+
+def stage(folder: Path) -> None:
+    """Writes the book's source into an empty folder."""
     done, linked = set(), {f"notebooks/{path.name}" for path in PROJECT.glob("notebooks/*.ipynb")}
     linked |= {"CONTRIBUTING.md", *(f".book/{path.name}" for path in HERE.glob("*.md"))}
     while todo := linked - done:
@@ -124,9 +134,8 @@ def rows_named(path: Path) -> set[str]:
 
 
 def main() -> int:
-    source, book = runs_folder() / "book-source", runs_folder() / "book"
+    source, book = (emptied(runs_folder() / name) for name in ("book-source", "book"))
     stage(source)
-    shutil.rmtree(book, ignore_errors=True)
     flags = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{source}-cache"]
     return sphinx([*flags, str(source), str(book)])
 

@@ -12,7 +12,7 @@ from functools import partial
 from palslib import METHODS, TASKS
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
-from palslib.grid.expect import attained, expected_hours
+from palslib.grid.expect import expected_hours
 from palslib.grid.sweep import Grid
 from palslib.records import load_records, read_records, summarise
 from palslib.study.ledger.verdicts import evidence
@@ -81,7 +81,7 @@ def speed() -> str:
     shown = [f"{steps[c]['ratio']['median']:.2f} ({steps[c]['ratio floor']:.2f})" for c in COLUMNS]
     rows = [["a step with PALs, over one without (by operations)", *shown]]
     released = {(r["backbone"], r["what"]): r["speed-up"] for r in parts["released"]}
-    rows.append(["PALs, compared with the released code", *(f"{released[c]:.1f}×" for c in COLUMNS)])
+    rows.append(["PALs, compared with the released code's way, in float32", *(f"{released[c]:.1f}×" for c in COLUMNS)])
     for part, key, value, name in (
         ("peers", "what", "transformers", "full fine-tuning, compared with plain Transformers"),
         ("peers", "what", "adapters", "adapters on a frozen BERT, compared with `adapters` 1.3"),
@@ -133,7 +133,7 @@ def gpu_step() -> str:
     rows.append(row("if only matrices were multiplied", "shared", lambda r: f"{1000 * r['floor']:.1f} ms"))
     rates = {kind: f"{rate['median'] / 1e12:.0f} TFLOP/s" for kind, rate in record["rates"].items()}
     rows.append(["matrix products", *(rates[kind] for _, kind in COLUMNS)])
-    hours = expected_hours(Grid.named("table3").configs(RECORDS), attained(record))
+    hours = expected_hours(Grid.named("table3").configs(RECORDS), record)
     said = (
         f"At that rate the paper's Table 3 (`palslib sweep table3`) takes {hours:.0f} hours, one run after the other."
     )

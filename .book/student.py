@@ -5,7 +5,6 @@ after the exercises tells a student whether a number is right; it holds hashes, 
 import hashlib
 import os
 import re
-import shutil
 from pathlib import Path
 
 import nbformat
@@ -32,7 +31,8 @@ def check(answers: dict[int, str]):
 
 def main() -> Path:
     folder = runs_folder() / "student"
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        raise SystemExit(f"{folder} is there already, perhaps with answers: move or remove it first")
     (folder / "solutions").mkdir(parents=True)
     clone = os.path.relpath(PROJECT, folder)
     for path in sorted((PROJECT / "notebooks").glob("*.ipynb")):

@@ -1,9 +1,9 @@
 """The command line: `python -m palslib COMMAND ...`, or `palslib COMMAND ...`.
 
-Every setting is a flag; `--help` shows its default and its meaning, from the dataclass that declares it: for `train`
-and `pretrain` `plan.config.RunConfig`, for each other command a class here. A call whose words are wrong ends with
-status 2 and whatever fails later with 1, each with one line of message. Of several processes only the first one prints
-results.
+Every setting is a flag; `--help` shows its default and its meaning, taken from the dataclass that declares it:
+`plan.config.RunConfig` for `train` and `pretrain`, a class in this file for each other command. A call with wrong
+arguments ends with status 2, and one that fails later with status 1, each with a message of one line. If there are
+several processes, only the first one prints results.
 """
 
 import itertools
@@ -52,10 +52,10 @@ def wrong_call() -> Iterator[None]:
 
 def train(given: RunConfig) -> None:
     """Trains and evaluates a model, and prints the run's key and dev average. CONFIG.json holds settings by name
-    ("preset" too); it overrides --preset, and flags override both. If the run is killed, the same call
+    (also "preset"); it overrides --preset, and flags override both. If the run is killed, the same call
     resumes from the last checkpoint.
 
-    Several processes, each with its own GPU or all on CPUs, share every batch; only their dropout differs:
+    Several processes, each with its own GPU or all on CPUs, share every batch; each draws its own dropout:
 
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
 
@@ -64,7 +64,7 @@ def train(given: RunConfig) -> None:
 
     record = train(given)
     _say({"key": record["key"], "dev_average": record["results"]["last"]["dev_average"]})
-    if FIRST and given.progress:  # beside the result, which a program may read
+    if FIRST and given.progress:  # on stderr, since a program may read the result on stdout
         first = [row["dev_average"] for row in record["history"] if row["step"] == 0]
         before = [f"{score:.1f} before the first step; " for score in first if score is not None]  # None: undefined
         load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
@@ -73,7 +73,7 @@ def train(given: RunConfig) -> None:
 
 
 def pretrain(given: RunConfig) -> None:
-    """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder is a backbone again
+    """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder serves as a backbone
     (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect."""
     from palslib.training.pretraining import pretrain
 
@@ -90,15 +90,15 @@ class Predict:
     files: Positionals
     """CSV, TSV, JSON Lines (each also .gz), Parquet or Excel files with the task's texts."""
     task: str | None = None
-    """The task; may be left out where the model has only one."""
+    """The task; may be left out if the model has only one."""
     text: Names = ()
-    """The column of the text, or the two of a pair; none: as in training."""
+    """The column of the text, or the two columns of a pair; none: as in training."""
     separator: str | None = None
-    """Between the cells of a CSV or TSV; None: as in training, or that of the ending."""
+    """The separator between the cells of a CSV or TSV; None: as in training, or the default of the file's ending."""
     quoted: bool | None = None
     """Whether quotation marks enclose cells; None: as in training."""
     encoding: str | None = None
-    """The files' encoding, such as latin-1; None: as in training."""
+    """The files' encoding, such as cp1252; None: as in training."""
     backbone: str = "minilm"
     """For a task's file: the backbone that it was trained on, or the folder of the saved model."""
     output: Path | None = None
@@ -118,7 +118,7 @@ class Predict:
                 if self.files.count(file) > 1:
                     raise ValueError(f"{file} is given twice")
             if self.output and (self.output.suffix.lower() != ".csv" or (self.output.exists() and not self.force)):
-                raise ValueError(f"--output {self.output}: give a new file that ends in .csv; --force replaces one")
+                raise ValueError(f"--output {self.output}: give a new file that ends in .csv; --force replaces a file")
         import torch
 
         from palslib.training.trained import open_model
@@ -128,13 +128,13 @@ class Predict:
         return model, {name: value for name, value in vars(self).items() if name not in ours}
 
     def write(self, csv: str, screen: str) -> None:
-        """Writes the CSV to the output file, if there is one, else the other text to the screen."""
+        """Writes the text `csv` to the output file, if there is one, else prints the text `screen`."""
         write_text(place(self.output), csv) if self.output else print(screen, end="", flush=True)
 
 
 def predict(given: Predict) -> None:
-    """Predicts the rows of files, labelled or not, and writes CSV: the file's own columns, then the label that is
-    `predicted` (or the score), and the probability of each label, `p(label)`."""
+    """Predicts the rows of files, labelled or not, and writes CSV: the file's own columns, then `predicted` (the label
+    or the score) and the probability of each label, `p(label)`."""
     model, options = given.opened()
     import pandas as pd
 
@@ -145,7 +145,7 @@ def predict(given: Predict) -> None:
     table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
     table = table.iloc[:, 0 if len(tables) > 1 else 1 :]  # the name of a single file is left out
     csv = table.to_csv(index=False)
-    if "\r" in csv:  # which ends a row for many readers, and which pandas does not put in quotation marks by itself
+    if "\r" in csv:  # ends a row for many readers, and pandas does not put it in quotation marks by itself
         csv = table.to_csv(index=False, quoting=QUOTE_ALL)
     given.write(csv, csv)
 
@@ -157,10 +157,10 @@ class Evaluate(Predict):
     label: str | None = None
     """The column of the label; None: as in training."""
     splits: Names = ()
-    """Splits of each file, which are scored apart (train validation test); none: all rows of a file. FILES may also be
-    names with {split}, or other data as `train` takes it (glue)."""
+    """Splits of each file, to be scored separately (train validation test); none: all rows of a file. FILES may also be
+    names with {split}, or other data that `train` takes (glue)."""
     skip_unlabelled: bool | None = None
-    """Leave out rows without a label, which are an error otherwise."""
+    """Leave out rows without a label, which would otherwise be an error."""
     confusion: bool = False
     """Also count how often each label is predicted for each true one."""
 
@@ -190,11 +190,11 @@ class Adapters:
     method: str = "houlsby-64"
     """A method that trains no parameters shared by tasks."""
     rows: _Count | None = None
-    """Dev rows of each task, at most, for the evaluations without adapters; None: all."""
+    """The most dev rows of each task to use in the evaluations without adapters; None: all."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Epochs for each task, each followed by an evaluation; the weights with the best dev score are kept."""
     epoch_steps: _Count | None = None
-    """Steps of an epoch, at most; None: one pass over the task's data."""
+    """The most steps in an epoch; None: one pass over the task's data."""
     start: str | None = None
     """A folder of weights with earlier tasks, to start from."""
     options: dict = field(default_factory=dict)
@@ -202,11 +202,11 @@ class Adapters:
 
     def __post_init__(self):
         if twice := set(vars(self)) & set(self.options):
-            raise ValueError(f"{min(twice)} is a flag of its own, not one of the options")
+            raise ValueError(f"{min(twice)} has its own flag: give it there, not among the options")
 
 
 def adapters(given: Adapters) -> None:
-    """Trains adapters for tasks one by one on a frozen BERT, then removes those of each span of layers in turn."""
+    """Trains adapters for tasks one by one on a frozen BERT, then removes those of one span of layers at a time."""
     from palslib.records import check_place, write_record
 
     with wrong_call():
@@ -230,9 +230,9 @@ class Sweep:
     base: dict = field(default_factory=dict)
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
     expect: Path | None = None
-    """Runs nothing; estimates the hours that the grid takes on the machine of this record of `palslib benchmark`."""
+    """Runs nothing; estimates the hours that the grid would take on the machine of this `palslib benchmark` record."""
     recorded: Path | None = None
-    """Leaves out the runs that have finished by the records in this folder or its subfolders (figures/records)."""
+    """Leaves out the runs that the records in this folder or its subfolders (figures/records) show as finished."""
     folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
     collect: Path | None = None
@@ -243,8 +243,9 @@ class Sweep:
     """Seconds that one attempt at a run may take."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 1
     """Further attempts at a failed run, each from its checkpoint."""
-    command: str = f"{shlex.quote(sys.executable)} -m palslib train"
-    """The command that trains a CONFIG.json."""
+    command: str | None = None
+    """The command that trains a CONFIG.json. None: `python -m palslib train`; for a run with a method of your own
+    `python FILE train`, where FILE is the program that called this."""
     slurm: dict | None = None
     """Run as Slurm jobs, with these options of sbatch: partition=gpu gpus_per_node=1 cpus_per_task=8."""
 
@@ -254,7 +255,7 @@ def sweep(given: Sweep) -> int:
     runs. The exit status is 0 if every run finished, else 1."""
     with wrong_call():
         from palslib.grid.engines import LocalSlots, Slurm, Terms
-        from palslib.grid.expect import attained, expected_hours
+        from palslib.grid.expect import expected_hours
         from palslib.grid.sweep import Grid, collect, summary, sweep
         from palslib.plan.content import exchanged_since
         from palslib.records import read_records
@@ -263,7 +264,7 @@ def sweep(given: Sweep) -> int:
         grid = Grid.named(given.grid)
         configs = replace(grid, base=grid.base | given.base).configs(folder)
         if vain := sorted(set(given.base) & {*grid.product, *itertools.chain(*grid.runs)}):
-            raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which come after its base")
+            raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which override its base")
         if given.recorded:
             known = {run["key"]: run for run in read_records(given.recorded) if run["status"] == "finished"}
             every, splits = len(configs), {}
@@ -271,16 +272,21 @@ def sweep(given: Sweep) -> int:
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0
+        if given.collect and given.expect:
+            raise ValueError("give only one of --collect and --expect: each of them replaces the runs")
         if given.collect:
             print(f"{collect(configs, given.collect)} of {len(configs)} runs copied to {given.collect}")
             return 0
         if given.expect:
-            hours = expected_hours(configs, attained(read_object(given.expect), configs[0].backbone))
+            hours = expected_hours(configs, read_object(given.expect))
             print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
             return 0
-        if not (command := tuple(shlex.split(given.command))):
-            raise ValueError("--command is empty: the config file itself would be called")
-        terms = Terms(command, given.limit, given.retries)
+        own = any(not type(config.base_method()).__module__.startswith("palslib.") for config in configs)
+        file = getattr(sys.modules["__main__"], "__file__", None) if own else None  # none in a notebook
+        command = [sys.executable, *([str(Path(file).resolve())] if file else ["-m", "palslib"]), "train"]
+        if given.command is not None and not (command := shlex.split(given.command)):
+            raise ValueError("--command is empty: give the command that trains a CONFIG.json")
+        terms = Terms(tuple(command), given.limit, given.retries)
         local = given.slurm is None
         engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
     rows = sweep(configs, engine)
@@ -299,8 +305,8 @@ class Clean:
 
 
 def clean(given: Clean) -> None:
-    """Shows finished runs and their sizes, asks, and removes their weights and checkpoints. Records and predictions
-    stay, so that tables and sweeps still know the runs, and so does what palslib did not write."""
+    """Shows finished runs and their sizes, asks whether to go on, and removes their weights and checkpoints. Records
+    and predictions stay, so that tables and sweeps still know the runs; what palslib did not write stays too."""
     with wrong_call():
         from palslib.common.lock import run_lock
         from palslib.grid.clean import finished_runs, megabytes, remove_weights
@@ -309,7 +315,7 @@ def clean(given: Clean) -> None:
         runs = finished_runs(folder)
     sizes = {run: sum(map(megabytes, parts)) for run, parts in runs.items()}
     for run, parts in runs.items():
-        what = ", ".join(part.name for part in parts) or "only its record"
+        what = ", ".join(part.name for part in parts) or "nothing that clean removes"
         print(f"{sizes[run]:10,.1f} MB  {run.relative_to(folder)}: {what}")
     print(f"{sum(sizes.values()):10,.1f} MB of weights in {len(runs)} finished runs in {folder}")
     if not any(runs.values()):
@@ -317,12 +323,12 @@ def clean(given: Clean) -> None:
     try:
         wanted = given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
-        raise ValueError("nothing was removed: nobody can be asked here; --yes removes without asking") from None
+        raise ValueError("nothing was removed: the question was not answered; --yes removes without asking") from None
     for run, parts in runs.items() if wanted else ():
         with run_lock(run):
             for part in parts:
                 if others := remove_weights(part):
-                    print(f"{part.relative_to(folder)} stays, with {listed(others)}")
+                    print(f"{part.relative_to(folder)} stays, with other files in it: {listed(others)}")
     print("removed" if wanted else "nothing was removed")
 
 
@@ -346,11 +352,13 @@ def benchmark(given: Benchmark) -> None:
     """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
     from palslib.records import check_place
 
-    with wrong_call():  # else it would be found after a quarter of an hour
+    with wrong_call():  # else an error would only be found after a quarter of an hour
         if given.adapters_python and not shutil.which(given.adapters_python):
-            raise FileNotFoundError(f"--adapters-python: {given.adapters_python} is no program")
+            raise FileNotFoundError(f"--adapters-python: {given.adapters_python} is not a program")
         if given.draw and not given.draw.is_file():
             raise FileNotFoundError(f"--draw: there is no file {given.draw}")
+        if given.draw and (others := {k: v for k, v in vars(given).items() if v and k != "draw"}):
+            raise ValueError(f"--draw measures nothing, so it takes no --{next(iter(others)).replace('_', '-')}")
         if given.record:
             check_place(given.record, "parts")
     from palslib.study.benchmark.parts import PARTS, benchmark
@@ -372,7 +380,7 @@ class Reproduce:
     out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
     record: Path | None = None
-    """A JSON file for the seconds, the memory and the disk that each notebook took."""
+    """A JSON file for the seconds, the memory and the disk space that each notebook took."""
 
 
 def reproduce(given: Reproduce) -> int:
@@ -403,7 +411,7 @@ class Heads:
     own: dict = field(default_factory=dict)
     """Data files of your own tasks: mood=mood.csv."""
     rows: _Count = 500
-    """Dev rows of each task, at most, for the evaluations without heads."""
+    """The most dev rows of each task to use in the evaluations without heads."""
     texts: _Count = 4
     """Dev examples of every task for the attention maps."""
     precision: Literal["float32", "bf16"] = "float32"
@@ -425,7 +433,7 @@ def heads(given: Heads) -> None:
 _ALL = (train, predict, evaluate, pretrain, adapters, sweep, clean, benchmark, reproduce, heads)
 COMMANDS = {command.__name__: command for command in _ALL}
 """Name -> a function of a command's settings that returns the exit status, where None is 0; its docstring is the help.
-It imports what is heavy itself, so that a wrong call ends before that."""
+The function itself does the slow imports, so that a wrong call ends before them."""
 
 
 # ------------------------------------------------------------------------------------------------------ from a terminal
@@ -435,7 +443,7 @@ GROUPS = {"method": "what is trained", "tasks": "data", "schedule": "training", 
 
 
 def _parse(command: str, words: list[str]):
-    """The settings of a command in these words. Raises ValueError or OSError; ends the process after `--help`."""
+    """The settings that these words give a command. Raises ValueError or OSError; ends the process after `--help`."""
     function, values, path = COMMANDS[command], {}, None
     kind, options = function.__annotations__["given"], {"prog": f"palslib {command}", "description": getdoc(function)}
     if kind is RunConfig:  # a file overrides the preset, and flags override both
@@ -455,7 +463,7 @@ def _parse(command: str, words: list[str]):
     try:
         return RunConfig.from_dict(given) if kind is RunConfig else kind(**given)
     except ValueError:
-        if path:  # the error names the file where the fault is in it, and not in a flag
+        if path:  # the error names the file if the fault is in the file, and not in a flag
             RunConfig.from_file(path)
         raise
 

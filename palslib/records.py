@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from palslib import __version__
 from palslib.bert.backbones import portable
@@ -43,7 +44,7 @@ def _git(*arguments: str) -> str | None:
 
 def environment() -> dict:
     """Versions, git commit (and whether the package differed from it), processor; no paths, no name of the machine."""
-    changes = _git("status", "--porcelain", "--", "palslib", "pyproject.toml")  # a new module counts, a figure not
+    changes = _git("status", "--porcelain", "--", "palslib", "pyproject.toml")  # a new module counts, a figure does not
     return {
         "python": platform.python_version(),
         "packages": {"palslib": __version__} | {name: _version(name) for name in _PACKAGES},
@@ -64,7 +65,7 @@ def _version(package: str) -> str | None:
 def make_record(run) -> dict:
     """The record of a finished `training.loop.Run`: config, results, counts, sampling, versions, device and time.
 
-    It contains no paths: a folder or file of data or weights is recorded by its last name.
+    It contains no paths: a folder or file of data or weights is recorded by its name alone.
     """
     import torch  # only here, so that reading records does not load it
 
@@ -106,14 +107,14 @@ def make_record(run) -> dict:
 
 
 def _without_folder(task: str | dict) -> str | dict:
-    """A task of the user's own, with its file reduced to its last name."""
+    """A task of the user's own, with the path of its file reduced to the file's name."""
     if isinstance(task, str):
         return Path(task).name
     return task | ({"data": Path(task["data"]).name} if task.get("data") else {})
 
 
 def _plain(value):
-    """The value as JSON can hold it: a NaN, which only the released code's averages can be, becomes null."""
+    """The value as JSON can hold it: a NaN (an undefined average or recall) becomes null."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -122,12 +123,12 @@ def _plain(value):
 
 
 def check_place(path: Path, field: str) -> None:
-    """Raises ValueError where a record would replace something else: its file ends in `.json`, and if there is one
-    already, it is a record of the same kind, which has this field."""
+    """Raises ValueError where a record would replace something else: its file must end in `.json`, and if there is
+    one already, it must be a record of the same kind, which has this field."""
     if path.suffix != ".json":
         raise ValueError(f"a record is a file that ends in .json, not {path}")
     if path.exists() and field not in read_object(path):
-        raise ValueError(f"{path} is there already and holds no record of this kind: give another file")
+        raise ValueError(f"{path} already exists and is not a record of this kind: give another file")
 
 
 PREDICTIONS = "predictions.npz"
@@ -136,7 +137,7 @@ of records it is `NAME.npz`."""
 
 
 def write_predictions(path: Path, predictions: dict[str, np.ndarray]) -> None:
-    """Writes predictions (`evaluation.Predictions`) to a compressed file of numpy, whole or not at all."""
+    """Writes predictions (`evaluation.Predictions`) to a compressed NumPy file, whole or not at all."""
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **predictions)
 
@@ -147,8 +148,8 @@ def read_predictions(path: str | Path) -> dict[str, np.ndarray]:
     Args:
         path: the run's record.
 
-    Raises FileNotFoundError where the predictions do not lie beside the record, and ValueError where they are not those
-    that it was written with.
+    Raises FileNotFoundError where there are no predictions beside the record, and ValueError where they are not those
+    with which it was written.
     """
     record = place(path)
     file = record.with_name(PREDICTIONS) if record.name == "record.json" else record.with_suffix(".npz")
@@ -168,69 +169,40 @@ class Fields(BaseModel, strict=True):
     """The fields that a JSON object must have, and their types; it may have others."""
 
 
-class _Config(Fields):
-    method: str
-    schedule: str
-    seed: int
-    backbone: str
-    data: str
-    steps: int
-    recipe: str
-    batch_size: int
+def fields_of(**kinds) -> type[Fields]:
+    """The class of objects with these fields; one that may be missing is given as (its type, its value if missing)."""
+    known = {name: kind if isinstance(kind, tuple) else (kind, ...) for name, kind in kinds.items()}
+    return create_model("Fields", __base__=Fields, **known)
 
 
-class _Size(Fields):
-    size: int | None = None
+_SCORE = float | None
+_CONFIG = fields_of(method=str, schedule=str, seed=int, backbone=str, data=str, steps=int, recipe=str, batch_size=int)
+_POINT = fields_of(step=int, dev_average=_SCORE, glue_average=_SCORE, scores=dict[str, dict[str, _SCORE]])
+_FINISHED = fields_of(
+    key=str,
+    config=_CONFIG,
+    method=fields_of(size=(int | None, None)),
+    precision=str,
+    counts=fields_of(ratio=float),
+    seconds=fields_of(total=float),
+    results=fields_of(last=_POINT, best=_POINT),
+)
+_RUN = fields_of(status=str, config=dict)
+_SEVERAL = fields_of(runs=list)
 
 
-class _Ratio(Fields):
-    ratio: float
-
-
-class _Total(Fields):
-    total: float
-
-
-class _Point(Fields):
-    step: int
-    dev_average: float | None
-    glue_average: float | None
-    scores: dict[str, dict[str, float | None]]
-
-
-class _Results(Fields):
-    last: _Point
-    best: _Point
-
-
-class _Finished(Fields):
-    key: str
-    config: _Config
-    method: _Size
-    precision: str
-    counts: _Ratio
-    seconds: _Total
-    results: _Results
-
-
-class _Run(Fields):
-    status: str
-    config: dict
-
-
-class _Several(Fields):
-    runs: list
-
-
-def check_fields(path: Path, values: dict, fields: type[Fields] = _Finished) -> None:
-    """Raises ValueError naming file and field where one is missing or of another type; by default one of those that
-    readers need in the record of a finished run."""
+def check_fields(path: Path, values: dict, fields: type[Fields] = _FINISHED) -> None:
+    """Raises ValueError, naming file and field, where a field is missing or of another type; by default the fields are
+    those that readers need in the record of a finished run."""
     try:
         fields.model_validate(values)
     except ValidationError as errors:
         error = errors.errors(include_url=False)[0]
         said = "is missing" if error["type"] == "missing" else f"is {shown(error['input'])}: {error['msg']}"
         raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} {said}") from None
+
+
+_CHECKPOINT = re.compile(r"checkpoint(\..*)?")
 
 
 def files_within(folder: Path) -> list[Path]:
@@ -241,11 +213,11 @@ def files_within(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of records")
-    return [path for path in sorted(folder.rglob("*.json")) if not path.parent.name.startswith("checkpoint")]
+    return [path for path in sorted(folder.rglob("*.json")) if not _CHECKPOINT.fullmatch(path.parent.name)]
 
 
 def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """Each run's record, with the path of its file. Fields that its config lacks, being older, have their defaults."""
+    """Each run's record, with the path of its file. Fields that an older config lacks have their defaults."""
     defaults = asdict(RunConfig())
     alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
     if isinstance(source, (str, Path)):
@@ -254,14 +226,14 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
         record = read_json(path, "a JSON record")
         runs = [record]
         if isinstance(record, dict) and "runs" in record:
-            check_fields(path, record, _Several)
+            check_fields(path, record, _SEVERAL)
             runs = [record | run for run in record["runs"] if isinstance(run, dict)]
         runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
         other = isinstance(record, dict) and "kind" in record  # of pre-training, of a comparison of spans
         if not runs and (alone or (path.name == "record.json" and not other)):  # the name of a run's own record
             raise ValueError(f"{path}: holds no record of a run")
         for run in runs:
-            check_fields(path, run, _Run)
+            check_fields(path, run, _RUN)
             if run["status"] == "finished":
                 check_fields(path, run)
             yield path, run | {"config": defaults | as_now(run["config"])}
@@ -284,7 +256,7 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     """One row for each finished run: config, counts, both averages and every task's metrics (last and best).
 
-    The column `settings` has, as JSON, all fields of the config that can change the result, but the seed.
+    The column `settings` has, as JSON, all fields of the config that can change the result, except the seed.
     Raises the errors of `read_records`.
     """
     rows = []
@@ -292,7 +264,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
         if record["status"] != "finished":
             continue
         config = record["config"]
-        row = {name: config[name] for name in _Config.model_fields}
+        row = {name: config[name] for name in _CONFIG.model_fields}
         row |= {"size": record["method"].get("size"), "ratio": record["counts"]["ratio"], "key": record["key"]}
         row |= {"seconds": record["seconds"]["total"], "precision": record["precision"]}
         settings = {k: v for k, v in config.items() if k not in {"seed", *CHANGE_NO_RESULT}}
@@ -327,10 +299,10 @@ def summarise(frame: pd.DataFrame, by: list[str], value: str = "last dev average
             settings = pd.DataFrame([json.loads(text) for text in texts.unique()])
             if differ := [name for name in settings if settings[name].astype(str).nunique() > 1]:
                 which = dict(zip(by, group, strict=True))
-                raise ValueError(f"runs of one group ({which}) differ in {', '.join(differ)}: select some first")
+                raise ValueError(f"runs of one group ({which}) differ in {', '.join(differ)}: select one value of each")
     if "seed" in frame and (twice := frame.duplicated([*by, "seed"])).any():
         row = frame.loc[twice.idxmax(), [*by, "seed"]].to_dict()
-        raise ValueError(f"two runs of one seed in one group: {row}; name in `by` what they differ in")
+        raise ValueError(f"two runs of one seed in one group: {row}; add to `by` the columns in which they differ")
     groups = frame.groupby(by, sort=False, dropna=False)[value]
     return groups.agg(mean="mean", standard_error="sem", seeds="count").reset_index()
 

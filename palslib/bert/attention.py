@@ -3,8 +3,8 @@
     context_i = softmax(q_i kᵀ / √w) v       over the word pieces of its own row; w is the width of a head
 
 Queries, keys and values of all word pieces are (N, H·w). The implementation is chosen by name, as in Transformers
-(`config._attn_implementation`): `sdpa` and `eager` are computed here, each group of similar rows spread over
-(B_g, S_g), on a GPU by torch's fused kernel. Any other name (`flash_attention_2`) is a function of Transformers'
+(`config._attn_implementation`): `sdpa` and `eager` are computed here, with each group of similar rows spread over
+(B_g, S_g), and on a GPU by torch's fused kernel. Any other name (`flash_attention_2`) is a function of Transformers'
 attention interface, which gets the rows end to end and where each begins.
 """
 
@@ -25,7 +25,7 @@ def attend(
 
     Args:
         dropout: the dropout probability of the attention weights; 0 in eval mode.
-        look: called with the weights (B_g, H, S_g, S_g) of each group of rows before dropout; those of padding's keys
+        look: called with the weights (B_g, H, S_g, S_g) of each group of rows before dropout; those of padding keys
             are 0. None if nothing inspects them.
     """
     if torch.is_autocast_enabled(q.device.type):  # a task's own term may have left one of them in float32
@@ -41,8 +41,8 @@ def attend(
 def fused(q, k, v, rows: Rows, heads: int, dropout: float = 0.0) -> torch.Tensor:
     """The context (N, H·w) by torch's fused kernels, as on a GPU.
 
-    Their heads are a multiple of 8 wide in bf16, and those of PALs are not (204 / 12 = 17): zeros are added, which
-    change no product.
+    In bf16 they need heads whose width is a multiple of 8, and that of PALs is not (204 / 12 = 17): zeros are added,
+    which change no product.
     """
     contexts, w = [], q.shape[-1] // heads
     all_three = torch.cat([q, k, v], -1)  # a GPU's step is a thousand small operations: spread them at once

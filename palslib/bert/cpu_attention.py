@@ -15,7 +15,7 @@ from palslib.bert.rows import Group, Rows
 
 
 def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch.Tensor:
-    """(N, H·w) to the group's (B_g, H, S_g, w) of type `kind`; after a row's end any piece stands, which is masked."""
+    """(N, H·w) to the group's (B_g, H, S_g, w) of type `kind`; after a row's end comes any piece, which is masked."""
     of_group = group.spread(x[group.first : group.last]) if group.back is None else x.index_select(0, group.back)
     split = group.split(of_group, heads)
     return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)

@@ -43,7 +43,7 @@ def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):
     """
     parts, config = encoder.embeddings, encoder.config
     types = rows.token_type_ids if config.type_vocab_size > 1 else torch.zeros_like(rows.token_type_ids)
-    if rows.input_ids.device.type == "cpu" and not torch.compiler.is_compiling():  # a GPU would have to be waited for
+    if rows.input_ids.device.type == "cpu" and not torch.compiler.is_compiling():  # a check on a GPU would have to wait
         check_pieces(rows.input_ids, parts.word_embeddings.num_embeddings, "this batch")
         check_pieces(types, config.type_vocab_size, "this batch", "token type")
     words = functional.embedding(rows.input_ids, parts.word_embeddings.weight, sparse=sparse)
@@ -66,8 +66,8 @@ def check_pieces(ids, known: int, whose: str, what: str = "word piece") -> None:
     """Raises ValueError where one of the numbers (n,), a tensor or an array, has none of the `known` embeddings."""
     for wrong in (int(ids.min()), int(ids.max())) if len(ids) else ():
         if not 0 <= wrong < known:
-            about = "for added words, resize_token_embeddings(len(tokenizer)) on the backbone makes more"
-            raise ValueError(f"{whose}: {what} {wrong}, but the backbone has {known:,} embeddings; {about}")
+            about = "; for added words, call resize_token_embeddings(len(tokenizer)) on it" * (what == "word piece")
+            raise ValueError(f"{whose}: {what} {wrong}, but the backbone has {known:,} embeddings (from 0){about}")
 
 
 def check_encoder(encoder: nn.Module) -> None:
@@ -102,5 +102,5 @@ def check_encoder(encoder: nn.Module) -> None:
     if not off <= (1e-3 if weight.dtype.itemsize >= 4 else 0.1):  # `not <=`, so that NaN is refused
         raise ValueError(
             f"{name} calls itself {kind!r} but computes something else: its last hidden states differ from palslib's "
-            f"by up to {off:.1e} of their size. Encoders with parts of their own in a layer cannot be adapted"
+            f"by up to {off:.1e} of their size. Encoders whose layers have additional parts cannot be adapted"
         )

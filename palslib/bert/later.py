@@ -1,8 +1,9 @@
-"""torch and what stands on it, imported at first use: for files that counting parameters reads, too.
+"""torch and what is built on it, imported at first use, for files that are also read when parameters are counted.
 
-All of a method stands in one file, its closed forms above its torch modules, and counting is not to wait seconds for
-torch. So such a file says `from palslib.bert.later import Module, nn, torch`. It gets stand-ins for the names that
-`later.pyi` lists, and `Module`, which becomes a subclass of torch's with the first module that is made.
+All of a method is in one file, its closed forms above its torch modules, and counting should not wait seconds for
+torch. So such a file says `from palslib.bert.later import Module, nn, torch`. Each name that `later.pyi` lists is then
+a stand-in, which imports the real thing when it is first called or asked for a part of it. `Module` gets
+`torch.nn.Module` as its base class when the first module is made.
 """
 
 import importlib
@@ -21,7 +22,7 @@ class Later:
             module = importlib.import_module(self._home[0])
             self.real = getattr(module, self._home[1]) if self._home[1] else module
             return self.real
-        if name.startswith("__"):  # what lists a file's names asks for these
+        if name.startswith("__"):  # tools that list a file's names ask for these
             raise AttributeError(name)
         return getattr(self.real, name)
 
@@ -33,7 +34,7 @@ globals().update({name: Later(*home) for name, home in listed(__file__).items()}
 
 
 class _Base:
-    """The base of `Module` before torch is loaded, as Python lets no class replace `object` itself."""
+    """The base of `Module` before torch is loaded, because Python does not let a class replace the base `object`."""
 
 
 class Module(_Base):

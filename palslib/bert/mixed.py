@@ -1,7 +1,7 @@
-"""Rows of several tasks in one pass: BERT's own maps run over all rows, what a task adds over the rows of that task.
+"""Rows of several tasks in one pass: BERT's own maps take all rows at once; what a task adds takes that task's rows.
 
-The rows of a task are adjacent, so their word pieces are a slice of the N, and a layer (`bert/layer.py`) reads as for
-one task:
+The rows of a task are adjacent, so their word pieces are a slice of the N, and the code of a layer (`bert/layer.py`)
+reads as for one task:
 
     h = [h_1, h_2, ...]        TS(h) = [TS_1(h_1), TS_2(h_2), ...]        likewise at every other place
 """
@@ -15,7 +15,7 @@ from palslib.bert.rows import Rows
 
 
 def _by_task(place: str):
-    """The function of a `Mixed` at a place: that of each task, on the task's slice of every argument (N, ...)."""
+    """The function of a `Mixed` at a place: each task's own, called on that task's slice of every argument (N, ...)."""
 
     def each(self, layer: int, *given):
         slices = [self.parts if isinstance(x, Rows) else x.split(self.sizes) for x in given]

@@ -17,16 +17,16 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from palslib.common.names import shown
+from palslib.common.names import check_type, shown
 
 ALIKE = 8
 """Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group, padded to a
-multiple of 8. On an Intel Xeon (one thread, bf16) a step of MiniLM with PALs takes 0.98 of the time with 4 rows in a
-group, 1.02 with 12, 1.04 with 16, 1.10 with all 32."""
+multiple of 8. On an Intel Xeon (one thread, bf16), a step of MiniLM with PALs takes 0.98 times as long with 4 rows in
+a group, 1.02 with 12, 1.04 with 16, 1.10 with all 32."""
 
 
 def check_integers(name: str, given) -> None:
-    """Raises ValueError where something given to a model is no tensor of whole numbers."""
+    """Raises ValueError where something given to a model is not a tensor of whole numbers."""
     if not isinstance(given, torch.Tensor) or given.is_floating_point():
         raise ValueError(f"{name} must be a tensor of whole numbers, not {getattr(given, 'dtype', shown(given))}")
 
@@ -46,7 +46,7 @@ class Group:
     """(last - first,) the index of each piece in the grid (B_g · S_g); None where all rows fill the grid."""
     back: torch.Tensor | None
     """(B_g · S_g,) For each place of the grid, the index of its piece among the N; places after a row's end hold an
-    arbitrary one, which the mask hides. Used on a CPU alone; None where all rows fill the grid."""
+    arbitrary one, which the mask hides. Used only on a CPU; None where all rows fill the grid."""
     mask: torch.Tensor | None
     """0 at a word piece and -inf after a row's end; None where all rows fill the grid. On a GPU (B_g, 1, 1, S_g). On a
     CPU (B_g, 1, S_g, S_g): it is the same for all queries, but adding a broadcast would take as long as the softmax."""
@@ -92,7 +92,7 @@ def _group(first: int, last: int, lengths, width: int, row, place, one_group: bo
 
 def together(device: torch.device, *tensors: torch.Tensor) -> list[torch.Tensor]:
     """Tensors of integers or float32, (n,) each, on a device: those on a CPU go to a GPU in one transfer, from pinned
-    memory, for which nothing waits."""
+    memory, without waiting for it."""
     if device.type == "cpu":
         return [x.to(device) for x in tensors]
     moved = [i for i, x in enumerate(tensors) if x.device.type == "cpu"]
@@ -162,8 +162,8 @@ class Rows:
         lengths = torch.as_tensor(lengths, device="cpu")
         if len(lengths) == 0 or int(lengths.min()) < 1 or int(lengths.sum()) != len(input_ids):
             raise ValueError(
-                f"a batch has rows, and every row one word piece at least; here lengths of {lengths.tolist()} share "
-                f"{len(input_ids)} word pieces"
+                f"a batch needs at least one row, and each row at least one word piece; the lengths {lengths.tolist()} "
+                f"must add up to the {len(input_ids)} word pieces given"
             )
         device = torch.device(device or input_ids.device)
         one_group = device.type != "cpu" if one_group is None else one_group
@@ -206,21 +206,22 @@ class Rows:
         """
         check_integers("input_ids", input_ids)
         if input_ids.ndim != 2:
-            raise ValueError(f"input_ids must be (B, S), not {tuple(input_ids.shape)}")
+            raise ValueError(f"input_ids must have the shape (B, S), not {tuple(input_ids.shape)}")
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         for name, value, what in (
             ("attention_mask", mask, "1 for a word piece and 0 for padding"),
             ("token_type_ids", types, "0 in the first text and 1 in the second"),
         ):
+            check_type(name, value, torch.Tensor, f"a tensor of {what}")
             if value.shape != input_ids.shape:
                 raise ValueError(
-                    f"{name} must be (B, S) like input_ids, {tuple(input_ids.shape)}, with {what}, not "
+                    f"{name} must have the shape of input_ids, {tuple(input_ids.shape)}, with {what}, not "
                     f"{tuple(value.shape)}"
                 )
         there = mask.bool()
         if (empty := ~there.any(1)).any():
-            raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is padding alone")
+            raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is all padding")
         columns = there.nonzero()[:, 1]  # (N,)
         return cls.pack(input_ids[there], types[there], there.sum(1), input_ids.device, columns)
 

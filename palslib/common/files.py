@@ -20,7 +20,7 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
     Yields an unguessable temporary path beside `path`. At the block's end, the file or folder that the block made
     there is flushed to the disk and replaces `path`; after an error it is removed and `path` stays as it was.
     A folder cannot replace another in one step: for a moment, the complete old folder has another name (`whole`).
-    What a killed writer of the same path has left is removed first. Raises FileExistsError where `path` is a link.
+    What a killed writer of the same path left is first removed. Raises FileExistsError where `path` is a link.
 
         with atomic_write(folder / "checkpoint") as temporary:
             temporary.mkdir()
@@ -31,7 +31,7 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """
     path = Path(path)
     if path.is_symlink():
-        raise FileExistsError(errno.EEXIST, "this is a link: nothing is written through it or in its place", str(path))
+        raise FileExistsError(errno.EEXIST, "a link is neither followed nor replaced; remove it first", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     with _writing(path):
@@ -41,9 +41,9 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
             temporary.unlink()
             yield temporary
             for part in [*temporary.rglob("*"), temporary]:
-                if part.is_symlink():  # copied from the folder before, as it is
+                if part.is_symlink():  # copied from the earlier folder, as it is
                     continue
-                if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # made for their owner alone
+                if ".safetensors" in (part.suffix, path.suffix) and part.is_file():  # readable by their owner alone
                     part.chmod(usual)
                 _flush(part)
             if temporary.is_dir():
@@ -61,8 +61,8 @@ def atomic_write(path: str | Path, keep: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A block that writes `path`. It holds a shared lock of the folder. A writer that gets it exclusively knows that no
-    other is alive, and removes what killed ones left."""
+    """A block that writes `path` and holds a shared lock on its folder. A writer that gets this lock exclusively knows
+    that no other writer is alive, and removes what killed ones left."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -81,6 +81,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _flush(path: Path) -> None:
+    if os.name == "nt":  # Windows cannot open a folder, and flushes only what is open for writing
+        return
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -105,8 +107,8 @@ def _left(path: Path) -> list[Path]:
 
 
 def recover(path: Path) -> None:
-    """Undoes a killed `atomic_write(path)`: the old folder gets its name back, all else that it left is removed. Only
-    for a process that alone may write there (`run_lock`)."""
+    """Undoes a killed `atomic_write(path)`: the old folder gets its name back, and all else that it left is removed.
+    Only for the one process that may write there (`run_lock`)."""
     for left in _left(path):
         if left.suffix == ".old" and not path.exists():
             os.replace(left, path)
@@ -128,7 +130,7 @@ def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
     old = target.with_name(target.name + ".old") if keep else temporary.with_suffix(".old")
     if there := target.exists():  # if not, an earlier call may have been killed between its renames
         if not target.is_dir():
-            raise FileExistsError(errno.EEXIST, "a file is there, not a folder", str(target))
+            raise FileExistsError(errno.EEXIST, "a file has the name of a new folder; move it away", str(target))
         remove(old)
         os.replace(target, old)
     os.replace(temporary, target)
@@ -138,7 +140,7 @@ def replace_folder(temporary: Path, target: Path, keep: bool = False) -> None:
 
 
 def set_aside(paths: Iterable[Path]) -> str:
-    """Renames those of these files and folders (all in one folder) that exist, and returns their new common ending.
+    """Renames whichever of these files and folders (all in one folder) exist, and returns their new common ending.
 
     Files under such names are never read or removed again.
     """

@@ -32,21 +32,21 @@ class Lock:
         with suppress(OSError):
             if self.path.read_text(encoding="utf-8") == self.holder:
                 return
-        raise InUse(f"{self.folder} was deleted or taken over while the run was at it; the same call begins anew")
+        raise InUse(f"{self.folder} was deleted or taken over during the run; repeat the call to begin anew")
 
 
 MARK = "palslib.mark"
-"""The file by which a folder is known as one that palslib writes into; without it nothing there is touched."""
+"""The file that marks a folder as one that palslib writes into; without it nothing there is touched."""
 _WORDS = "palslib writes runs into this folder, and may replace or remove what it wrote here.\n"
 RUN_FILES = ("checkpoint", "best", "last", "record.json", "predictions.npz")
 """What a run writes into its folder, besides the lock."""
 
 
 def _check_owner(folder: Path, names: Iterable[str]) -> None:
-    """Raises ValueError where one of `names` is a link, or lies in a folder without our mark: somebody else's."""
+    """Raises ValueError where one of `names` is a link, or lies in a folder without our mark and so is not ours."""
     for name in (MARK, "lock", *names):
         if (folder / name).is_symlink():
-            raise ValueError(f"{folder / name} is a link, and a run writes through no link: remove it first")
+            raise ValueError(f"{folder / name} is a link, through which a run does not write: remove it first")
     if (folder / MARK).is_file():
         return
     theirs = [folder / f"{name}{ending}" for name in names for ending in ("", ".old", ".damaged")]
@@ -98,7 +98,7 @@ def run_lock(folder: Path, names: Iterable[str] = RUN_FILES) -> Iterator[Lock]:
 
 
 def _opened(path: Path, flags: int) -> IO[str]:
-    """A lock file, open. Raises OSError for a link, and does not wait for who writes into a named pipe."""
+    """Opens a lock file. Raises OSError for a symbolic link, and does not wait for a named pipe in its place."""
     more = flags | os.O_NOFOLLOW | os.O_NONBLOCK
     mode = "r+" if flags & os.O_RDWR else "r"
     return open(path, mode, encoding="utf-8", opener=lambda name, _: os.open(name, more, 0o666))
@@ -109,7 +109,7 @@ def _locked(path: Path, folder: Path, names: tuple[str, ...]) -> IO[str] | None:
     try:
         import fcntl  # here, because Windows lacks it but can count and plan
     except ImportError as error:
-        raise OSError(f"a run locks its folder, {folder}, which Windows cannot: use Linux, or WSL") from error
+        raise OSError(f"a run must lock its folder, {folder}, which Windows cannot do: use Linux or WSL") from error
 
     holder, theirs = "", None
     for _ in range(10):  # `in_use` holds the lock for a moment; a leaving holder removes lock, mark and folder
@@ -137,14 +137,14 @@ def _locked(path: Path, folder: Path, names: tuple[str, ...]) -> IO[str] | None:
                 holder = file.read()
             except OSError as error:  # as on some network file systems
                 file.close()
-                why = f"its file system has no locks ({error.strerror}); a run locks its folder: choose another"
+                why = f"a run must lock its folder, but its file system has no locks ({error.strerror}): choose another"
                 raise OSError(error.errno, why, str(folder)) from error
             file.close()
             if holder and holder == os.environ.get(PARENT):
                 return None
         time.sleep(0.05)
     raise theirs or InUse(
-        f"{folder} is in use by {holder or 'another process'}: a run has one writer; wait for it or end it"
+        f"{folder} is in use by {holder or 'another process'}: wait for it or end it; a run has only one writer"
     )
 
 

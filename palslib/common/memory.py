@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def enough_memory(advice: str) -> Iterator[None]:
-    """A block in which a lack of memory, of the machine or of a GPU, is a MemoryError that says what needs less."""
+    """A block in which a lack of memory, on the machine or a GPU, becomes a MemoryError that says what needs less."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

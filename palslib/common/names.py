@@ -26,7 +26,7 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> str:
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], words: str):
-    """Returns `value` if it is of a type; raises ValueError, with what it must be in words, otherwise."""
+    """Returns `value` if it is of type `kind`; otherwise raises ValueError, which says in `words` what it must be."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words}, not {shown(value)}")
     return value
@@ -41,7 +41,7 @@ def listed(names: Iterable, most: int = 20) -> str:
 
 def shown(value: object, most: int = 200) -> str:
     """The `repr` of a value for a message; a long one is cut after `most` characters. A text that looks like another
-    one (an accent as a character of its own) is shown by the numbers of its characters."""
+    one (with an accent as a separate character) is shown by the numbers of its characters."""
     text = repr(value)
     text = text if unicodedata.is_normalized("NFC", text) else ascii(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"

@@ -12,25 +12,25 @@ RECORDS = PROJECT / "figures" / "records" if CLONED else _PACKAGE / "shipped" / 
 
 
 def _home() -> Path:
-    """The folder to which relative names refer: the clone, or the working folder if the package is installed."""
+    """The folder from which relative names start: the clone, or the working folder if the package is installed."""
     return PROJECT if CLONED else Path.cwd()
 
 
 def runs_folder() -> Path:
-    """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs/` in the
-    clone, or in the working folder if the package is installed without a clone."""
-    return place(os.environ.get("PALSLIB_RUNS") or _home() / "runs").resolve()
+    """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs`. A
+    relative name starts from the clone, or if there is none, from the working folder."""
+    return (_home() / place(os.environ.get("PALSLIB_RUNS") or "runs")).resolve()
 
 
 def data_folder() -> Path | None:
-    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. A relative name refers to the clone, or else to
-    the working folder."""
+    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. A relative name starts from the clone, or if
+    there is none, from the working folder."""
     name = os.environ.get("PALSLIB_DATA")
     return (_home() / place(name)).resolve() if name else None
 
 
 def place(path: str | Path) -> Path:
-    """A path as a user writes it, with `~` for the home folder. Raises ValueError for what is no path."""
+    """A path as a user writes it, where `~` is the home folder. Raises ValueError for anything that is not a path."""
     if not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"{path!r} is not the path of a file or folder")
     return Path(path).expanduser()

@@ -2,6 +2,7 @@
 
 import torch
 
+from palslib.common.names import check_name
 from palslib.common.processes import processor, say
 
 _TYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -9,8 +10,8 @@ _TYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 
 def precision_of(asked: str) -> str:
     """The precision for a run's `precision`. `auto` is bf16 where the device has matrix units or instructions for it,
-    fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; all others stay. If bf16 is asked for
-    and the CPU is slower in it, a line on standard error says so.
+    fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other values stay as they are. If
+    bf16 is asked for and the CPU is slower in it, a line on standard error says so.
 
     Raises ValueError for fp16 without a GPU.
     """
@@ -21,14 +22,15 @@ def precision_of(asked: str) -> str:
         half = "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "float32"
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else half
     # Without AMX, or where a virtual machine hides it, Intel's processors multiply bf16 at half of float32's rate (84
-    # and 159 GFLOP/s on one thread of a Xeon); AMD's are faster in bf16. Without instructions for it: 6 and 70.
+    # and 159 GFLOP/s on one thread of a Xeon); AMD's are faster in bf16. Without bf16 instructions: 6 and 70.
     fast = torch.cpu._is_avx512_bf16_supported() and "Intel" not in processor()
     best = "bf16" if fast or torch.cpu._is_amx_tile_supported() else "float32"
     if (asked, best, gpu) == ("bf16", "float32", False):
-        say(["this processor is faster in float32, which 'auto' takes here"], "precision='bf16'")
+        say(["this processor is faster in float32, which precision='auto' would choose"], "precision='bf16'")
     return best if asked == "auto" else asked
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """The context in which matrix products run in bf16 or fp16, or (`float32`) in which nothing changes."""
-    return torch.autocast(device.type, _TYPES[precision], enabled=precision != "float32")
+    kind = _TYPES[check_name("precision", precision, _TYPES)]
+    return torch.autocast(device.type, kind, enabled=precision != "float32")

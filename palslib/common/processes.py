@@ -41,16 +41,16 @@ def in_notebook() -> bool:
 
 
 def bar_place() -> dict:
-    """Options of a tqdm bar that say where it is written: to stderr, and in a notebook, which shows that in red, to
-    stdout, where it goes away at the end. A static page (`PALSLIB_STATIC`) has none, as its updates would stay."""
+    """Options of a tqdm bar that say where it is written: to stderr, but in a notebook, which shows stderr in red,
+    to stdout, where it goes away at the end. A static page (`PALSLIB_STATIC`) has none, as its updates would stay."""
     if not in_notebook():
         return {"file": sys.stderr}
     return {"file": sys.stdout, "leave": False} | ({"disable": True} if os.environ.get("PALSLIB_STATIC") else {})
 
 
 def progress_bar(steps: Iterable | None, what: str, show: bool, **options):
-    """A tqdm bar for a long phase, over `steps` or up to the option `total`. It appears after three seconds, is removed
-    at the end and shown only if `show`, in the first process, on a terminal or in a live notebook; not in a log."""
+    """A tqdm bar for a long phase, over `steps` or up to the option `total`. It appears after three seconds and is
+    removed at the end. Only with `show`, in the first process, on a terminal or in a live notebook; not in a log."""
     from tqdm import tqdm  # here, because most commands show no bar
 
     hidden = not (show and FIRST and (in_notebook() or sys.stderr.isatty()))

@@ -18,15 +18,15 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: not {what} but a pipe or a device")
     try:
-        hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole, "object_pairs_hook": _object}
-        values = json.loads(path.read_text(encoding="utf-8"), **hooks)
+        hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole}
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats, **hooks)
         too_deep = _depth(values) > _DEPTH
     except ValueError as error:
         raise ValueError(f"{path}: not {what}: {error}") from error
     except RecursionError:
         too_deep = True
     if too_deep:
-        raise ValueError(f"{path}: not {what} of ours: nested more than {_DEPTH} deep")
+        raise ValueError(f"{path}: not {what} that palslib reads: nested more than {_DEPTH} levels deep")
     return values
 
 
@@ -50,17 +50,18 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict:
+def without_repeats(pairs: list[tuple[str, object]]) -> dict:
+    """These pairs of key and value as a dict. Raises ValueError where a key comes twice."""
     values = {}
     for name, value in pairs:
         if name in values:
-            raise ValueError(f"the key {name!r} comes twice")
+            raise ValueError(f"the key {name!r} occurs twice")
         values[name] = value
     return values
 
 
 def read_object(path: str | Path, parts: str = "parameters") -> dict:
-    """The object of `parts` in a JSON file. Raises `read_json`'s errors, and ValueError for any other value."""
+    """The object of `parts` in a JSON file. Raises `read_json`'s errors, and ValueError if the value is no object."""
     if not isinstance(values := read_json(path), dict):
-        raise ValueError(f"{path}: not an object of {parts} but a {type(values).__name__}")
+        raise ValueError(f"{path}: must be a JSON object with {parts}, not a {type(values).__name__}")
     return values

@@ -60,8 +60,8 @@ def prove_file(path: Path) -> None:
     """Raises Damaged, naming the file, unless it is what `seal_file` left."""
     place, found, right = _checksum_inside(path)
     if place < 0 or found != right:
-        which = "another" if place >= 0 else "no"
-        raise Damaged(f"{path} is damaged: it has {which} checksum than it was written with")
+        why = "its content does not match its checksum" if place >= 0 else "its checksum is missing"
+        raise Damaged(f"{path} is damaged: {why}")
 
 
 def _own_checksum(about: dict) -> str:

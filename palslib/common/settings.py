@@ -5,7 +5,7 @@
         steps: Annotated[int, Field(ge=1)] = 60
 
 `Plan(steps=0)` raises ValueError("steps must be an integer of at least 1, not 0"), `Plan(step=3)` "unknown parameter
-'step': did you mean 'steps'? ...". Checks are strict: a bool is no integer, and a string, NaN or infinity no number.
+'step': did you mean 'steps'? ...". Checks are strict: a bool is no integer; a string, NaN or infinity is no number.
 """
 
 import functools
@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from palslib.common.names import shown, unknown
 
 Number = int | float
-"""An int or a float, kept as given: a config with 0 has another file and another key than one with 0.0."""
+"""An int or a float, kept as given: a config with 0 has a different file and a different key from one with 0.0."""
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A name or a path: a non-empty string without control characters."""
 Place = Annotated[str, *Text.__metadata__, AfterValidator(os.path.expanduser)]
@@ -42,8 +42,8 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
     """Makes a class a frozen dataclass whose values are checked; its `__post_init__` may check more.
 
     Its constructor raises ValueError with one line: the field, the value given, the valid values, the nearest match.
-    `part` is the word for a field in that line: `recipe field 'clip' must be ...`; or, with a colon and values,
-    what the field is of: `task {name!r}:` gives `task 'rte': scale must be ...`.
+    `part` is the word for a field in that line: `recipe field 'clip' must be ...`; or, with braces and a final
+    colon, what the field belongs to: `task {name!r}:` gives `task 'rte': scale must be ...`.
     """
     if cls is None:
         return functools.partial(settings, part=part)

@@ -22,7 +22,7 @@ def _metric(module: str, name: str, constant: float | None = None, **options) ->
         if constant is not None and (np.ptp(predictions) == 0 or np.ptp(labels) == 0):
             return constant
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of values that are nearly constant
+            warnings.simplefilter("ignore", RuntimeWarning)  # about values that are nearly constant
             value = getattr(importlib.import_module(module), name)(labels, predictions, **options)
         return float(getattr(value, "statistic", value))
 
@@ -55,14 +55,14 @@ def class_of(outputs: np.ndarray) -> np.ndarray:
 
 
 def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
-    """Every metric of a task in percent; those in `BY_CLASS` for each class, as `precision (bad)`.
+    """Every metric of a task in percent; those in `BY_CLASS` are given for each class, as `precision (bad)`.
 
     Args:
         labels: (N,) class numbers or scores.
         outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
         by_batches: computes Matthews and Pearson as means over batches of eight (ledger D3).
 
-    Raises ValueError for no rows or different numbers of rows, outputs of another shape, and a label or an output that
+    Raises ValueError for zero or unequal numbers of rows, for outputs of another shape, and for a label or output that
     is NaN or infinite, naming task and row (the first is 0), because the argmax of NaNs would be scored as class 0.
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
@@ -82,7 +82,8 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         if metric in BY_CLASS:
             from sklearn import metrics
 
-            options = {"labels": range(len(task.labels)), "average": None, "zero_division": 0.0}
+            undefined = {"precision": 0.0, "recall": float("nan")}[metric]  # class never predicted; class without rows
+            options = {"labels": range(len(task.labels)), "average": None, "zero_division": undefined}
             each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
             return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
         if by_batches and metric in ("matthews", "pearson"):
@@ -98,8 +99,8 @@ Scores = Mapping[str, Mapping[str, float]]
 
 
 def main_scores(scores: Scores) -> dict[str, float]:
-    """Each task's first metric, which enters the dev average. NaN where a record has null, which the released code's
-    means over batches can give."""
+    """Each task's first metric, which enters the dev average. NaN where a record has null, which can come from
+    the released code's means over batches."""
     first = {task: next(iter(by_metric.values())) for task, by_metric in scores.items()}
     return {task: float("nan") if score is None else score for task, score in first.items()}
 

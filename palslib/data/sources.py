@@ -24,14 +24,15 @@ import pyarrow as pa
 
 from palslib.common.names import check_name, listed, shown, unknown
 from palslib.common.places import data_folder
+from palslib.common.reading import without_repeats
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".jsonl": ",", ".csv.gz": ",", ".tsv.gz": "\t", ".jsonl.gz": ","}
 SUFFIXES |= {".parquet": ",", ".xlsx": ","}
-"""Endings of data files, also in capitals, with their default separators, which delimited files alone have."""
+"""Endings of data files, also in capitals, with their default separators, which only delimited files have."""
 MOST_BYTES = 2 << 30
-"""The largest size of a compressed file when expanded: a file of a megabyte can hold more than any memory."""
+"""The largest size of a compressed file when expanded: one megabyte can expand to more than any memory holds."""
 _LONGEST = 1 << 30
-"""The most letters of a cell; without it Python's csv stops at 131,072."""
+"""The most characters of a cell; by default Python's csv stops at 131,072."""
 
 
 def ending(path: str | Path) -> str:
@@ -48,8 +49,8 @@ def stem(path: Path) -> str:
 def separator_of(path: Path) -> str:
     """The separator that the ending of a data file stands for. Raises ValueError for another ending."""
     if ending(path) not in SUFFIXES:
-        about = "what else pandas reads becomes a task by task_from_frame(pd.read_...(...), name)"
-        raise ValueError(f"unknown ending of {path.name} {path.suffix!r}. Valid: {', '.join(SUFFIXES)}; {about}")
+        about = "other formats that pandas reads become tasks by task_from_frame(pd.read_...(...), name)"
+        raise ValueError(f"unknown ending {path.suffix!r} of {path.name}. Valid: {', '.join(SUFFIXES)}; {about}")
     return SUFFIXES[ending(path)]
 
 
@@ -60,12 +61,12 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def locate(data: str | Path) -> str:
-    """The location of a data source. A name such as `glue` is the folder of that name under $PALSLIB_DATA, if any; else
-    `glue` is the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id. A data
-    file of the working folder goes before one of that name under $PALSLIB_DATA.
+    """The location of a data source. A name such as `glue` means the folder of that name under $PALSLIB_DATA, if any;
+    else `glue` means the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
+    A data file in the working folder takes precedence over one of that name under $PALSLIB_DATA.
 
-    Raises FileNotFoundError, listing what exists, for a missing path: one that is absolute, begins with a dot or ~,
-    ends like a data file, has several slashes, or whose folder exists. A path with `{split}` is not checked.
+    Raises FileNotFoundError, listing what exists, for a missing path: a value that is absolute, begins with a dot or ~,
+    ends like a data file, has several slashes or lies in an existing folder. A path with `{split}` is not checked.
     """
     if not isinstance(data, (str, Path)):
         about = "a table in memory becomes a task with task_from_frame(table, name)"
@@ -94,7 +95,7 @@ def contents(folder: Path) -> str:
 
 
 def missing(path: Path, about: str = "") -> FileNotFoundError:
-    """The error for a missing file or folder; it lists what the nearest existing folder above has."""
+    """The error for a missing file or folder; it lists what the nearest existing folder above it has."""
     if path.exists():
         return FileNotFoundError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file{about}")
     folder = next(above for above in path.absolute().parents if above.is_dir())
@@ -113,7 +114,7 @@ def no_source(name: str) -> ValueError:
 
 
 def find_file(data: str | Path, pattern: str) -> Path | None:
-    """The file of a folder that matches a pattern, or None; the one with the shortest name if several match."""
+    """The file in a folder that matches a pattern, or None; the one with the shortest name if several match."""
     folder = Path(locate(data))
     files = (path for path in sorted(folder.glob(pattern)) if path.is_file())
     return min(files, key=lambda path: len(path.name), default=None)
@@ -128,13 +129,16 @@ def read_repository(data: str, name: str, split: str, label: str = "label") -> t
     where = f"{source} {name}/{split}"
     about = _described(folder, name, where)
     if not about and not (folder / name).is_dir():
-        about = f"neither a folder {name!r} nor a README.md that says where it lies"
+        about = f"neither a folder {name!r} nor a README.md that names its files"
         raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(folder)}")
     patterns = about.get("files", {}).get(split, []) if about else [f"{name}/{glob.escape(split)}-*.parquet"]
     for pattern in patterns:
         if not isinstance(pattern, str) or Path(pattern).is_absolute() or ".." in Path(pattern).parts or ":" in pattern:
             raise ValueError(f"{where}: README.md names a file outside the folder, which is not read: {shown(pattern)}")
-    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    try:
+        paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    except ValueError as error:
+        raise ValueError(f"{where}: README.md names files by {patterns}: {error}") from error
     if not paths:
         splits = listed(about.get("files", {})) if about else contents(folder / name)
         raise ValueError(f"{where}: there is no file of this split; there are: {splits}")
@@ -158,7 +162,7 @@ def read_repository(data: str, name: str, split: str, label: str = "label") -> t
 
 
 def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFrame, list[str] | None]:
-    """The same from the Hub."""
+    """The same as `read_repository`, from the Hub."""
     import datasets
 
     if "/" not in source or re.search(r"[^\w./-]", source):  # the Hub's names have an owner, and no patterns
@@ -167,7 +171,7 @@ def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFr
         loaded = datasets.load_dataset(source, name, split=split)
     except OSError as error:  # ConnectionError is one
         raise ConnectionError(
-            f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file is called so. Three "
+            f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file has this name. Three "
             "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
             "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
         ) from error
@@ -177,7 +181,7 @@ def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFr
 
 
 def _described(folder: Path, name: str, where: str) -> dict:
-    """What the head of a folder's README.md says of a configuration: `files` by split, `names` of the classes by
+    """What the head of a folder's README.md says about a configuration: `files` by split, `names` of the classes by
     column, numbers of `rows` by split. Empty if it describes no configurations."""
     import yaml
 
@@ -187,15 +191,13 @@ def _described(folder: Path, name: str, where: str) -> dict:
     try:
         about = yaml.safe_load(head[1]) if head else {}
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{where}: the head of README.md is no YAML: {error}") from error
+        raise ValueError(f"{where}: the head of README.md is not valid YAML: {error}") from error
     try:
         configs = {one["config_name"]: one["data_files"] for one in about.get("configs", [])}
         if not configs:
             return {}
-        if name not in configs:
-            raise ValueError(f"{folder}: task {name!r} is not found in README.md, which has: {listed(configs)}")
         files: dict[str, list] = {}
-        given = configs[name]
+        given = configs.get(name, {})
         given = given.items() if isinstance(given, dict) else [(one["split"], one["path"]) for one in given]
         for split, paths in given:
             files.setdefault(split, []).extend(paths if isinstance(paths, list) else [paths])
@@ -203,10 +205,12 @@ def _described(folder: Path, name: str, where: str) -> dict:
         infos = [one for one in (infos if isinstance(infos, list) else [infos]) if one.get("config_name", name) == name]
         kinds = {f["name"]: f["dtype"] for one in infos for f in one.get("features", [])}
         classes = {column: kind["class_label"]["names"] for column, kind in kinds.items() if isinstance(kind, dict)}
-        names = {c: [n[k] for k in sorted(n, key=int)] if isinstance(n, dict) else n for c, n in classes.items()}
-        rows = {one["name"]: one["num_examples"] for info in infos for one in info.get("splits", [])}
-    except (LookupError, TypeError, AttributeError) as error:
+        names = {c: [n[k] for k in sorted(n, key=int)] if isinstance(n, dict) else [*n] for c, n in classes.items()}
+        rows = {one["name"]: int(one["num_examples"]) for info in infos for one in info.get("splits", [])}
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{where}: the head of README.md does not describe data files: {error!r}") from error
+    if name not in configs:
+        raise ValueError(f"{folder}: task {name!r} is not found in README.md, which has: {listed(configs)}")
     return {"files": files, "names": names, "rows": rows}
 
 
@@ -222,24 +226,24 @@ def _names_in(path: Path, label: str) -> list[str] | None:
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
-    """A hint for messages if the header looks separated by another character than the given one."""
+    """A hint for messages if the header seems to be separated by another character than the given one."""
     line = separator.join(map(str, columns))
     likely = max((other for other in ",;\t|" if other != separator), key=line.count)
     if line.count(likely) <= line.count(separator):
         return ""
-    return f" (is its separator {separator!r}? the first line looks separated by {likely!r})"
+    return f" (is its separator {separator!r}? the first line looks separated by {likely!r}: separator={likely!r})"
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    """Every cell of a Parquet file as Python has it: whole numbers stay exact. ValueError: over `MOST_BYTES`."""
+    """Every cell of a Parquet file as a Python value: whole numbers stay exact. Raises ValueError over `MOST_BYTES`."""
     import pyarrow.parquet
 
     file, size = pyarrow.parquet.ParquetFile(path), 0
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     chunks = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
     columns: list[list] = [[] for _ in file.schema_arrow.names]
-    # Values that repeat are stored once, so a few rows may expand to far more than the file has: the larger a part of
-    # a column, the fewer rows are read at once.
+    # Repeated values are stored once, so a few rows may expand to far more bytes than the file has: the larger a part
+    # of a column is, the fewer rows are read at once.
     rows = max(1, min(1000, MOST_BYTES // max(1, *chunks, 1)))
     for batch in file.iter_batches(rows) if sum(chunks) <= MOST_BYTES else ():
         size += batch.nbytes
@@ -258,12 +262,12 @@ def _check_size(path: Path, size: int) -> None:
 
 
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, RuntimeError)
-"""What libraries raise for a damaged file; the last, by zipfile, for one that is encrypted or packed unusually."""
+"""What libraries raise for a damaged file; zipfile raises the last for one that is encrypted or packed unusually."""
 
 
 def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: str = "utf-8") -> pd.DataFrame:
-    """Every cell of a file as text (`cell_text`). The index, whose name says which, is the `row`'s number from 0 in a
-    Parquet file, else the `line` on which a row begins, as an editor counts. ImportError: Excel without openpyxl."""
+    """Every cell of a file as text (`cell_text`). The index is the row's number from 0 in a Parquet file, else the line
+    on which a row begins, as an editor counts; its name is `row` or `line`. ImportError: Excel without openpyxl."""
     if not path.is_file():
         raise missing(path)
     kind = ending(path)
@@ -283,13 +287,13 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
 
 
 def _read_excel(path: Path) -> pd.DataFrame:
-    """The first sheet of an Excel file, without empty rows; the first one is the header."""
+    """The first sheet of an Excel file, without empty rows; the first of the others is the header."""
     with zipfile.ZipFile(path) as file:
         _check_size(path, sum(part.file_size for part in file.infolist()))
     try:
         sheet = pd.read_excel(path, header=None, dtype=object, na_filter=False, engine="openpyxl").map(cell_text)
     except ImportError as error:
-        raise ImportError(f"{path.name}: Excel files are read by openpyxl: pip install openpyxl") from error
+        raise ImportError(f"{path.name}: Excel files need openpyxl: pip install openpyxl") from error
     if (sheet := sheet[sheet.ne("").any(axis=1)]).empty:
         raise ValueError(f"{path.name}: the first sheet is empty")
     rows = sheet[1:].set_axis(sheet.iloc[0].tolist(), axis=1)
@@ -302,25 +306,28 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         text = content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
-        other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
-        about = f"not {encoding.upper()} at byte {at} of the line (another encoding is given as encoding={other!r})"
+        other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
+        marked = content[:2] in (b"\xff\xfe", b"\xfe\xff") and not encoding.lower().startswith("utf-16")
+        other = "utf-16" if marked else other
+        about = f"not {encoding.upper()} at byte {at} of the line (give its real encoding, as in encoding={other!r})"
         raise ValueError(f"{path.name}, line {line}: {about}") from error
     if "\0" in text:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path.name}, line {line}: a NUL byte, which no text in {encoding.upper()} has")
+        raise ValueError(f"{path.name}, line {line}: a NUL byte, as in UTF-16 (then give encoding='utf-16')")
     return text
 
 
 def _read_lines(path: Path, text: str) -> pd.DataFrame:
-    """JSON Lines: an object of columns in each line. Numbers stay as they are written; a column that a line lacks is
-    None there, and so no text."""
+    """JSON Lines: each line is an object of columns. Numbers stay as they are written; a column that a line lacks is
+    None there, and so not a text."""
     rows = {}
     for line, content in enumerate(text.split("\n"), start=1):
         if content.strip():
             try:
-                rows[line] = {**json.loads(content, parse_int=str, parse_float=str, parse_constant=str)}
+                hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+                rows[line] = {**json.loads(content, object_pairs_hook=without_repeats, **hooks)}
             except (ValueError, TypeError, RecursionError) as error:
-                raise ValueError(f"{path.name}, line {line}: no JSON object of columns: {error}") from error
+                raise ValueError(f"{path.name}, line {line}: not a JSON object of columns: {error}") from error
     columns = dict.fromkeys(name for row in rows.values() for name in row)
     if not columns:
         raise ValueError(f"{path.name}: the file is empty")
@@ -329,8 +336,8 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
 
 
 def cell_text(cell: object) -> object:
-    """A cell as text: a missing one is an empty text; bytes, lists and other things that are no single value stay as
-    they are, and are refused where they are used."""
+    """A cell as text: a missing one becomes an empty text; bytes, lists and other things that are not a single value
+    stay as they are, and are refused where they are used."""
     if isinstance(cell, (str, bytes)) or not pd.api.types.is_scalar(cell):
         return cell
     return "" if pd.isna(cell) else str(cell)
@@ -338,24 +345,24 @@ def cell_text(cell: object) -> object:
 
 def as_frame(table, what: str = "the table") -> pd.DataFrame:
     """A DataFrame, a `datasets.Dataset`, a dict of columns or a list of dicts as a DataFrame. Raises ValueError for
-    anything else, and where two columns have one name or a name is no text."""
+    anything else, and where two columns have the same name or a name is not a text."""
     if not isinstance(table, pd.DataFrame):
         of_dicts = isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table)
         if not (isinstance(table, Mapping) or hasattr(table, "column_names") or of_dicts):
             valid = "a DataFrame, a datasets.Dataset, a dict of columns or a list of dicts"
-            raise ValueError(f"{what}: a table is {valid}, not a {type(table).__name__}")
+            raise ValueError(f"{what}: a table must be {valid}, not a {type(table).__name__}")
         try:
             table = _of_dataset(table) if hasattr(table, "column_names") else pd.DataFrame(table)
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{what}: this {type(table).__name__} is no table: {error}") from error
+            raise ValueError(f"{what}: this {type(table).__name__} cannot be read as a table: {error}") from error
     if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
-        why = f"column {wrong[0]!r} comes twice, or its name is no text"
+        why = f"column {wrong[0]!r} occurs twice, or its name is not a string"
         raise ValueError(f"{what}: {why}; it has: {shown(list(table), 1000)}")
     return table
 
 
 def _of_dataset(table) -> pd.DataFrame:
-    """A `datasets.Dataset` as a DataFrame, with classes by name; -1, which stands for no label there, is None."""
+    """A `datasets.Dataset` as a DataFrame, with classes by name; -1, which means no label there, becomes None."""
     frame = pd.DataFrame(table.to_dict())
     for column, kind in (getattr(table, "features", None) or {}).items():
         if names := getattr(kind, "names", None):
@@ -364,15 +371,16 @@ def _of_dataset(table) -> pd.DataFrame:
 
 
 def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.DataFrame:
-    rows, lines, last = [], [], 0
+    rows, lines, last, filled = [], [], 0, 0
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, quoting=quoting)
     before = csv.field_size_limit(_LONGEST)
     try:
         for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
-            if row:
-                rows.append(row)
+            if row or (rows and len(rows[0]) == 1):  # in a file of one column an empty line is an empty cell
+                rows.append(row or [""])
                 lines.append(last + 1)
+                filled = len(rows) if row else filled  # except those at the end of the file
             last = reader.line_num
     except csv.Error as error:
         doubt = _doubt(text.partition("\n")[0].rstrip("\r").split(separator), separator)
@@ -381,7 +389,7 @@ def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.D
         csv.field_size_limit(before)
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
-    (header, *rows), lines = rows, lines[1:]
+    (header, *rows), lines = rows[:filled], lines[1:filled]
     for row, line in zip(rows, lines, strict=True):
         if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
             about = "a quotation mark opens a cell here and closes it lines later"
@@ -392,12 +400,12 @@ def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.D
     return pd.DataFrame(rows, index=lines, columns=header, dtype=object)
 
 
-_UNQUOTED = ". If quotation marks are parts of its texts, as in GLUE's own files, say quoted=False"
+_UNQUOTED = ". If quotation marks are part of the texts, as in GLUE's own files, give quoted=False"
 
 
 def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
-    """A table without the rows whose label is an empty cell or none, if the `tasks.Task` has `skip_unlabelled`."""
-    if not task.skip_unlabelled or list(frame).count(task.label) != 1:  # other numbers are refused later
+    """A table without the rows whose label is empty or missing, if the `tasks.Task` has `skip_unlabelled`."""
+    if not task.skip_unlabelled or list(frame).count(task.label) != 1:  # another number of columns is refused later
         return frame
     cells = frame[task.label]
     without = cells.isna() | (cells.astype(str).str.strip() == "")
@@ -419,12 +427,12 @@ def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
 
 
 HELD_OUT, KEPT = "held-out part of train", "train without held-out part"
-"""The two parts of a task's training rows where settings are chosen by scores of rows that no reported score uses."""
+"""The two parts of a task's training rows when settings are chosen by scores on rows that no reported score uses."""
 
 
 def held_out(first: pd.Series) -> np.ndarray:
-    """Which training rows are held out, by their first texts: about a tenth, rows of one first text all or none. What
-    `part` gives to `train` is divided anew, since another byte of the hash decides."""
+    """Which training rows are held out, by their first texts: about a tenth, with equal first texts kept together.
+    It reads another byte of the hash than `part`, so a tenth of the rows that `part` calls `train` is held out, too."""
     return np.array([hashlib.sha256(text.strip().encode()).digest()[1] * 10 < 256 for text in first], dtype=bool)
 
 
@@ -461,12 +469,12 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCI
 
 
 def number_of(text: object) -> Decimal | None:
-    """The exact number that a text is a decimal notation of; None for any other value (`1_0`, `nan`, `²`)."""
+    """The exact number that a text writes in decimal notation; None for any other value (`1_0`, `nan`, `²`)."""
     return Decimal(text.strip()) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
 
 
 def class_numbers(labels: Sequence[str], by_place: bool) -> Callable[[object], int | None]:
-    """A function from a cell to its class's number, None for a cell that is no label. The rule is the same for all
+    """A function from a cell to its class's number, None for a cell that is not a label. The rule is the same for all
     sources: a cell is the name of a class, whether text or number (`1`, `1.0` and `01` are the class "1"). Where no
     name is a number, or each is its own place from 0, a cell may also be a class's place. With `by_place`, for sources
     that say so, whole numbers are always places."""
@@ -496,9 +504,9 @@ def checked(frame: pd.DataFrame, task, where: str, by_place: bool = False) -> pd
     check_texts(frame, task, where)
     check_column(frame, task.label, task, where)
     cells = frame[task.label].tolist()
-    # Parquet has more types: dates would become numbers, and lists cannot be keys
+    # Parquet has more types: dates and booleans would become numbers, and lists cannot be keys
     if task.is_regression:
-        numbers = pd.Series([x if isinstance(x, (str, int, float)) else None for x in cells], dtype=object)
+        numbers = pd.Series([x if type(x) in (str, int, float) else None for x in cells], dtype=object)
         numbers = pd.to_numeric(numbers, errors="coerce").to_numpy("float64", copy=True)
         finite = np.abs(numbers) <= np.finfo("float32").max
         refuse_cells(~finite, frame, task.label, "is not a finite number", where)

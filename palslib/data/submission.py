@@ -1,8 +1,8 @@
 """Files of predictions for submission: GLUE's eleven files and their zip, and the minBERT course's CSV files.
 
 GLUE (https://gluebenchmark.com) takes files `<name>.tsv` with the columns `index`, the data set's `idx`, and
-`prediction`: a class by number or by name, as the table below says, or STS-B's score from 0 to 5. WNLI is the majority
-class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
+`prediction`: a class by number or by name, as the table below says, or STS-B's score from 0 to 5. For WNLI it is the
+majority class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
 """
 
 import zipfile
@@ -16,7 +16,6 @@ import pandas as pd
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
-from palslib.data.glue import SIZES
 from palslib.data.sources import check_column, check_texts, find_file, locate, read_repository, read_table
 from palslib.data.synthetic import synthetic_split
 from palslib.data.tasks import TASKS, Task
@@ -30,29 +29,26 @@ class GlueFile:
     """The task in `TASKS` whose classifier answers; empty for WNLI."""
     split: str
     """The split in the repository nyu-mll/glue."""
+    rows: int
+    """Number of rows of the official test set (https://gluebenchmark.com)."""
     names: bool = False
     """Whether classes are written by name, not by number."""
     config: str = ""
     """The configuration in the repository, where its name is not the task's."""
 
-    @property
-    def rows(self) -> int:
-        """Number of rows of the official test set."""
-        return SIZES[self.config or self.task].test[self.split]
-
 
 GLUE_FILES: dict[str, GlueFile] = {
-    "CoLA": GlueFile("cola", "test"),
-    "SST-2": GlueFile("sst2", "test"),
-    "MRPC": GlueFile("mrpc", "test"),
-    "STS-B": GlueFile("stsb", "test"),
-    "QQP": GlueFile("qqp", "test"),
-    "MNLI-m": GlueFile("mnli", "test_matched", names=True),
-    "MNLI-mm": GlueFile("mnli", "test_mismatched", names=True),
-    "QNLI": GlueFile("qnli", "test", names=True),
-    "RTE": GlueFile("rte", "test", names=True),
-    "WNLI": GlueFile("", "test", config="wnli"),
-    "AX": GlueFile("mnli", "test", names=True, config="ax"),
+    "CoLA": GlueFile("cola", "test", 1_063),
+    "SST-2": GlueFile("sst2", "test", 1_821),
+    "MRPC": GlueFile("mrpc", "test", 1_725),
+    "STS-B": GlueFile("stsb", "test", 1_379),
+    "QQP": GlueFile("qqp", "test", 390_965),
+    "MNLI-m": GlueFile("mnli", "test_matched", 9_796, names=True),
+    "MNLI-mm": GlueFile("mnli", "test_mismatched", 9_847, names=True),
+    "QNLI": GlueFile("qnli", "test", 5_463, names=True),
+    "RTE": GlueFile("rte", "test", 3_000, names=True),
+    "WNLI": GlueFile("", "test", 146, config="wnli"),
+    "AX": GlueFile("mnli", "test", 1_104, names=True, config="ax"),
 }
 """The eleven files of a submission, by name."""
 WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
@@ -65,7 +61,7 @@ COURSE_FILES = {
 
 
 def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: str) -> pd.Series:
-    """The predicted class numbers or scores by the rows' ids, which are in the column `identity`."""
+    """The predicted class numbers or scores, by the ids of the rows, which are in the column `identity`."""
     check_column(frame, identity, task, where)
     check_texts(frame, task, where)
     answers = model.predict(frame[list(task.texts)], task.name)
@@ -101,7 +97,7 @@ def glue_predictions(
 
 
 def _cell(name: str, value) -> str:
-    """A prediction as GLUE writes it. Raises ValueError for a value that is no class or no finite score."""
+    """A prediction as GLUE writes it. Raises ValueError for a value that is not a class or not a finite score."""
     file = GLUE_FILES[name]
     if file.task == "stsb":
         if not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
@@ -127,7 +123,7 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     """
     has = given if isinstance(given, Mapping) else [n for n, f in GLUE_FILES.items() if f.task in ("", *given.tasks)]
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
-        raise ValueError(f"no predictions for {', '.join(missing)}; there are those for: {', '.join(has) or 'none'}")
+        raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
     for name in has:
         check_name("file of a submission", name, GLUE_FILES)
     predictions = given if isinstance(given, Mapping) else glue_predictions(given, data, split)
@@ -135,10 +131,10 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
     for name in GLUE_FILES:
         values = pd.Series(predictions[name])
         if len(values) and (values.index.dtype.kind not in "iu" or values.index.min() < 0):
-            raise ValueError(f"{name}: an index is a row's number, from 0, not one of {shown(list(values.index[:3]))}")
+            raise ValueError(f"{name}: indices must be row numbers from 0, not {shown(list(values.index[:3]))}")
         values = values.sort_index()
         if not values.index.is_unique:
-            raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} comes twice")
+            raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} occurs twice")
         lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())
         texts[f"{name}.tsv"] = "index\tprediction\n" + "".join(lines)
     folder = place(folder)
@@ -161,7 +157,7 @@ def write_course_csvs(
     ValueError listing the tasks that the model lacks (a `-pair` task will do), FileNotFoundError naming a split without
     a file.
     """
-    by_source = {task.source or name: task for name, task in model.tasks.items()}
+    by_source = {task.source or name: task for name, task in model.tasks.items()} | model.tasks
     if missing := [name for name in COURSE_FILES if name not in by_source]:
         raise ValueError(f"the model has no task for {', '.join(missing)} (it has: {', '.join(model.tasks)})")
     texts = {}

@@ -6,7 +6,7 @@ by one word, by length or by shared words; a few labels are wrong on purpose. Wh
 here shows that code runs and learns; it says nothing about language.
 How: an event is a dict (who did what to what, where, when). `clause` puts it into words, `reword` keeps its meaning,
 `blur` makes it vaguer, `contradict` reverses it. A task is one function (rng, label, genre) -> texts. Texts of a
-pair speak of the same occasion, so "the cook bought a dog" contradicts "the cook sold a dog".
+pair are about the same occasion, so "the cook bought a dog" contradicts "the cook sold a dog".
 """
 
 import random
@@ -177,7 +177,7 @@ def rte(rng, label, genre):
 
 
 def qnli(rng, label, genre):
-    """A question and a sentence; if not an answer, it leaves the place or time out, or tells another event."""
+    """A question and a sentence; one that is not an answer leaves out the place or time, or tells another event."""
     e = new_event(rng, genre) | {"mood": ""}
     q, asked = reword(rng, e), pick(rng, ("agent", "thing", "place", "time"))
     (agent, thing, done), tail = phrases(q), pick(rng, ("", q["place"], q["time"]))
@@ -212,8 +212,8 @@ SYNTHETIC_TRAIN_SIZES = {task: round(64 * _REAL[task] / _REAL["rte"]) for task i
 def synthetic_split(task: str, split: str, seed: int = 0) -> pd.DataFrame:
     """One split of one task: its text columns, `label` (int; stsb: float, 0 to 5) and `idx`, as on the Hub.
 
-    Splits: "train", "validation" (mnli: "validation_matched" and, in other words, "validation_mismatched"). No text is
-    both in training and in validation: its checksum decides where it belongs. Unknown names raise ValueError.
+    Splits: "train", "validation" (mnli: "validation_matched" and "validation_mismatched", which has other words). No
+    text is both in training and in validation: its checksum decides where it belongs. Unknown names raise ValueError.
     """
     generate, columns, shares = TABLE[check_name("task of the synthetic data", task, TABLE)]
     splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else ("train", "validation")

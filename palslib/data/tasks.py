@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
-from palslib.common.places import place, runs_folder
+from palslib.common.places import runs_folder
 from palslib.common.settings import Names, Number, settings
 from palslib.data import sources
 from palslib.data.synthetic import synthetic_split
@@ -42,16 +42,16 @@ def check_task_name(name: str) -> str:
     `MOST_LETTERS`, for a name with a folder separator or an invisible character other than the blank, and for `model`,
     whose file would be that of a whole model.
     """
-    valid = f"tasks have names of 1 to {MOST_LETTERS} letters that can be seen, without / or \\, not of dots alone, "
-    valid += "and not 'model'"
+    valid = f"give 1 to {MOST_LETTERS} printable characters (as bytes in UTF-8), without / or \\, not only dots and "
+    valid += "blanks, and not 'model'"
     seen = isinstance(name, str) and name.strip(" .") and name.isprintable() and not set(name) & set("/\\")
     if not seen or len(name.encode()) > MOST_LETTERS or name == "model":
-        raise ValueError(f"{shown(name, 50)} is no name of a task: {valid}")
+        raise ValueError(f"{shown(name, 50)} cannot be the name of a task: {valid}")
     return name
 
 
 def _alike(label: str) -> str:
-    """The label without what cannot be seen: invisible characters, and the two ways of writing an accent."""
+    """The label without invisible differences: hidden characters, and the two ways of writing an accent."""
     seen = (c for c in label if unicodedata.category(c) != "Cf" and not "\ufe00" <= c <= "\ufe0f")
     return unicodedata.normalize("NFC", "".join(seen))
 
@@ -73,7 +73,7 @@ class Task:
     is `OF_SCORES`."""
     evaluation: Names = ("validation",)
     """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
-    scores of another one have its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
+    scores on another one bear its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
     scale: Annotated[Number, Field(gt=0)] = 5.0
     """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
     label: str = "label"
@@ -81,32 +81,33 @@ class Task:
     separator: str = ","
     """The separator of columns in a delimited file, a single character."""
     skip_unlabelled: bool = False
-    """Whether rows of a file with an empty label are left out, with a warning; else they are an error."""
+    """Whether rows of a file with an empty label are left out, with a warning; otherwise they are an error."""
 
     head: Literal["linear", "concatenation", "cosine"] = "linear"
     """`linear`: linear on the pooled [CLS], where a pair is one sequence. Other heads encode each text of a pair by
     itself, to h1 and h2: `concatenation`, linear on [h1, h2], and `cosine`, 5·σ(cos(h1, h2)) (minBERT report)."""
     source: str = ""
-    """Name of its data set, where it is not the task's own name."""
+    """Name of its data set, if that is not the task's own name."""
     files: str = ""
     """Pattern of its files in a folder of delimited files; `{split}` stands for the split (`dev` for `validation`)."""
     data: str = ""
     """Source of its rows, as `load_rows` takes it; if empty, the run's source. So a run may mix several sources."""
     quoted: bool = True
-    """Whether quotation marks enclose cells of a delimited file. False: they are characters as all others, as in the
-    TSV files that GLUE itself hands out."""
+    """Whether quotation marks enclose cells of a delimited file. False: they are characters like all others, as in the
+    TSV files that GLUE itself distributes."""
     encoding: str = "utf-8"
-    """The encoding of a delimited file or of JSON Lines, by Python's name: `latin-1`, `utf-16`."""
+    """The encoding of a delimited file or of JSON Lines, by Python's name: `cp1252` (Windows), `utf-16`."""
     class_weights: dict[str, Annotated[Number, Field(gt=0)]] | Literal["balanced"] | None = None
-    """The weight of every class, by name, in the training loss, as in `torch.nn.CrossEntropyLoss`; or `balanced`: N
-    rows, n of them of the class, and C classes give N / (C n), as in scikit-learn."""
+    """The weight of every class, by name, in the training loss, as in `torch.nn.CrossEntropyLoss`; or `balanced`: with
+    N rows, n of them in the class, and C classes, it is N / (C n), as in scikit-learn."""
 
     def __post_init__(self):
-        self._check("texts", 1 <= len(self.texts) <= 2, "name of one column or of two")
+        self._check("texts", 1 <= len(self.texts) <= 2, "list of one or two names of columns")
         apart = len({*self.texts, self.label}) == len(self.texts) + 1
-        self._check("texts", apart, f"name of other columns than the label's {self.label!r}")
+        self._check("texts", apart, f"list of different columns, none of them the label's {self.label!r}")
+        self._check("texts", "label" not in self.texts, "list without 'label', the column in which answers are kept")
         self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
-        self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class is once")
+        self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class occurs once")
         self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
         known: dict[str, str] = {}
         for name in self.labels:
@@ -124,7 +125,8 @@ class Task:
             check_name(f"metric of task {self.name!r}", metric, [*valid, *more])
         weights = self.class_weights
         valid = weights is None or (self.labels and (weights == "balanced" or set(weights) == set(self.labels)))
-        self._check("class_weights", bool(valid), f"weight by name for each class ({self.labels}), or 'balanced'")
+        each = f"dict with a weight for each class {self.labels}, or 'balanced'"
+        self._check("class_weights", bool(valid), each if self.labels else "null value (None) for a score")
         try:
             "a".encode(self.encoding)
         except (LookupError, ValueError):
@@ -134,6 +136,7 @@ class Task:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
+        self._check("scale", self.head != "cosine" or self.scale == 1, "factor of 1 with a cosine (which gives 0 to 5)")
 
     def balanced(self, labels: np.ndarray) -> "Task":
         """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
@@ -145,9 +148,9 @@ class Task:
 
     @property
     def loss_weights(self) -> list[float] | None:
-        """The weights of the classes in their order; None: all alike. ValueError: `balanced`, without rows."""
+        """The weights of the classes in order; None: all are equal. Raises ValueError for `balanced` without rows."""
         if self.class_weights == "balanced":
-            raise ValueError(f"task {self.name!r}: class_weights='balanced' needs rows: Task.balanced(labels)")
+            raise ValueError(f"task {self.name!r}: class_weights='balanced' needs Task.balanced(labels) first")
         return self.class_weights and [self.class_weights[name] for name in self.labels]
 
     def said(self) -> dict:
@@ -246,8 +249,8 @@ BUILT_IN = {name: task for suite in SUITES.values() for name, task in suite.item
 
 
 def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
-    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or of another ending in
-    `SUFFIXES`) in the folder `data`, or of the file `data`, with columns `text` and `label` and the classes that occur.
+    """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or with another ending in
+    `SUFFIXES`), which is in the folder `data` or is `data`, with columns `text` and `label` and the classes that occur.
 
     Raises ValueError for an unknown name, listing the names in `data` and `own` as well as the built-in ones, and
     FileNotFoundError if `data` is a path that does not exist.
@@ -261,11 +264,13 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
     source = Path(sources.locate(data))
     files = [source] if source.is_file() else sources.data_files(source)
     if named := [path for path in files if sources.stem(path) == task]:
+        if len(named) > 1:
+            raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
         return task_from_file(named[0])
     if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise sources.no_source(str(source))
     if "," in task:
-        raise ValueError(f"{shown(task)} is no task but several names: part them by blanks (--tasks rte sst2)")
+        raise ValueError(f"{shown(task)} is not a task but several names: separate them by blanks (--tasks rte sst2)")
     error = unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
     if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {sources.contents(source)}")
@@ -282,7 +287,8 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
     content = hashlib.sha256()
     for split, table in tables.items():
         what = f"task {name!r}" + f", split {split!r}" * by_split
-        table, used = sources.as_frame(table, what), [*((text,) if isinstance(text, str) else text), label]
+        table, texts = sources.as_frame(table, what), [text] if isinstance(text, str) else text
+        used = list(dict.fromkeys([*texts, label]))
         for column in used:
             sources.check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
         tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
@@ -299,8 +305,9 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
 
 
 def name_of(path: Path) -> str:
-    """The name of a task in a file: the file's, without `{split}`, or its folder's if nothing else is left."""
-    return "-".join(filter(None, re.split(r"[-_.]*\{split\}[-_.]*", sources.stem(path)))) or path.parent.name
+    """The name of a file's task: the file's name without `{split}`, or its folder's name if nothing is left."""
+    rest = filter(None, re.split(r"[-_.]*\{split\}[-_.]*", sources.stem(path)))
+    return "-".join(rest) or path.absolute().parent.name
 
 
 def tasks_from_file(
@@ -309,7 +316,7 @@ def tasks_from_file(
     """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike, by text.
 
     Args:
-        options: those of `task_from_file`, for all of them; `score` may also be a list of the columns that are scores,
+        options: those of `task_from_file`, for all tasks; `score` may also be a list of the columns that are scores,
             and `skip_unlabelled` leaves each task the rows that have its label.
     """
     labels = (labels,) if isinstance(labels, str) else labels
@@ -346,15 +353,15 @@ def task_from_file(
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
         name: the task's name; by default that of the file (`name_of`).
-        quoted, encoding, skip_unlabelled: see `Task`, as for other `options` (`metrics`, `class_weights`, `head`).
+        quoted, encoding, skip_unlabelled: see `Task`, also for other `options` (`metrics`, `class_weights`, `head`).
 
     Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
-    classes, or the labels look like no classes: numbers with fractions or more than 20 numbers (scores), fewer than
-    five rows a class for more than five classes, or two that differ only in blanks, case or the writing of a number.
+    classes, or the labels do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer
+    than five rows a class for more than five classes, or two that differ only in blanks, case or the form of a number.
     """
     for option in options:
         check_name("option of task_from_file", option, _OPTIONS)
-    source, texts = place(path), tuple(text) if isinstance(text, (list, tuple)) else (text,)
+    source, texts = Path(sources.locate(path)), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or sources.separator_of(path)
     reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}
@@ -378,18 +385,18 @@ def task_from_file(
     numbers = [number for name in labels if (number := sources.number_of(name)) is not None]
     scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n != n.to_integral_value() for n in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
-        what = "numbers, as scores are" if scores else "too many for classes"
+        what = "numbers, like scores" if scores else "too many for classes"
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
-            f"are {what}. A score is asked for by task_from_file({path.name!r}, score=True); classes that are meant "
-            f"are named in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
+            f"are {what}. If they are scores, call task_from_file({path.name!r}, score=True); if they are classes, "
+            f"name them in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
         )
     known: dict[str | Decimal, str] = {}
     for name in labels:
         number, plain = sources.number_of(name), " ".join(_alike(name).split()).casefold()
         if (other := known.setdefault(plain if number is None else number, name)) != name:
             which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
-            raise ValueError(f"{where}: the classes {which} differ only in their writing")
+            raise ValueError(f"{where}: the classes {which} differ only in how they are written")
     return replace(task, labels=tuple(labels), **{"metrics": Task.metrics} | options)
 
 
@@ -404,10 +411,11 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
         split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT`, a tenth
             of the training rows, and `KEPT`, the others.
 
-    The table's index is the line of a file on which a row begins, as an editor counts; in Parquet, elsewhere the row's
-    number from 0. A text may be empty. Raises ValueError naming source, row and column for a missing column or cell, an
-    unknown label, a score that is not a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError
-    or ConnectionError for a source that is missing or out of reach.
+    The table's index says where a row is: in text and Excel files the line on which it begins, counted from 1 as an
+    editor does; in Parquet files and all other sources the row's number, from 0. A text may be empty.
+    Raises ValueError naming source, row and column for a missing column or cell, an unknown label, a score that is not
+    a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or ConnectionError for a source that
+    is missing or out of reach.
     """
     task = get_task(task, data)
     source = sources.locate(task.data or data)
@@ -426,7 +434,7 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
             if table.empty and len(whole):
                 texts = whole[task.texts[0]].nunique()
                 raise ValueError(
-                    f"{path.name}: the split {split!r} is empty, none of the {len(whole):,} rows is in it. A file is "
+                    f"{path.name}: the split {split!r} is empty: none of the {len(whole):,} rows is in it. A file is "
                     f"split 80/10/10 by the distinct texts in {task.texts[0]!r}, of which it has {texts:,}: too few. "
                     "Give more texts, or one file for each split, with {split} in the path"
                 )
@@ -458,6 +466,6 @@ def _file(task: Task, source: str, split: str) -> Path | None:
         names = sources.contents(Path(source))
         raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
     raise FileNotFoundError(
-        f"task {task.name!r} is read from a folder of delimited files, and {source!r} is none: data='synthetic' needs "
-        f"no files, or PALSLIB_DATA=FOLDER, where FOLDER/{source} has {pattern}"
+        f"task {task.name!r} is read from a folder of delimited files, and there is no folder {source!r}: give "
+        f"data='synthetic', which needs no files, or set PALSLIB_DATA=FOLDER, where FOLDER/{source} has {pattern}"
     )

@@ -86,11 +86,11 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
 
 
 MOST_CUT, MOST_UNKNOWN = 0.25, 0.1
-"""Shares above which `shortfalls` warns: of a task's rows that are cut, of its word pieces that are [UNK]."""
+"""Shares above which `shortfalls` warns: of a task's rows, those cut; of its word pieces, those that are [UNK]."""
 
 
 def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> list[str]:
-    """Sentences on what of the texts a model will not see, with the setting to change; none where it is little."""
+    """Sentences on the parts of texts that a model will not see, with the setting to change; none if they are small."""
     cut, unknown = {}, {}
     others = [i for i in tokenizer.all_special_ids if i != tokenizer.unk_token_id]
     for data in tasks:
@@ -124,11 +124,11 @@ _AT_ONCE = 10_000  # texts between two updates of the progress bar
 
 
 def _cut_second(pieces, i: int, max_length: int) -> list[int]:
-    """The places of row i's word pieces that the released code keeps: it takes the last one of the longer text, at
-    equal lengths of the second, until the row is short enough (ledger D18)."""
+    """The places of row i's word pieces that the released code keeps: it drops the last one of the longer text (if the
+    lengths are equal, of the second text) until the row is short enough (ledger D18)."""
     of = pieces.sequence_ids(i)
     first, second, room = of.count(0), of.count(1), max_length - of.count(None)
-    most = max(room - second, min(first, (room + 1) // 2))  # kept of the first text
+    most = max(room - second, min(first, (room + 1) // 2))  # how many the first text keeps
     left = {0: min(first, most), 1: min(second, max(room - first, room // 2)), None: max_length}
     kept = []
     for place, text in enumerate(of):

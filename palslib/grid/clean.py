@@ -8,17 +8,17 @@ from palslib.common.lock import MARK
 from palslib.common.reading import read_object
 from palslib.common.sealed import MANIFEST, sealed_files
 
-_WEIGHTS = re.compile(r"(checkpoint|best|last)(\.old|\.damaged)?(\.[0-9a-f]{16}\.(tmp|old))?")
+_WEIGHTS = re.compile(r"(checkpoint(\.old|\.damaged)?|best|last)(\.[0-9a-f]{16}\.(tmp|old))?")
 """What may be removed of a finished run: its checkpoint, the best and the last weights, and what a killed writer left
 of them (but not what was set aside)."""
 
 
 def finished_runs(folder: Path) -> dict[Path, list[Path]]:
-    """The folder of each finished run within a folder -> what may be removed there. Raises ValueError where there is no
-    run: only folders with our mark are looked into, and no link is followed."""
+    """The folder of each finished run within a folder -> what may be removed there. Only folders with our mark are
+    searched, and no link is followed. Raises ValueError where there is no run."""
     marks = sorted(folder.rglob(MARK))
     if not marks:
-        raise ValueError(f"{folder} holds no run of palslib ({MARK} is missing): nothing there is touched")
+        raise ValueError(f"{folder} contains no run of palslib ({MARK} is missing): nothing was removed")
     records = {mark.parent: mark.with_name("record.json") for mark in marks}
     runs = [run for run, file in records.items() if file.is_file() and read_object(file).get("status") == "finished"]
     ours = {run: filter(lambda path: _WEIGHTS.fullmatch(path.name), sorted(run.iterdir())) for run in runs}
@@ -27,8 +27,9 @@ def finished_runs(folder: Path) -> dict[Path, list[Path]]:
 
 def remove_weights(part: Path) -> list[str]:
     """Removes one of these parts; returns the names of the files there that palslib did not write, which stay."""
-    ours = {*sealed_files(part), "README.md", MANIFEST}
-    there = list(part.iterdir()) if part.name in ("best", "last") else []
+    written = ("run.json", "tensors.bin") if part.name.startswith("checkpoint") else sealed_files(part)
+    ours = {*written, "README.md", MANIFEST}
+    there = list(part.iterdir()) if part.suffix != ".tmp" else []
     others = sorted(path.name for path in there if path.name not in ours)
     for path in [path for path in there if path.name in ours] if others else [part]:
         remove(path)

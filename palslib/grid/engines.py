@@ -29,7 +29,7 @@ from palslib.common.lock import PARENT, RUN_FILES, InUse, run_lock
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged_since
-from palslib.records import Fields, check_fields
+from palslib.records import check_fields, fields_of
 
 _ENDED_WITH_US = """
 import ctypes, os, signal, sys
@@ -37,8 +37,8 @@ ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, which stays over
 if os.getppid() == int(sys.argv[1]):  # else the sweep has ended already
     os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""A program that becomes another one, to which Linux sends SIGTERM when the sweep that started it ends, even if that is
-killed: the run saves a checkpoint and ends too."""
+"""A program that becomes another one, to which Linux sends SIGTERM when the sweep that started it ends, even if the
+sweep is killed: the run saves a checkpoint and ends too."""
 
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped; Slurm warns 30 s before it ends a job."""
@@ -60,20 +60,18 @@ class Terms:
 
 def finished(config: RunConfig) -> dict | None:
     """The record of a run that has finished and kept the weights that its config asks for, or None. Raises ValueError
-    for a file that is not a record."""
+    for a file that is not a record, or is another run's."""
     path = Path(config.folder) / "record.json"
     if not path.exists():
         return None
     record = read_object(path, "fields of a record")
     check_fields(path, record)
+    if record["key"] != config.key:
+        raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
     return record if config.has_kept(record["config"].get("keep")) else None
 
 
-class _Failure(Fields):
-    status: str
-    reason: str
-    seconds: float
-    ended: float
+_FAILURE = fields_of(status=str, reason=str, seconds=float, ended=float)
 
 
 def failed(config: RunConfig, since: float) -> dict | None:
@@ -83,7 +81,7 @@ def failed(config: RunConfig, since: float) -> dict | None:
     if not path.exists():
         return None
     failure = read_object(path, "fields of a failure")
-    check_fields(path, failure, _Failure)
+    check_fields(path, failure, _FAILURE)
     return failure if since <= failure["ended"] <= time.time() + 60 else None  # clocks may differ by a minute
 
 
@@ -128,7 +126,7 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
                 print(f"=== try {number + 1}, {time.strftime('%Y-%m-%d %H:%M:%S')}", file=log, flush=True)
                 words = [*terms.command, str(folder / "config.json")]
                 reason = _run_process(words, environment, log, lock, terms.limit, stop)
-            if (record := finished(config)) and record != stale:  # that of other inputs shows no success
+            if (record := finished(config)) and record != stale:  # a record of other inputs shows no success
                 return {"status": "finished"}
             if stop.is_set():
                 return {"status": "stopped"}
@@ -141,8 +139,8 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     """Runs one process to its end or to its time limit; returns how it ended.
 
     The process has its own session, so that it can be killed with all its children, and it inherits the lock: if the
-    sweep itself is killed, Linux asks its runs to end, and until they have, no other sweep starts them a second time. A
-    process that is stopped early may first save a checkpoint.
+    sweep itself is killed, Linux asks its runs to end, and until they have ended, no other sweep starts them a second
+    time. A process that is stopped early may first save a checkpoint.
     """
     if not shutil.which(words[0]):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
@@ -171,7 +169,7 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     if process.returncode >= 0:
         return f"exit status {process.returncode}" + ("" if process.returncode else ", but no record")
     name = signal.Signals(-process.returncode).name
-    return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+    return f"killed by {name}" + (", perhaps for lack of memory" if name == "SIGKILL" else "")
 
 
 def _ask_to_end(process: subprocess.Popen) -> None:
@@ -192,7 +190,7 @@ class LocalSlots:
     def __init__(self, slots: int, terms: Terms):
         self.slots, self.terms, self.stop = slots, terms, threading.Event()
         said = os.environ.get("OMP_NUM_THREADS", "")
-        self.threads = int(said) if said.isdecimal() else max(1, cores() // slots)
+        self.threads = (int(said) if said.isdecimal() else 0) or max(1, cores() // slots)
         self.pool = ThreadPoolExecutor(slots)
         self.gpus: queue.SimpleQueue = queue.SimpleQueue()
         gpus = visible_gpus()
@@ -216,7 +214,7 @@ class LocalSlots:
 
 
 def cores() -> int:
-    """The number of cores that this process may use, or where a system does not say (macOS), of all."""
+    """The number of cores that this process may use, or of all cores where the system does not say (macOS)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -245,7 +243,7 @@ class Slurm:
         if not shutil.which("srun"):
             raise ValueError("this machine has no Slurm: the command srun is missing")
         if terms.limit is None and "time" not in options:
-            raise ValueError("Slurm wants to know how long a job may take: give a limit, or time=MINUTES")
+            raise ValueError("Slurm needs to know how long a job may take: give a limit in seconds, or time=MINUTES")
         if terms.limit is not None:  # Slurm's limit is longer than ours; Slurm sends a signal 30 s before it
             options = {"time": math.ceil(terms.limit * (1 + terms.retries) / 60) + 2} | options
         self.slots, self.terms, self.threads = slots, terms, options.get("cpus_per_task", 1)
@@ -289,8 +287,8 @@ def perform_in_job(config: RunConfig, terms: Terms, threads: int, place: Path) -
 
 
 class SlurmJob:
-    """A job of Slurm. Its result is a file; it is lost if Slurm no longer lists it and there is no such file, which
-    needs no accounting in Slurm."""
+    """A job of Slurm. Its result is a file; a job that Slurm no longer lists and that left no such file is lost. So
+    no accounting in Slurm is needed."""
 
     def __init__(self, engine: Slurm, job, place: Path):
         self.engine, self.job, self.place = engine, job, place

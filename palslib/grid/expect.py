@@ -1,11 +1,12 @@
 """The expected duration of a grid: operations by closed form, divided by the rate measured in `make benchmark`.
 
 A training step costs three forward passes over the word pieces of its texts, an evaluation one over all dev sets;
-start and checkpoints are left out. Lengths and sizes are GLUE's (`data/glue.py`).
+start-up and checkpoints are left out. Lengths and sizes are GLUE's (`data/glue.py`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from palslib.common.names import check_name
 from palslib.data.glue import SIZES
@@ -17,7 +18,7 @@ from palslib.plan.config import RunConfig, make_plan
 def operations(config: RunConfig) -> float:
     """The multiply-adds of a run on GLUE's tasks, for training and evaluations."""
     for task in config.tasks:
-        check_name("size of task", task, SIZES)
+        check_name("GLUE task (only these have sizes)", task, SIZES)
     method, sizes = config.resolved_method(), {task: SIZES[task].train for task in config.tasks}
     text = {t: count_operations(method, config.backbone, round(SIZES[t].pieces)).total(1) for t in config.tasks}
     if config.resolved_recipe().padding == "max_length":
@@ -31,19 +32,21 @@ def operations(config: RunConfig) -> float:
 
 
 def attained(benchmark: Mapping, backbone: str = "bert-base-uncased") -> float:
-    """The multiply-adds per second of a training step with PALs in bf16, from a record of `make benchmark`.
+    """The multiply-adds per second of a training step with PALs in bf16, from a record of `make benchmark`, on a
+    backbone of the same sizes, whatever its name (it may be a folder).
 
     Raises ValueError where the record has no such step.
     """
-    wanted = {"backbone": backbone, "precision": "bf16", "method": "pals-204"}
+    wanted, shape = {"precision": "bf16", "method": "pals-204"}, replace(Backbone.of(backbone), name="")
     try:
-        row = next(row for row in benchmark["parts"]["step"] if wanted.items() <= row.items())
+        rows = [row for row in benchmark["parts"]["step"] if wanted.items() <= row.items()]
+        row = next(row for row in rows if replace(Backbone.of(row["backbone"]), name="") == shape)
         product = benchmark["rates"]["bf16"]["median"] / 2  # of a matrix product, in multiply-adds
         return product * row["floor"] / row["seconds"]["median"]
     except (StopIteration, LookupError, TypeError, AttributeError, ArithmeticError):
-        raise ValueError(f"this is no record of `make benchmark` with a step of {backbone} and PALs in bf16") from None
+        raise ValueError(f"not a record of `make benchmark` with a step of {backbone} and PALs in bf16") from None
 
 
-def expected_hours(configs: Sequence[RunConfig], rate: float) -> float:
-    """The hours of all runs, one after the other, at a rate in multiply-adds per second."""
-    return sum(map(operations, configs)) / rate / 3600
+def expected_hours(configs: Sequence[RunConfig], benchmark: Mapping) -> float:
+    """The hours of all runs, one after the other, on the machine of a record of `make benchmark`."""
+    return sum(operations(config) / attained(benchmark, config.backbone) for config in configs) / 3600

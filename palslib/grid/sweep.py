@@ -48,7 +48,7 @@ class Grid:
         if Path(name).suffix or Path(name).is_file():
             return cls.from_file(name)
         names = sorted(path.stem for path in PLANS.glob("*.json"))
-        return cls.from_file(PLANS / f"{check_name('grid (nor is it a file)', str(name), names)}.json")
+        return cls.from_file(PLANS / f"{check_name('grid (and no such file exists)', str(name), names)}.json")
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Grid":
@@ -68,10 +68,10 @@ class Grid:
         for name, values in self.product.items():
             check_name("parameter in product", name, known)
             if not isinstance(values, list) or not values:
-                raise ValueError(f"product: {name} must be a list of values, not {shown(values)}")
+                raise ValueError(f"product: {name} must be a list of one value or more, not {shown(values)}")
         for own in self.runs:
             if not isinstance(own, dict):
-                raise ValueError(f"runs: must be objects of parameters, not {shown(own)}")
+                raise ValueError(f"runs: each must be an object of parameters, not {shown(own)}")
         number = len(self.runs) * math.prod(map(len, self.product.values()))
         if not 1 <= number <= MOST_RUNS:
             raise ValueError(f"runs and product: a grid has 1 to {MOST_RUNS:,} runs, not {number:,}")
@@ -83,10 +83,10 @@ class Grid:
                     raise ValueError(f"{min(twice)} is both in runs and in product")
                 config = RunConfig.from_dict({"progress": False} | self.base | own | combination).with_steps()
                 if config.folder:
-                    raise ValueError("folder is chosen by the sweep")
+                    raise ValueError("leave out folder, which the sweep chooses")
                 config.resolved_method()  # raises ValueError where it does not fit the backbone
                 if config.name in configs:
-                    raise ValueError("this run comes twice (keep and checkpoint_every make no difference)")
+                    raise ValueError("this run occurs twice (keep and checkpoint_every make no difference)")
             except ValueError as error:
                 raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
@@ -118,10 +118,11 @@ def state(config: RunConfig, since: float = 0) -> dict:
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """A label for each run by name: the settings in which runs differ but that are not in the name, then the name."""
+    """A label for each run by name: the settings in which runs differ (None and {} left out), then the name."""
     known = ("method", "schedule", "seed", "folder", "checkpoint_every")
     more = [f for f, v in vars(configs[0]).items() if f not in known and any(vars(c)[f] != v for c in configs)]
-    return {c.name: "  ".join([*(f"{f}={vars(c)[f]}" for f in more), c.name]) for c in configs}
+    said = [[f"{f}={vars(c)[f]}" for f in more if vars(c)[f] not in (None, {})] for c in configs]
+    return {c.name: "  ".join([*of, c.name]) for of, c in zip(said, configs, strict=True)}
 
 
 def line(label: str, row: dict) -> str:
@@ -171,7 +172,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
                         waiting.append(config)
                     else:
                         anew.discard(name)
-            # Only with a free slot: to look at 30 waiting runs all the time took a sixth of a core from those that ran.
+            # Only with a free slot: checking 30 waiting runs all the time took a sixth of a core from the running ones.
             for config in list(waiting) if len(jobs) < engine.slots else ():
                 row = rows[config.name] = state(config, since)
                 if row["status"] != "waiting" and config.name not in anew:
@@ -198,7 +199,7 @@ def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict
 
 
 def _outdated(config: RunConfig, known: dict[tuple, str]) -> bool:
-    """Whether a finished run's inputs have been exchanged. So may be those that cannot be read: the run says why."""
+    """Whether a finished run's inputs have been exchanged, or cannot be read (the run itself then says why)."""
     try:
         record = finished(config)  # None if it has been deleted meanwhile
         return record is None or bool(exchanged_since(record, config, known))
@@ -216,12 +217,17 @@ def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
 
 def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
-    returns the number of records. Runs whose texts, labels or weights have been exchanged since count as missing."""
+    returns the number of records. Runs whose texts, labels or weights have been exchanged since count as missing.
+    Raises FileExistsError, before it copies, where the folder has another record or other predictions of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     known: dict[tuple, str] = {}
-    for config in (done := [config for config in configs if finished(config) and not _outdated(config, known)]):
-        for name in ("record.json", "predictions.npz"):
-            if (source := Path(config.folder, name)).is_file():
-                with atomic_write(folder / f"{config.name}{source.suffix}") as temporary:
-                    shutil.copyfile(source, temporary)
+    done = [config for config in configs if finished(config) and not _outdated(config, known)]
+    sources = [(c.name, Path(c.folder, name)) for c in done for name in ("record.json", "predictions.npz")]
+    copies = {folder / f"{name}{source.suffix}": source for name, source in sources if source.is_file()}
+    for copy, source in copies.items():
+        if copy.is_file() and copy.read_bytes() != source.read_bytes():
+            raise FileExistsError(f"{copy} differs from {source}: move it away, or collect into another folder")
+    for copy, source in copies.items():
+        with atomic_write(copy) as temporary:
+            shutil.copyfile(source, temporary)
     return len(done)

@@ -1,6 +1,6 @@
-"""The module that holds all that one task adds to BERT, for all layers: the base of those in the methods' files.
+"""The module that holds everything one task adds to BERT, in all layers: the base of those in the methods' files.
 
-`bert/layer.py` names the places of a layer that an `Adaptation` can fill; a method fills one or two of them, and the
+`bert/layer.py` names the places of a layer that an `Adaptation` can fill; a method fills some of them, and the
 others stay the identity.
 """
 
@@ -14,17 +14,20 @@ class Adaptation(Module, Places):
     """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
 
     starts_as_bert = True
-    """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT all outputs would be zero."""
+    """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT it would zero all outputs."""
 
     def __init__(self, method, encoder, pooler):
         super().__init__()
         self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
         acts = [n for n, plain in vars(Places).items() if callable(plain) and getattr(type(self), n) != plain]
-        if acts and not method.adapted_layers(2):
+        if acts and not self.layers:
             raise ValueError(
-                f"{type(self).__name__} of method {method.name!r} has {', '.join(acts)} within layers, but its family "
-                "adapts none: give that a field `layers: Half = 'all'`, or an `adapted_layers` of its own"
+                f"{type(self).__name__} of method {method.name!r} defines {', '.join(acts)} for layers, but adapts no "
+                "layer of this backbone: give its family a field `layers: Half = 'all'`, or override `adapted_layers`"
             )
+        if self.layers and not acts:
+            places = ", ".join(name for name, plain in vars(Places).items() if callable(plain))
+            raise ValueError(f"{type(self).__name__} of method {method.name!r} must define at least one of {places}")
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
     def on_top(self, states, rows):
@@ -40,21 +43,22 @@ class Adaptation(Module, Places):
         return [self.pooler] if self.pooler is not None else []
 
     def draw(self, std: float) -> None:
-        """Draws added parameters: matrices N(0, std), unless they are of zeros, biases 0, norms 1 and 0; V^D zero
-        within layers (ledger D8). A family of your own may draw them otherwise by overriding this."""
+        """Draws added parameters: matrices from N(0, std), except those that their module has set to zeros (LoRA's B);
+        biases 0; gains of norms 1, shifts 0; V^D 0 for a method within layers (ledger D8). A family of your own can
+        override this to draw them differently."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
 
 
 def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
-    """Draws a module's matrices N(0, std) from torch's global random state, except those of `copied` parts.
+    """Draws a module's matrices from N(0, std) with torch's global random state, except those of `copied` parts.
 
-    Where the model is to start as BERT, parts with a `start_as_bert` (`pal.Projection`) then call it.
+    If the model is to start as BERT, this then calls `start_as_bert` of each part that has it (`pal.Projection`).
     """
     kept = {id(p) for part in copied for p in part.parameters()}
     with torch.no_grad():
         for part in module.modules():
             if isinstance(part, nn.Linear) and id(part.weight) not in kept:
-                if part.weight.is_meta or part.weight.any():  # `nn.Linear` draws no zeros: its author meant them
+                if part.weight.is_meta or part.weight.any():  # zeros are intended: `nn.Linear` draws none
                     part.weight.normal_(0, std)
                 if part.bias is not None:
                     part.bias.zero_()

@@ -9,7 +9,7 @@ from palslib.common.names import unknown
 
 @dataclass(frozen=True)
 class Backbone:
-    """The sizes of a BERT-shaped encoder; `parameters` counts it whole, pooler included."""
+    """The sizes of a BERT-shaped encoder; `parameters` counts all of it, pooler included."""
 
     name: str
     vocab_size: int
@@ -19,9 +19,9 @@ class Backbone:
     intermediate_size: int
     max_positions: int = 512
     token_types: int = 2
-    """Kinds of tokens, and in ERNIE also of tasks."""
+    """Number of token types; in ERNIE, task types are counted too."""
     embedding_size: int | None = None
-    """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then leads to d."""
+    """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then takes them to d."""
 
     @property
     def layer_weights(self) -> int:
@@ -54,7 +54,7 @@ class Backbone:
             try:
                 backbone = load_config(backbone)
             except OSError as error:
-                raise unknown("backbone (nor is it a folder or a reachable Hub id)", backbone, BACKBONES) from error
+                raise unknown("backbone (neither a folder nor a reachable Hub id)", backbone, BACKBONES) from error
         name = getattr(backbone, "name_or_path", "") or backbone.model_type
         check_kind(name, backbone)
         tasks = backbone.task_type_vocab_size if getattr(backbone, "use_task_id", False) else 0  # ERNIE

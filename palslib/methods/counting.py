@@ -2,8 +2,8 @@
 
 Stickland & Murray 2019, section 3: eight separate BERTs cost 8x, PALs 1.13x. With hidden size d and projected size s, a
 task's PALs cost 2ds for V^E and V^D plus 3s^2 in each of L layers (section 3.3); 1,811,520 for BERT-base and s = 204.
-The paper's figures leave out biases and the gains and shifts of layer norms; `exact=True` counts those too and equals
-what a built model holds. The terms are the method's own: `Method.terms`.
+The paper's figures leave out biases and the gains and shifts of layer norms; `exact=True` counts those too, which
+gives the number in a built model. Each method gives its own terms: `Method.terms`.
 """
 
 import math
@@ -18,7 +18,7 @@ PAPER_BUDGET = 15_000_000  # parameters added for eight tasks on BERT-base: the 
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """The parameters that a method adds to a backbone for some tasks. As in the paper, classifiers never count."""
+    """The parameters that a method adds to a backbone for some tasks. As in the paper, classifiers are not counted."""
 
     method: Method
     backbone: Backbone
@@ -45,8 +45,8 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """Parameters that the tasks use: the backbone's and the added ones, without what the tasks' own copies replace
-        (the shared pooler, fine-tuned's shared backbone). A built model holds those too, as new tasks start from them.
+        """Parameters that the tasks use: the backbone's and the added ones, without those that the tasks' own copies
+        replace (shared pooler, fine-tuned's shared backbone). A built model keeps these, as new tasks start from them.
         """
         return self.backbone.parameters + self.added
 
@@ -88,12 +88,12 @@ def fit_budget(
 
     Args:
         added: the budget in parameters; by default 15 million for eight tasks on BERT-base, scaled to the backbone's
-            size and held for any number of tasks (ledger A27).
+            size, and the same for any number of tasks (ledger A27).
 
-    s is a multiple of the method's heads. Below the paper's proportion (s < 204 at d = 768) twelve heads would be very
-    narrow, so their number then becomes the divisor of s nearest to 12 · s / (204 · d / 768), and is in the returned
-    method. Raises ValueError for a method without an s, if not even the smallest s fits, and if more than the largest
-    allowed s does.
+    s is a multiple of the method's number of heads. Below the paper's proportion (s < 204 at d = 768) twelve heads
+    would be very narrow, so the returned method's number of heads is then the divisor of s nearest to
+    12 · s / (204 · d / 768). If s is the method's own size, its heads stay. Raises ValueError for a method without an
+    s, if not even the smallest s fits, and if an s above the largest allowed one fits.
     """
     method, backbone = get_method(method), Backbone.of(backbone)
     if not method.has_size:
@@ -101,7 +101,7 @@ def fit_budget(
     if added is None:
         added = paper_budget(backbone)
     if not 0 <= added < math.inf:
-        raise ValueError(f"added must be a number of parameters, not {added}")
+        raise ValueError(f"added must be a number of parameters, at least 0 and finite, not {added}")
     heads = getattr(method, "heads", None)
     step = heads or 1
 

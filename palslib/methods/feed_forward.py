@@ -4,7 +4,7 @@ Stickland & Murray 2019, section 3.3:
 
     TS(h) = V^D FFN(V^E h)        FFN: s -> inner sizes -> s, with BERT's activation in between
 
-V^E and V^D are those of `pal.py`. The same networks stand on top of BERT in `on_top.py`.
+V^E and V^D are those of `pal.py`. `on_top.py` uses the same networks on top of BERT.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,10 @@ class Network(Module):
 
 
 class WithNetwork:
-    """What methods with a network in the small space have in common; they have the fields `size` and `inner`."""
+    """What methods with a network in the small space have in common."""
+
+    size: int
+    inner: tuple[int, ...]
 
     @property
     def network_sizes(self) -> tuple[int, ...]:
@@ -58,14 +61,14 @@ class WithNetwork:
 
     def with_options(self, **options):
         size = options.get("size")
-        if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # any other is refused by name
+        if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # other sizes are refused by name
             options["inner"] = tuple(max(1, round(i * size / self.size)) for i in self.inner)
         return super().with_options(**options)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForward(WithNetwork, Projected, kind="ffn"):
-    """A feed-forward network in each layer; its module is `pal.ProjectedWithin`, with a `Network` for g."""
+    """A feed-forward network in each layer; its module is `pal.ProjectedWithin`, with a `Network` as g."""
 
     inner: tuple[int, ...] = (306,)
     """Inner sizes; they scale with a new `size` unless they are given."""

@@ -2,8 +2,8 @@
 
     x + V^D GELU(V^E x)        V^E (d -> m), V^D (m -> d)
 
-Houlsby et al. 2019 (https://arxiv.org/abs/1902.00751), in the forms of the adapters report (one adapter a layer used
-twice; two a layer, with norms of their own; one for three layers) and of the released code (ledger D9, D15).
+Houlsby et al. 2019 (https://arxiv.org/abs/1902.00751), in the forms of the adapters report (one adapter a layer, used
+twice; two a layer, with each task's own norms; one for three layers) and of the released code (ledger D9, D15).
 """
 
 import copy
@@ -47,10 +47,10 @@ class Houlsby(Method, kind="houlsby"):
     def __post_init__(self):
         super().__post_init__()
         if self.second == "pal" and self.adapters_per_layer == 2:
-            raise ValueError(f"{self.name!r} has a PAL at the second place of a layer, not a second adapter")
+            raise ValueError(f"second='pal' of {self.name!r} replaces a second adapter: adapters_per_layer must be 1")
         s, heads = self.pal_size, self.pal_heads
         if self.second == "pal" and s % heads:
-            raise ValueError(f"pal_size {s} of {self.name!r} is not divisible by its {heads} heads")
+            raise ValueError(f"pal_size {s} of {self.name!r} is not divisible by its {heads} heads (pal_heads)")
 
     def adapted_layers(self, num_layers):
         return range(num_layers)
@@ -71,7 +71,7 @@ class Houlsby(Method, kind="houlsby"):
         if self.classifier_layers == 2:
             yield Term("hidden layer of the classifier", "d² + d", d * d + d)
 
-    def operations(self, backbone, tokens):  # at each place of each layer, even where layers share an adapter
+    def operations(self, backbone, tokens):  # an adapter runs at each place of each layer, even if layers share it
         d, L = backbone.hidden_size, backbone.num_layers
         second = tokens * 2 * d * self.size
         if self.second == "pal":
@@ -118,7 +118,7 @@ class Houlsby(Method, kind="houlsby"):
 
 
 class Adapters(Adaptation):
-    """A task's adapters, with the norms, PAL and hidden layer of its classifier that some forms have."""
+    """A task's adapters, and what some forms add: its own norms, a PAL, a hidden layer before the classifier."""
 
     def __init__(self, method: Houlsby, encoder, pooler):
         super().__init__(method, encoder, pooler)

@@ -14,7 +14,7 @@ from palslib.methods.method import Box, Freeze, Half, Method, Part, Term
 
 @dataclass(frozen=True, kw_only=True)
 class IA3(Method, kind="ia3"):
-    """Keys, values and the inner activation of each layer, each times a vector."""
+    """Keys, values and the inner activation of each layer, each multiplied by a vector."""
 
     layers: Half = "all"
     """Which layers are adapted: `all`, the `top` half or the `bottom` half."""

@@ -1,8 +1,8 @@
-"""The class `Method`: what a method adds to BERT for each task, where, at which cost, and how it is built.
+"""The class `Method`: what a method adds to BERT for each task, where, at what cost, and how it is built.
 
 Stickland & Murray 2019, *BERT and PALs*, sections 2.2 and 3.1 to 3.3 (https://arxiv.org/abs/1902.02671). A family of
-methods is a class: its fields are the options, its functions describe the family. For a method of your own, add one:
-notebook 13 defines LoRA in a cell, and `lhuc.py` is the shortest here. Letters are those of `bert/rows.py`.
+methods is a class: its fields are the options, and its functions describe the family. For a method of your own, add
+such a class: notebook 13 defines LoRA in a cell, and `lhuc.py` is a short one. `bert/rows.py` explains its letters.
 """
 
 import math
@@ -17,8 +17,8 @@ from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
 
 MOST = 4096
-"""Largest size and largest number of heads or layers: four times BERT-large's width. A size of 1e9 would not fail but
-list its divisors for minutes and then ask for terabytes."""
+"""Largest size and largest number of heads or layers: four times BERT-large's width. With a size of 1e9, a program
+would not fail, but list its divisors for minutes and then ask for terabytes."""
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
 Init = Literal["identity", "normal"]
@@ -47,7 +47,7 @@ class Box:
     """One box of a diagram."""
 
     text: str
-    """One line or two, of about 14 letters; longer lines are set smaller."""
+    """One or two lines of about 14 letters; longer lines are set in smaller type."""
     owner: Literal["layer", "task", "tasks"] = "layer"
     """Its owner: `layer`, each task has one for each layer; `task`, each task has one for all layers; `tasks`, all
     tasks share one."""
@@ -70,7 +70,7 @@ PLACES = {
     "over all layers": "after the last layer, reading all of them",
     "copy": "in place of BERT",
 }
-"""Where a part can stand in a diagram."""
+"""Where a part can be drawn in a diagram."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Method:
     """The method's name, as in `METHODS`."""
     _: KW_ONLY
     pooler: Literal["shared", "per-task"] = "shared"
-    """`shared`: one pooler for all tasks; `per-task`: one for each task in its place (paper 3.1)."""
+    """`shared`: one pooler for all tasks; `per-task`: one for each task instead (paper 3.1)."""
     freeze: Freeze = "nothing"
     """The part of BERT that is not trained: `nothing`, the whole `backbone`, or the `backbone but norms`."""
 
@@ -152,7 +152,7 @@ class Method:
         """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or overrides this."""
         half = num_layers // 2
         if half == 0 and getattr(self, "layers", "all") != "all":
-            raise ValueError(f"{self.name!r} adapts the {self.layers} half of a backbone of 1 layer: give layers='all'")
+            raise ValueError(f"{self.name!r} cannot adapt the {self.layers} half of only 1 layer: give layers='all'")
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
@@ -166,17 +166,17 @@ class Method:
 
     def __init_subclass__(cls, kind: str = "", **kwargs):
         super().__init_subclass__(**kwargs)
-        if ABC in cls.__bases__:  # no family by itself
+        if ABC in cls.__bases__:  # not a family by itself
             return
         cls.kind = kind or vars(cls).get("kind") or cls.__name__
         other = Method.families.get(cls.kind, cls)
-        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # not its own cell, run again
-            raise ValueError(f"{other.__module__} has a family of methods {cls.kind!r}: give this one another `kind`")
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):  # not the same cell, run again
+            raise ValueError(f"{other.__module__} already has a family {cls.kind!r}: give this one another `kind`")
         Method.families[cls.kind] = cls
 
     def __post_init__(self):
         if not (isinstance(self.name, str) and self.name):
-            raise ValueError(f"the name of a method must be a string, not {shown(self.name)}")
+            raise ValueError(f"the name of a method must be a string that is not empty, not {shown(self.name)}")
         for field in fields(self):
             if field.name != "name" and not self.takes(field.name) and getattr(self, field.name) != field.default:
                 raise ValueError(f"method {self.name!r} takes no option {field.name!r}")
@@ -209,8 +209,8 @@ class Method:
 
     @property
     def label(self) -> str:
-        """The name with the size that the method has: `pals-204`, or `pals (s=120)` if the name's own is another; for
-        a network also its inner sizes: `ffn-306` or `ffn (s=102, inner 153)`."""
+        """The name with the method's actual size: `pals-204`, or `pals (s=120)` if the size in the name is another; for
+        a network, also its inner sizes: `ffn-306` or `ffn (s=102, inner 153)`."""
         size, inner = getattr(self, "size", None), getattr(self, "inner", ())
         if size is None:
             return self.name
@@ -237,19 +237,19 @@ class Method:
         return replace(self, **options)
 
     def to_dict(self) -> dict:
-        """The method in the form of JSON: the name, the family's `kind`, and every option."""
+        """The method as a dict for JSON: the name, the family's `kind`, and every option."""
         return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
     def family(kind: str, what: str = "kind of method") -> type["Method"]:
-        """The family of that kind. Raises ValueError for an unknown one: your own is defined before it is used."""
-        if kind not in list(Method.families):  # a list or an object from JSON is no key
-            raise ValueError(f"{unknown(what, kind, Method.families)}; your own is to be defined first")
+        """The family of that kind. Raises ValueError for an unknown one: define your own before you use it."""
+        if kind not in list(Method.families):  # a list or an object from JSON cannot be a key
+            raise ValueError(f"{unknown(what, kind, Method.families)}; define a family of your own before you use it")
         return Method.families[kind]
 
     @staticmethod
     def from_dict(values: dict) -> "Method":
-        """The method of `to_dict`'s values. Raises ValueError for an unknown kind or option."""
+        """The method made from `to_dict`'s values. Raises ValueError for an unknown kind or option."""
         family = Method.family(values["kind"])
         if lost := values.keys() - {"kind", *(field.name for field in fields(family))}:
             raise ValueError(f"kind of method {family.kind!r} has no option {', '.join(sorted(lost))}")
@@ -271,7 +271,7 @@ _WORDS |= {tuple: f"positive integers of at most {MOST:,}"}
 def _check(name: str, value: Any, wanted: Any, method: str) -> None:
     """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`.
 
-    By hand, not by pydantic as in `common/settings.py`: importing that would make counting take three times as long.
+    By hand, not by pydantic (see `common/settings.py`), whose import would make counting take three times as long.
     """
     kind, choices = get_origin(wanted) or wanted, get_args(wanted)
     if kind is Literal and not any(type(value) is type(c) and value == c for c in choices):
@@ -281,7 +281,7 @@ def _check(name: str, value: Any, wanted: Any, method: str) -> None:
         bool: isinstance(value, bool),
         float: number and math.isfinite(value),
         int: _counts(value),
-        tuple: isinstance(value, tuple) and value != () and all(map(_counts, value)),
+        tuple: isinstance(value, tuple) and (int not in choices or (value != () and all(map(_counts, value)))),
     }
     if not fits.get(kind, True):
         raise ValueError(f"{name} of {method!r} must be {_WORDS[kind]}, not {shown(value)}")
@@ -291,6 +291,6 @@ def _counts(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
 
 
-def half_of(layers: str) -> str:
+def half_of(layers: object) -> str:
     """The words of a caption for the adapted layers."""
-    return "per task and layer" + (f", {layers} half" if layers != "all" else "")
+    return "per task and layer" + (f", {layers} half" if layers in ("top", "bottom") else "")

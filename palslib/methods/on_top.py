@@ -4,8 +4,8 @@ Stickland & Murray 2019, section 3.2:
 
     h = V^D z_n        z_0 = V^E h_L, z_i = LN(g(z_{i-1}) + z_{i-1}); g: attention, or a feed-forward network
 
-There is no residual around all of them, so the model starts at random, not as BERT. BERT's own layers are computed once
-for all tasks.
+There is no residual around the whole of this, so the model starts at random, not as BERT. BERT's own layers are
+computed once for all tasks.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class BertLayerOnTop(Method, kind="bert-layer-on-top"):
     """One more ordinary BERT layer for each task."""
 
     init: Init = "identity"
-    """Start of its layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
+    """How its layer norms start: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
 
     def terms(self, backbone):
         weights = backbone.layer_weights
@@ -73,11 +73,11 @@ class ProjectedOnTop(Method, ABC):
     on_top: int = 6
     """Number of layers on top of BERT."""
     residual: bool = True
-    """Whether there is a residual sum around each of them (ledger C20)."""
+    """Whether there is a residual sum around each of these layers (ledger C20)."""
     layer_norm: bool = True
-    """Whether there is a layer norm after each of them (ledger C20)."""
+    """Whether there is a layer norm after each of these layers (ledger C20)."""
     init: Init = "identity"
-    """Start of the layer norms: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
+    """How the layer norms start: `identity` for gain 1 and shift 0, `normal` as in the released code (ledger D8)."""
 
     @property
     def norm_parameters(self) -> int:
@@ -127,7 +127,7 @@ class SmallLayers(Adaptation):
 
     def __init__(self, method: ProjectedOnTop, encoder, pooler):
         super().__init__(method, encoder, pooler)
-        self.first = encoder.config.num_hidden_layers  # the small layers' numbers go on after BERT's
+        self.first = encoder.config.num_hidden_layers  # the small layers' numbers continue BERT's
         self.projection = Projection(encoder.config.hidden_size, method.size)
         self.top_layers = nn.ModuleList(method.make_layer(encoder.config) for _ in range(method.on_top))
 
@@ -171,7 +171,7 @@ class SmallAttention(SmallLayer):
         self.output = nn.Linear(method.size, method.size)
 
     def forward(self, z, rows, layer: int):
-        """z (N, s) to (N, s); `layer` is its number, counted on from BERT's layers."""
+        """z (N, s) to (N, s); `layer` is its number, following those of BERT's layers."""
         return self.close(self.output(self.attention(z, rows, layer)), z)
 
 

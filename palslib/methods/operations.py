@@ -1,11 +1,11 @@
 """The cost of answering for several tasks: layer passes, and multiply-adds of matrix products, in closed form.
 
 Stickland & Murray 2019, introduction and discussion: task functions on top of BERT let all tasks share one pass through
-it, those within BERT do not. For T tasks and L layers, the first k shared by all tasks (`Method.shared_layers`):
+it; those within BERT do not. For T tasks and L layers, of which all tasks share the first k (`Method.shared_layers`):
 
     layer passes = k + T (L - k)        k = L on top, L/2 for PALs in the top half, 0 for PALs in every layer
 
-A layer on S tokens multiplies S (4d² + 2 d d_ff) times in its matrices and 2 S² d times in its attention. Additions,
+For S tokens, a layer multiplies S (4d² + 2 d d_ff) times in its matrices and 2 S² d times in its attention. Additions,
 norms, activations, scales and look-ups are left out: they are small, and not matrix products.
 """
 

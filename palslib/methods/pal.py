@@ -4,7 +4,7 @@ Stickland & Murray 2019, section 3.3 (https://arxiv.org/abs/1902.02671):
 
     TS(h) = V^D MH(V^E h)        V^E (d -> s) is `encoder`, V^D (s -> d) `decoder`
 
-MH has no output matrix, V^D takes its place: 3s² weights a layer. All layers of a task share one pair V^E, V^D: 2ds.
+MH has no output matrix, as V^D takes its place: 3s² weights a layer. All layers of a task share one pair V^E, V^D: 2ds.
 TS(h) is computed in `ProjectedWithin.parallel` and added to the second residual sum in `bert/layer.py`
 (`adapted_layer`); diagrams draw it `beside` the layer, and it is watched as `task function`. V^D starts at zero, so the
 model starts as BERT.
@@ -90,10 +90,10 @@ class Projected(Method, ABC):
     sharing: Literal["layers", "none", "tasks", "layers and tasks", "everything"] = "layers"
     """What shares a pair V^E, V^D: a task's `layers`, `none` (each task has a pair for each layer), `tasks` (a pair for
     each layer, for all tasks), `layers and tasks` (one pair in all), or `everything`: all tasks use one pair, and in
-    each layer one function g, so that no parameter is a task's own."""
+    each layer one function g, so, besides its head, a task owns only w (if `scaled`) and a pooler `per-task`."""
     init: Init = "identity"
     """`identity`: V^D and its bias start at zero, so that the model starts as BERT; `normal`: all matrices are drawn
-    N(0, 0.02) as in the released code (ledger D8)."""
+    from N(0, 0.02) as in the released code (ledger D8)."""
 
     def pairs(self, num_layers: int) -> int:
         """The number of pairs V^E, V^D of one owner."""
@@ -101,7 +101,7 @@ class Projected(Method, ABC):
 
     @property
     def owners(self) -> tuple[str, str]:
-        """Whose V^E and V^D are, and whose the functions g are: each a `task`'s, or one for all `tasks`."""
+        """Who owns V^E and V^D, and who owns the functions g: a single `task`, or all `tasks` together."""
         return _PAIRS[self.sharing][0].replace("layer", "task"), "tasks" if self.sharing == "everything" else "task"
 
     def projections(self, backbone) -> Term:
@@ -131,7 +131,7 @@ class Projected(Method, ABC):
         return nn.ModuleDict({str(i): self.make_function(config) for i in layers})
 
     def make_projections(self, config):
-        """The pairs V^E, V^D of one owner: one, or one for each adapted layer."""
+        """The pairs V^E, V^D of one owner: one pair, or one for each adapted layer."""
         pairs = self.pairs(config.num_hidden_layers)
         return nn.ModuleList(Projection(config.hidden_size, self.size) for _ in range(pairs))
 
@@ -149,7 +149,7 @@ class SharedByTasks(Module):
 
 
 class ProjectedWithin(Adaptation):
-    """V^D g(V^E h), with V^E and V^D of the task or shared by tasks; if these share everything, it owns nothing."""
+    """V^D g(V^E h), with V^E and V^D of the task or shared by tasks. If tasks share everything, this owns nothing."""
 
     def __init__(self, method: Projected, encoder, pooler, shared: SharedByTasks | None = None):
         super().__init__(method, encoder, pooler)
@@ -199,7 +199,7 @@ class PAL(Projected, kind="pal"):
         return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$"))) if self.scaled else part]
 
     def captions(self, backbone):
-        if self.scaled and self.sharing == "everything":  # but not w
+        if self.scaled and self.sharing == "everything":  # everything but w
             return [*self.captions_for("attention"), ("layer", f"$w$: {half_of(self.layers)}")]
         return self.captions_for("attention" + ", $w$" * self.scaled)
 

@@ -22,8 +22,8 @@ class Shared(Method, kind="shared"):
         super().__post_init__()
         if self.freeze != "nothing":
             raise ValueError(
-                f"nothing to train: {self.name!r} adds no parameters and its backbone is frozen "
-                f"(freeze={self.freeze!r}); 'feature-extraction' is the method that trains heads on a frozen backbone"
+                f"freeze={self.freeze!r}: {self.name!r} trains the whole backbone; use 'feature-extraction' "
+                "to train heads on a frozen one"
             )
 
 
@@ -75,7 +75,7 @@ class FeatureExtraction(Method, kind="feature-extraction"):
     def __post_init__(self):
         super().__post_init__()
         if self.freeze == "nothing":
-            raise ValueError(f"{self.name!r} reads a frozen backbone; freeze='nothing' contradicts it")
+            raise ValueError(f"freeze of {self.name!r} must be 'backbone' or 'backbone but norms', not 'nothing'")
 
     def terms(self, backbone):
         yield Term("scalar mix of all layers", "L + 2", backbone.num_layers + 2)

@@ -18,12 +18,12 @@ _READING = ("label", "separator", "quoted", "encoding", "skip_unlabelled")
 
 
 def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str | Sequence[str], reading: dict) -> Task:
-    """A task of the model, as its rows are in this file."""
+    """A task of the model, set to read its rows from this file."""
     if name is None and len(model.tasks) != 1:
-        raise ValueError(f"the model has {len(model.tasks)} tasks: say for which. Valid: {', '.join(model.tasks)}")
-    task = model._known(name or next(iter(model.tasks)))
+        raise ValueError(f"the model has {len(model.tasks)} tasks: name one (task). Valid: {', '.join(model.tasks)}")
+    task = model._known(next(iter(model.tasks)) if name is None else name)
     given = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
-    if ending(file) != ending(task.files):  # else the file is taken to be like those of the training
+    if ending(file) != ending(task.files):  # else the file is read like the training files
         given |= {"separator": SUFFIXES.get(ending(file), task.separator), "quoted": True, "encoding": "utf-8"}
     given |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
     return replace(task, **given, data=str(place(file)))
@@ -45,16 +45,16 @@ def predict_file(
     progress: bool = False,
     **reading,
 ) -> pd.DataFrame:
-    """The rows of a file, all columns as texts, and what is predicted for them: `predicted`, the label by name (or the
+    """The rows of a file, all columns as texts, and the predictions for them: `predicted`, the label by name (or the
     score), and `p(label)`, the probability of each label. The file needs no labels.
 
     Args:
-        task: a task of the model; may be left out where it has only one.
-        text: the column of the text, or the two of a pair; by default those of the task.
+        task: a task of the model; may be left out if the model has only one.
+        text: the column with the text, or the two columns of a pair; by default the task's own.
         reading: `separator`, `quoted` and `encoding`, as in `Task`; by default as in the task's own files if these
             have the same ending.
 
-    Raises ValueError naming file, row and column where a text is none, FileNotFoundError where there is no file.
+    Raises ValueError naming file, row and column for a cell that is not a text, FileNotFoundError if there is no file.
     """
     task = _task(model, task, file, text, reading)
     path = Path(locate(task.data))
@@ -64,7 +64,7 @@ def predict_file(
         raise ValueError(f"{path.name}: there are no rows")
     new = ["predicted", *(f"p({label})" for label in task.labels)]
     if taken := [name for name in new if name in frame]:
-        raise ValueError(f"{path.name} has a column {taken[0]!r} already, where a prediction would go: rename it")
+        raise ValueError(f"{path.name} already has a column {taken[0]!r}, which predictions are to fill: rename it")
     found = _outputs(model, task, frame, progress)
     answers = pd.DataFrame(found if task.labels else None, frame.index, new[1:])
     answers.insert(0, "predicted", np.array(task.labels)[found.argmax(1)] if task.labels else found[:, 0])
@@ -81,16 +81,16 @@ def evaluate_file(
     progress: bool = False,
     **reading,
 ) -> pd.DataFrame:
-    """A table with a column for each file, or each split of it: the number of rows, and in percent the task's metrics;
-    for classes also accuracy, Matthews, macro F1, and precision and recall of each class.
+    """A table with a column for each file, or each split of it: the number of rows and, in percent, the task's metrics;
+    for classes, also accuracy, Matthews, macro F1, and precision and recall of each class.
 
     Args:
-        files: files, each scored as a whole; or with `{split}` in the name, or other sources as in `load_rows`.
-        splits: splits of each, scored apart; by default all rows of a file, elsewhere the task's `evaluation`.
+        files: files, each scored as a whole; or names with `{split}` in them, or other sources, as in `load_rows`.
+        splits: splits of each, scored separately; by default all rows of a file, elsewhere the task's `evaluation`.
         confusion: also counts how often each label is predicted for each true one.
         reading: also `label` and `skip_unlabelled`, as in `Task`; the others as in `predict_file`.
 
-    Raises ValueError naming file, row and column for a text or a label that is none.
+    Raises ValueError, naming file, row and column, for a cell that should be a text or label and is not.
     """
     table = {}
     for file in files:

@@ -1,8 +1,8 @@
-"""Measures of how strongly a task's additions act: their size, the attention of their heads, and the scores without.
+"""Measures of how strongly a task's additions act: their size, the attention of their heads, and scores without them.
 
-‖TS(h)‖ / ‖h‖ is the norm of a task function's output relative to that of the layer's input h, a mean over word pieces.
-Adam moves a parameter by at most rate × steps, and V^D starts at zero, so in a short run the output can stay near zero,
-which the scores do not show.
+‖TS(h)‖ / ‖h‖ is the norm of a task function's output relative to the norm of the layer's input h, averaged over word
+pieces. Adam moves a parameter by at most rate × steps, and V^D starts at zero, so in a short run the output can stay
+near zero, which the scores do not show.
 """
 
 from collections.abc import Mapping
@@ -44,9 +44,9 @@ def relative_entropies(weights: torch.Tensor) -> torch.Tensor:
 
 
 def how_strongly(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], precision: str = "float32") -> dict:
-    """For each task, the means by layer of `size`, ‖TS(h)‖ / ‖h‖ of the task function over word pieces, and `entropy`,
-    the relative entropy of the task's own heads over heads and word pieces. What a task does not have is left out. On
-    at most `ROWS` rows, the same ones in every process."""
+    """For each task, two means for each layer: `size`, ‖TS(h)‖ / ‖h‖ of the task function over word pieces, and
+    `entropy`, the relative entropy of the task's own heads over heads and word pieces. What a task does not have is
+    left out. Measured on at most `ROWS` rows, the same ones in every process."""
     found = {task: _of_task(model, task, next(iter(by.values())), precision) for task, by in dev_data.items()}
     return {task: means for task, means in found.items() if means}
 

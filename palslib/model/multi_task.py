@@ -5,9 +5,9 @@ backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on
 The backbone module itself is not modified: an encoder that is passed in still works on its own.
 
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
-computed once and serves every task; within BERT each task needs its own pass. For T tasks and L layers, of which no
+computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
 task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T (L - k) layers
-(`operations.layer_passes`), those of all tasks side by side (`bert/mixed.py`).
+(`operations.layer_passes`), running those of all tasks side by side (`bert/mixed.py`).
 """
 
 import operator
@@ -29,7 +29,7 @@ from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.mixed import Mixed
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name, shown
+from palslib.common.names import check_name, check_type, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
@@ -45,7 +45,7 @@ from palslib.model.one_task import OneTask
 
 @dataclass
 class Output(ModelOutput):
-    """The output of a forward pass, used by name or as a tuple of the fields that are not None, as in Transformers."""
+    """The output of a forward pass, read by field name or as a tuple of the fields not None, as in Transformers."""
 
     loss: torch.Tensor | None = None
     """The mean over rows of `classifiers.task_loss`; None without labels."""
@@ -117,7 +117,7 @@ class MultiTaskModel(
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
         self.max_length = predicting.MAX_LENGTH
-        """Maximum length in word pieces of a row that is predicted, the same as in training."""
+        """Maximum length, in word pieces, of a row to predict; the same as in training."""
         self.sparse_embeddings = False
         """Whether the word embeddings' gradient is sparse, for an optimiser that supports it."""
         self.recomputes = False
@@ -129,10 +129,11 @@ class MultiTaskModel(
         built, counted = sum(p.numel() for p in self.parameters()), Backbone.of(self.config).parameters
         if built != counted:
             raise ValueError(
-                f"{self.backbone_name} has {built:,} parameters, and {counted:,} by its configuration: after a change "
-                "by hand (layers taken out), set the configuration's sizes (num_hidden_layers) to what is there"
+                f"{self.backbone_name} has {built:,} parameters, but its configuration describes {counted:,}: if you "
+                "changed it by hand (removed layers), change the configuration too (num_hidden_layers)"
             )
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
+        self._check_count("shared_by_tasks", self.shared)
         self.adaptations, self.heads = TaskModules(), TaskModules()
         for task in tasks:
             self.add_task(task)
@@ -160,7 +161,7 @@ class MultiTaskModel(
                 whose parameters the model then shares.
             method: a name of `METHODS` or a `Method`; `options` change it (`size=120`, `freeze="backbone"`).
             tasks: names of `TASKS`, or `Task`s.
-            seed: the seed of all random weights; those of a task depend only on it and on the task's name.
+            seed: the seed of all random weights; a task's weights depend only on it and on the task's name.
             weights: `pretrained`, or `random` for the same architecture from scratch.
             tokenizer: the tokenizer of a loaded encoder, which is needed to predict from texts and is saved with the
                 model; a backbone given by name has its own.
@@ -168,7 +169,7 @@ class MultiTaskModel(
         backbone = os.fspath(backbone) if isinstance(backbone, os.PathLike) else backbone
         encoder, name = backbone, type(backbone).__name__
         if weights != "pretrained" and not isinstance(backbone, str):
-            raise ValueError(f"weights={weights!r} is for a backbone given by name; this {name} has its weights")
+            raise ValueError(f"weights={weights!r} needs a backbone given by name; this {name} already has weights")
         if isinstance(backbone, str):
             encoder, name = load_encoder(backbone, seed, weights), backbone
             if tokenizer is None and has_tokenizer(backbone):
@@ -179,7 +180,7 @@ class MultiTaskModel(
     def tokenizer(self):
         """The backbone's tokenizer. Raises OSError, with advice, where an encoder was given without one."""
         if self.own_tokenizer is None and self.backbone_name == type(self.backbone).__name__:
-            raise OSError("the model was made of a loaded encoder: give its tokenizer (tokenizer=...) there or here")
+            raise OSError("the model was made from a loaded encoder: give tokenizer=... to from_backbone or to predict")
         self.own_tokenizer = self.own_tokenizer or load_tokenizer(self.backbone_name)
         return self.own_tokenizer
 
@@ -199,7 +200,7 @@ class MultiTaskModel(
         return self.backbone.embeddings.word_embeddings.weight.dtype
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
-        """Makes a module, where the backbone is, whose random weights depend only on the seed and a name."""
+        """Makes a module on the backbone's device; its random weights depend only on the seed and a name."""
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would reset a GPU's generator too
             torch.default_generator.manual_seed(seed_from(self.seed, name))
@@ -221,23 +222,24 @@ class MultiTaskModel(
         """The newly initialised modules of a task: `adaptation` and `head`."""
         head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
-        counted = count_parameters(self.method, self.config, 1, exact=True).per_task
-        built = sum(p.numel() for p in adaptation.parameters())
-        if built != counted:
-            raise ValueError(
-                f"method {self.method.name!r}: its `terms` count {counted:,} parameters per task, but what it builds "
-                f"has {built:,}"
-            )
-        for part in adaptation.copied():  # of a frozen backbone's modules: trained nevertheless
+        self._check_count("per_task", adaptation)
+        for part in adaptation.copied():  # copies of a frozen backbone's modules are trained too
             part.requires_grad_(True)
         return {"adaptation": adaptation.train(self.training), "head": head.train(self.training)}
+
+    def _check_count(self, which: str, module: nn.Module | None) -> None:
+        counted = getattr(count_parameters(self.method, self.config, 1, exact=True), which)
+        built = sum(p.numel() for p in module.parameters()) if module is not None else 0
+        if built != counted:
+            what = f"{counted:,} parameters {which.replace('_', ' ')}"
+            raise ValueError(f"method {self.method.name!r}: its `terms` count {what}, but its module has {built:,}")
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """The modules of a task of this model: `adaptation` and `head`."""
         return {"adaptation": self.adaptations[task], "head": self.heads[task]}
 
     def put(self, task: Task, parts: dict[str, nn.Module]) -> None:
-        """Adds a task with its modules, or replaces those of a task."""
+        """Adds a task with its modules, or replaces a task's modules."""
         self.tasks[task.name], self.heads[task.name] = task, parts["head"]
         self.adaptations[task.name] = parts["adaptation"]
 
@@ -285,7 +287,7 @@ class MultiTaskModel(
         return replace(rows, lookers=rows.lookers + lookers) if lookers else rows
 
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
-        """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; None: the plain backbone's."""
+        """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; for None the plain backbone's."""
         adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
         return self._run_layers(adaptation, rows, self._embed(adaptation, rows))
 
@@ -348,8 +350,9 @@ class MultiTaskModel(
             rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
         if scores is not None:
-            if not self.tasks[task].is_regression:
-                raise ValueError(f"task {task!r} has classes, not scores: give labels")
+            if labels is not None or not self.tasks[task].is_regression:
+                raise ValueError(f"task {task!r}: give scores without labels, and only to a task that predicts a score")
+            check_type(f"scores of task {task!r}", scores, torch.Tensor, "a tensor of numbers")
             labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
 
@@ -365,12 +368,12 @@ class MultiTaskModel(
         in one pass over the rows of all tasks (`bert/mixed.py`).
 
         Args:
-            tasks: task -> the rows of the batch that it is for, or None for all. For tasks that encode the texts of a
+            tasks: task -> its rows of the batch, or None for all. For tasks that encode the texts of a
                 pair separately, each row is a single text: first texts, then as many second texts.
             input_ids, attention_mask, token_type_ids, rows: as in `forward`.
 
-        Equal to `forward` called for one task at a time, up to rounding. Nothing is shared between tasks with their own
-        copies of the backbone, or within a block of `watch`.
+        Gives the same as `forward` called for one task at a time, up to rounding. Nothing is shared between tasks that
+        have their own copies of the backbone, or within a block of `watch`.
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
         layers, alone = self.config.num_hidden_layers, self.method.copies_backbone or bool(self._lookers)
@@ -380,7 +383,7 @@ class MultiTaskModel(
         for task, some in tasks.items():
             some = range(len(rows)) if some is None and mixes else some
             parts[self._known(task).name] = (rows, slice(None)) if some is None else rows.take(some)
-        if alone:  # a looker sees values of one task each
+        if alone:  # a looker sees values of one task at a time
             return {task: self.logits(task, self.encode(task, own), own) for task, (own, _) in parts.items()}
         common = self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
         states = {task: tuple(h[pieces] for h in common) for task, (_, pieces) in parts.items()}
@@ -418,11 +421,11 @@ class MultiTaskModel(
         """Groups of trained parameters with and without weight decay; vectors (biases, norms and scales) have none.
 
         Args:
-            decay_scales: LHUC's vectors have weight decay nevertheless (ledger D15).
+            decay_scales: whether LHUC's vectors have weight decay nevertheless (ledger D15).
             adaptation_rate: the learning rate of the parameters that the method adds, as a multiple of BERT's; the
                 multiple of each group is in its `multiple`.
         """
-        parts = () if self.method.copies_backbone else (self.adaptations, self.shared)  # a BERT a task adds nothing
+        parts = () if self.method.copies_backbone else (self.adaptations, self.shared)  # a BERT per task adds nothing
         added = {id(p) for part in parts if part is not None for p in part.parameters()}
         scales = {id(p) for part in self.modules() if isinstance(part, Vectors) for p in part.parameters()}
         groups: dict[tuple, list] = {}

@@ -4,7 +4,7 @@ It is for code that does not know about tasks: notebook 13 gives it to Transform
 the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
 Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits. The
-example batch of an export must have at least two rows, otherwise `torch.export` takes B as the constant 1.
+example batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
 """
 
 from torch import nn
@@ -20,7 +20,7 @@ class OneTask(nn.Module):
         self.model, self.task = model, task
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
-        """The model's `Output`.
+        """The model's `Output`; logits of a score are on the task's own scale, as the labels are.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes the texts
@@ -28,4 +28,7 @@ class OneTask(nn.Module):
             labels: (B,) as in `palslib.load_rows`: class numbers, or scores on the task's own scale.
         """
         given = {"scores" if self.task.is_regression else "labels": labels}
-        return self.model(self.task.name, input_ids, attention_mask, token_type_ids, **given)
+        output = self.model(self.task.name, input_ids, attention_mask, token_type_ids, **given)
+        if self.task.is_regression:
+            output.logits = output.logits * self.task.scale
+        return output

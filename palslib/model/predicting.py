@@ -30,7 +30,7 @@ def _columns(task: Task) -> str:
 
 
 def _rows(texts) -> tuple[list, bool]:
-    """The rows that a caller gives, each a text, a pair or a dict, and whether it is one row by itself."""
+    """The rows that a caller gives, each a text, a pair or a dict, and whether this is one row by itself."""
     row = isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values())  # not of columns
     if row or isinstance(texts, (str, tuple)):
         return [texts], True
@@ -62,21 +62,21 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
     rows, alone = _rows(texts)
     if not isinstance(tasks, str) and (isinstance(tasks, (Set, Mapping)) or not isinstance(tasks, Iterable)):
-        raise ValueError(f"tasks must be a name or a list, not {shown(tasks)}. Valid: {', '.join(model.tasks)}")
+        raise ValueError(f"tasks must be a name or list of names, not {shown(tasks)}. Valid: {', '.join(model.tasks)}")
     tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
     if not rows:
         raise ValueError("no texts to predict: the list is empty")
     if len(rows) != len(tasks):
         raise ValueError(
-            f"{len(rows)} texts and tasks for {len(tasks)}: a list of texts takes one entry of tasks for each text "
-            "(a name, or a list of names), or one name for all; a text by itself takes a list of names"
+            f"{len(rows)} texts, but tasks for {len(tasks)}: a list of texts needs one entry of tasks for each text "
+            "(a name, or a list of names), or one name for all; a single text, not in a list, can have several names"
         )
     names = [[t] if isinstance(t, str) or not isinstance(t, Iterable) else list(t) for t in tasks]
     pairs = []
     for i, (row, wanted) in enumerate(zip(rows, names, strict=True)):
         where = f"row {i} (the first is 0)"
         if not wanted:
-            raise ValueError(f"{where} is for no task. Valid: {', '.join(model.tasks)}")
+            raise ValueError(f"{where} has no task: name at least one. Valid: {', '.join(model.tasks)}")
         found = {}
         for task in map(model._known, wanted):
             found[task.name] = of_task = _texts_of(row, task, where)
@@ -87,7 +87,7 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
                     f"this model's tasks for {_FORMS[len(of_task)]}: {fit or 'none'}"
                 )
         if len(set(found.values())) > 1:
-            raise ValueError(f"{where}: {', '.join(found)} read different texts of it: give a row for each of them")
+            raise ValueError(f"{where}: {', '.join(found)} read different texts of this row: give each its own row")
         pairs.append(of_task)
     if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
         about = "rows with an empty text get a prediction, but it means little (the first row is 0)"
@@ -104,35 +104,35 @@ def predict(
     batch_size: int = 64,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """A table of labels and probabilities, or scores, of several tasks, whose rows share one pass through BERT.
+    """A table of labels and probabilities, or scores, for several tasks; the tasks' rows share one pass through BERT.
 
     Args:
         texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
-            list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns, where each row has its
-            own entry in `tasks`, a name or a list of names (a single name is for all rows).
+            list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns. Each row then has
+            its own entry in `tasks`: a name or a list of names (a single name is for all rows).
         tokenizer: the backbone's own if none is given.
         max_length: the length in word pieces to which rows are truncated; None: the length used in training.
         progress: shows a progress bar.
 
-    Returns a row for each text and task, texts in order: `row`, `task`, `label` (missing for a score), `score` (the
-    label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
+    Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
+    (the label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is no text;
-    MemoryError with what needs less. An empty text, as data sets have it too, is predicted with a warning.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text;
+    MemoryError, which says what needs less. An empty text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
     whole = all(type(number) is int for number in (max_length, batch_size))
     if not whole or max_length < LEAST_LENGTH or batch_size < 1:
         raise ValueError(
-            f"max_length must be at least {LEAST_LENGTH} and batch_size at least 1, not {max_length} and {batch_size}: "
-            "whole numbers"
+            f"max_length must be a whole number of at least {LEAST_LENGTH}, and batch_size one of at least 1, "
+            f"not {max_length} and {batch_size}"
         )
     forms, outputs = {}, {}  # (row, whether its texts are encoded apart) -> its tasks; (row, task) -> logits
     for i, wanted in enumerate(names):
         for name in wanted:
             forms.setdefault((i, model.tasks[name].apart), []).append(name)
-    order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of like length together
+    order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
     less = enough_memory("a smaller batch_size or max_length needs less")
     with without_dropout(model), torch.inference_mode(), less:
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):

@@ -4,7 +4,7 @@ A task's file holds the parameters of `adaptations[task]` and `heads[task]`: 7 M
 were trained with one backbone and fit no other, so the file contains that backbone's fingerprint.
 
 A folder and a task's file have checksums (`common/sealed.py`), and are checked completely before they change a model.
-What earlier versions wrote has none, and is refused.
+What earlier versions wrote has no checksums, and is refused.
 
 The folder of a whole model is self-contained. It has the tokenizer, `config.json`, and the backbone's tensors under
 Transformers' own names, so `AutoModel.from_pretrained(folder)` and `AutoTokenizer` load the backbone with its pooler,
@@ -45,8 +45,8 @@ _FILES = ("model.safetensors", "palslib.json", "config.json")
 
 
 def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """Writes tensors and metadata. Raises ValueError naming a tensor that could not be read again, as it is not finite
-    or of float64, and OSError naming the file where it cannot be written (a full disk)."""
+    """Writes tensors and metadata. Raises ValueError, naming the tensor, if one could not be read again because it is
+    not finite or is float64, and OSError, naming the file, if the file cannot be written (a full disk)."""
     owners = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
     tensors = {  # safetensors refuses memory that two names share: a module used in two places
         name: tensor.clone() if owners[tensor.untyped_storage().data_ptr()] > 1 else tensor.contiguous()
@@ -55,10 +55,10 @@ def _write(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str
     for name, tensor in tensors.items():
         if tensor.dtype == torch.float64:
             raise ValueError(
-                f"{path.name}: not saved, since {name!r} is of {tensor.dtype}, wider than the float32 read"
+                f"{path.name}: not saved, because {name!r} is {tensor.dtype}, which loading refuses: use float32"
             )
         if not tensor.isfinite().all():
-            raise ValueError(f"{path.name}: not saved, since {name!r} has a value that is not finite")
+            raise ValueError(f"{path.name}: not saved, because {name!r} has a value that is not finite")
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
@@ -87,7 +87,7 @@ def _check(path: Path, tensors: dict[str, torch.Tensor], expected: dict[str, tor
             raise ValueError(f"{path}: tensor {name!r} has shape {tuple(tensor.shape)}, not {tuple(own.shape)}")
         wider = torch.promote_types(tensor.dtype, own.dtype)
         if wider != own.dtype or tensor.is_floating_point() != own.is_floating_point():
-            raise ValueError(f"{path}: tensor {name!r} is of {tensor.dtype}, not {own.dtype}")
+            raise ValueError(f"{path}: tensor {name!r} has type {tensor.dtype}, not {own.dtype}")
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: tensor {name!r} has a value that is not finite")
 
@@ -99,7 +99,7 @@ def _described(path: Path) -> Iterator[None]:
     try:
         yield
     except invalid as e:
-        raise ValueError(f"{path} describes no model or task of palslib: {type(e).__name__}: {e}") from e
+        raise ValueError(f"{path} does not describe a model or task of palslib: {type(e).__name__}: {e}") from e
 
 
 def _states(parts: dict[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
@@ -112,7 +112,7 @@ def _task_file(path: Path) -> Path:
         files = sorted(p for p in path.glob("*.safetensors") if p.name != "model.safetensors" and p.is_file())
         if len(files) != 1:
             names = ", ".join(p.name for p in files) or "none"
-            raise ValueError(f"{path} should hold one task file, or give the file itself; it holds: {names}")
+            raise ValueError(f"{path} must hold exactly one task file, but holds: {names}; give the file itself")
         return files[0]
     if not path.is_file():
         raise FileNotFoundError(f"no task file {path}")
@@ -120,14 +120,14 @@ def _task_file(path: Path) -> Path:
 
 
 def _prefixes(model: torch.nn.Module) -> dict[str, str]:
-    """Prefix of names in the model -> prefix in the file, there the one Transformers uses inside larger models
+    """Prefix of names in the model -> prefix in the file: the one that Transformers uses inside larger models
     (`bert.`, `roberta.`)."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
     return {"new_pooler.": f"{theirs}pooler.", "backbone.": theirs}
 
 
 def _renamed(tensors: dict[str, torch.Tensor], prefixes: dict[str, str]) -> dict[str, torch.Tensor]:
-    """The tensors with each of these prefixes replaced by the other; the first that fits counts."""
+    """The tensors under new names: in each name, the first of these prefixes that fits is replaced by its value."""
     first = re.compile("|".join(f"^{re.escape(prefix)}" for prefix in prefixes))
     return {first.sub(lambda found: prefixes[found[0]], name): tensor for name, tensor in tensors.items()}
 
@@ -153,12 +153,12 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 {% for task in tasks -%}
 | {{ task.name }} | {{ task.texts | join(", ") }} | {{ task.labels | join(", ") or "a score" }} |
 {% endfor %}
-`transformers.AutoModel.from_pretrained` reads the backbone alone.
+`transformers.AutoModel.from_pretrained` loads only the backbone.
 """
 
 
 def fingerprint(model: torch.nn.Module) -> str:
-    """A hash of the present values of all that tasks share: the backbone, its pooler, projections across tasks."""
+    """A hash of the current values of all that tasks share: the backbone, its pooler, projections across tasks."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not name.startswith(("adaptations.", "heads.")):
@@ -168,7 +168,7 @@ def fingerprint(model: torch.nn.Module) -> str:
 
 
 def _keep(file: str, other: str) -> None:
-    """Puts a file under another name too, so that a log that is being written goes on there; or a copy of it, where a
+    """Gives a file a second name by a link, so that a log that is being written goes on there; or copies it, where the
     file system has no such links."""
     try:
         os.link(file, other)
@@ -188,21 +188,23 @@ def save_pretrained(
     `config.json`, the tokenizer if there is one, their checksums, and a model card unless the folder has one already.
 
     Args:
-        push_to_hub: then pushes the model to the Hub, and returns the commit's address.
+        push_to_hub: whether it then pushes the model to the Hub and returns the commit's address.
         repo_id: the repository there; by default the folder's name.
         model_card_kwargs: values for the model card.
-        options: those of `push_to_hub`; without it they have no effect.
+        options: those of `push_to_hub`; without it, only its `config=None`.
 
-    Raises FileExistsError where `folder` is a file or holds files of these names that are not ours, as a downloaded
-    BERT's folder does; ValueError where it holds the working folder.
+    Raises FileExistsError if `folder` is a file or holds files of these names that palslib did not write, as a
+    downloaded BERT's folder does; ValueError if it contains the working folder.
     """
     folder = place(folder).resolve()
+    if unused := [] if push_to_hub else [name for name, value in options.items() if (name, value) != ("config", None)]:
+        raise TypeError(f"save_pretrained has no option {unused[0]!r} without push_to_hub=True")
     if Path.cwd().is_relative_to(folder):
-        raise ValueError(f"{folder} holds the working folder: a model takes a folder of its own")
+        raise ValueError(f"{folder} is or contains the current folder: choose a folder for the model alone")
     ours = (*_FILES, MANIFEST, *(() if model.own_tokenizer is None else TOKENIZER_FILES))
     theirs = sorted({path.name for name in ours for path in folder.glob(name)})
     if theirs and "palslib.json" not in theirs:
-        raise FileExistsError(f"{folder} holds {', '.join(theirs)}, not written by palslib: choose another folder")
+        raise FileExistsError(f"{folder} holds {', '.join(theirs)}, which palslib did not write: choose another folder")
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
             try:
@@ -211,7 +213,7 @@ def save_pretrained(
                 )
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
-                raise OSError(f"{folder}: not saved, its other files could not be kept: {why}") from None
+                raise OSError(f"{folder}: not saved, because its other files could not be kept: {why}") from None
         ModelHubMixin.save_pretrained(model, temporary, model_card_kwargs=model_card_kwargs)
     if not push_to_hub:
         return None
@@ -250,12 +252,12 @@ def model_card(model: torch.nn.Module, **about) -> ModelCard:
 
 
 def check_hub() -> None:
-    """Raises ConnectionError if the Hub gives no answer in ten seconds: its own functions try for half a minute."""
+    """Raises ConnectionError if the Hub gives no answer in ten seconds. The Hub's own functions try half a minute."""
     try:
         get_session().head(constants.ENDPOINT, timeout=10)
-    except Exception as error:  # of whatever library it speaks by, or its own where HF_HUB_OFFLINE is set
+    except Exception as error:  # of its network library, whichever that is, or its own if HF_HUB_OFFLINE is set
         about = "save_pretrained(FOLDER) needs no network, and the folder can be pushed later (hf upload)"
-        raise ConnectionError(f"the Hub at {constants.ENDPOINT} is out of reach: {error}. {about}") from error
+        raise ConnectionError(f"the Hub at {constants.ENDPOINT} cannot be reached: {error}. {about}") from error
 
 
 def push_to_hub(model: torch.nn.Module, repo_id: str, **options) -> str:
@@ -275,8 +277,8 @@ def from_pretrained(cls, folder: str | Path, **options):
         folder: a folder, or `user/model` on the Hub if no folder has that name; `options` (`revision`, `token`,
             `cache_dir`, `force_download`, `local_files_only`) are those of huggingface_hub's `snapshot_download`.
 
-    Raises FileNotFoundError where there is neither, ValueError naming file and tensor or field where a file is damaged
-    or describes no model, or an option that there is not.
+    Raises FileNotFoundError if there is neither; ValueError, naming file and tensor or field, if a file is damaged or
+    describes no model, and for an option that does not exist.
     """
     for option in options:
         check_name("option of from_pretrained", option, HUB_OPTIONS)
@@ -287,7 +289,7 @@ def from_pretrained(cls, folder: str | Path, **options):
         return _loaded(cls, Path(snapshot_download(str(folder), **options)))
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
         raise FileNotFoundError(
-            f"there is no folder {folder}, nor can a model of that name be had from the Hub: {error}"
+            f"there is no folder {folder}, and no model of that name can be loaded from the Hub: {error}"
         ) from error
 
 
@@ -300,7 +302,7 @@ def _loaded(cls, folder: Path):
     try:
         prove(folder)
     except Damaged as error:
-        raise ValueError(f"{folder} is no whole model as this version of palslib saves it: {error}") from error
+        raise ValueError(f"{folder} is not a complete model as this version of palslib saves it: {error}") from error
     about, (_, tensors) = read_object(description), _read(path, "save_pretrained")
     with _described(description):
         model = _built(cls, about, sum(tensor.numel() for tensor in tensors.values()))
@@ -327,7 +329,7 @@ def _built(cls, about: dict, saved: int):
     method, tasks = Method.from_dict(about["method"]), [Task(**row) for row in about["tasks"]]
     needed = Backbone.of(config).parameters + (count_parameters(method, config, len(tasks)).added if tasks else 0)
     if needed > saved:  # before so much memory is allocated
-        raise ValueError(f"a model of {needed:,} parameters and more, but the weights have {saved:,}")
+        raise ValueError(f"the model has at least {needed:,} parameters, but the file of weights only {saved:,}")
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
         if about.get("minbert"):
             encoder = MinBert(config, pooler=not about["pooler_is_new"])
@@ -341,38 +343,41 @@ def _built(cls, about: dict, saved: int):
 
 
 def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks: list[Task], seed: int | None = None):
-    """The model in a folder, in which these tasks will be trained: those that it has go on from their parameters, new
-    ones are drawn from `seed` (None: from the saved model's own). Its other tasks will not be trained.
+    """The model in a folder, prepared for training these tasks: those that it has go on from their parameters, new ones
+    are drawn from `seed` (None: the saved model's own seed). The model's other tasks will not be trained.
 
-    `method.freeze` decides anew what is frozen. Raises ValueError where its method or backbone is another one, or it
-    has another task of one of the names.
+    What is frozen follows `method.freeze`, not the saved model. Raises ValueError if the saved model has another method
+    or backbone, or if one of its tasks has the name of one in `tasks` but is another task.
     """
     model = cls.from_pretrained(folder)
     theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))
-    if (theirs, portable(model.backbone_name)) != (ours, portable(backbone_name)):
-        raise ValueError(
-            f"{folder} holds {model.method.label} on backbone {model.backbone_name!r}, not {method.label} on "
-            f"{backbone_name!r}: a run that starts from it has to be of the same"
-        )
+    theirs["backbone"], ours["backbone"] = portable(model.backbone_name), portable(backbone_name)
+    if differ := [name for name in theirs | ours if theirs.get(name) != ours.get(name)]:
+        said = ", ".join(f"{name} {shown(theirs.get(name))}, not {shown(ours.get(name))}" for name in differ)
+        raise ValueError(f"{folder} holds {model.method.label} with {said}: a run that starts from it needs the same")
     model.method, model.seed = method, model.seed if seed is None else seed
-    model.requires_grad_where_trained()  # this run may freeze what the one before has trained, and the reverse
+    built = {p: p.requires_grad for of in (model.adaptations, model.heads) for p in of.parameters()}
+    model.requires_grad_where_trained()  # this run may freeze what the previous one trained, and the reverse
     for parts in (model.adaptations, model.heads):
         parts.requires_grad_(False)
+    if method.freeze != "nothing" and model.tasks.keys() - {task.name for task in tasks}:  # the others must not change
+        for part in filter(None, (model.shared, model.new_pooler)):
+            part.requires_grad_(False)
     for task in tasks:
         if (before := model.tasks.get(task.name)) is None:
             model.add_task(task)
             continue
         for name in ("labels", "scale", "head"):  # they decide what its trained head means
             if (was := getattr(before, name)) != (now := getattr(task, name)):
-                raise ValueError(f"{folder} has another task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
-        for part in model.parts(task.name).values():
-            part.requires_grad_(True)
+                raise ValueError(f"{folder} has a different task {task.name!r}: {name} {shown(was)}, not {shown(now)}")
+        for parameter in (p for part in model.parts(task.name).values() for p in part.parameters()):
+            parameter.requires_grad_(built[parameter])
         model.tasks[task.name] = task  # perhaps with another source of rows
     return model
 
 
 def from_task(cls, path: str | Path, backbone: str):
-    """A model with the one task of a file that `save_task` wrote, on a backbone by name or that of a saved model."""
+    """A model with the one task of a file that `save_task` wrote, on a backbone by name or a saved model's backbone."""
     if (place(backbone) / "palslib.json").is_file():
         model = cls.from_pretrained(backbone)
     else:
@@ -390,13 +395,13 @@ def save_task(model: torch.nn.Module, task: str, folder: str | Path, dtype: torc
     """Writes one task's parameters to `folder/<task>.safetensors` and returns that path.
 
     Args:
-        dtype: the type that they are converted to (`torch.float16` halves the file's size); None: no conversion.
+        dtype: the type to convert the parameters to (`torch.float16` halves the file's size); None: no conversion.
 
     Raises FileExistsError where another file has that path.
     """
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     if dtype not in (None, *kinds):
-        raise ValueError(f"task {task!r} is not saved as {dtype}: give {', '.join(map(str, kinds[:2]))} or {kinds[2]}")
+        raise ValueError(f"task {task!r}: dtype must be {', '.join(map(str, kinds[:2]))} or {kinds[2]}, not {dtype}")
     about = {
         "task": json.dumps(asdict(model._known(task)) | {"data": ""}),
         "method": json.dumps(model.method.to_dict()),
@@ -423,23 +428,24 @@ def load_task(model: torch.nn.Module, path: str | Path) -> str:
     path = _task_file(place(path))
     about, tensors = _read(path, "save_task")
     if not {"task", "method", "fingerprint", "seal"} <= set(about):
-        raise ValueError(f"{path.name} was not written by save_task of this version")
+        raise ValueError(f"{path.name} was not written by save_task of this version of palslib")
     prove_file(path)
     with _described(path):
         method, task = Method.from_dict(json.loads(about["method"])), Task(**json.loads(about["task"]))
-    if (theirs := method.to_dict()) != (ours := model.method.to_dict()):  # classes differ after a cell's second run
+    theirs, ours = (of.to_dict() | {"freeze": None} for of in (method, model.method))  # freeze is about training
+    if theirs != ours:  # not the classes, which differ if a cell was run twice
         differ = {k: (v, ours[k]) for k, v in theirs.items() if k in ours and v != ours[k]}
-        raise ValueError(f"{path.name} holds {method.label}, the model {model.method.label}; (file, model): {differ}")
+        raise ValueError(f"{path.name} is for {method.label}, not {model.method.label}; file and model: {differ}")
     if about["fingerprint"] != model.fingerprint():
         raise ValueError(
             f"{path.name} was trained with another backbone (fingerprint {about['fingerprint'][:8]}, here "
             f"{model.fingerprint()[:8]}): a task's parameters fit only the backbone that they were trained with"
         )
     here = model.tasks.get(task.name, task)
-    task = replace(task, data=here.data, class_weights=here.class_weights)  # what only its training needs
+    task = replace(task, data=here.data, class_weights=here.class_weights)  # only training needs these
     if here != task:
         raise ValueError(
-            f"{path.name} holds a task {task.name!r} that is not the model's of that name: "
+            f"{path.name} holds a task {task.name!r} that differs from the model's task of that name: "
             f"{task} in the file, {here} in the model"
         )
     parts = model.parts(task.name) if task.name in model.tasks else model.new_parts(task)

@@ -32,14 +32,14 @@ CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every"
 """Fields that are not in the key of a run."""
 
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-"""Accelerate's own names of trackers, listed here because loading it takes a second."""
+"""Accelerate's own names of trackers, listed here because loading Accelerate takes a second."""
 
 _RENAMED = {"epochs": "alpha_parts"}
-"""Earlier names of fields, which records and the keys of runs have."""
+"""Earlier names of fields, which occur in records and in the keys of runs."""
 
 
 def as_now(config: dict) -> dict:
-    """The config of a record, which may be an older one, by the fields' present names."""
+    """The config of a record, which may be an older one, with the present names of its fields."""
     return {_RENAMED.get(name, name): value for name, value in config.items()}
 
 
@@ -56,9 +56,9 @@ class RunConfig:
     """A name of `METHODS`, or the name of the method in `own_method`."""
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """The method's size s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own size,
-    or a number. The default is `paper` with the recipe `released` (the released code's sizes) and with `own_method`,
-    otherwise `budget`; a `Method` given in Python keeps its own size. (`dataclasses.replace` keeps the size of the
-    config before: to exchange the method, give `size=None` too.)"""
+    a number sets it. The default is `paper` with the recipe `released` (the released code's sizes) and with
+    `own_method`, otherwise `budget`; a `Method` given in Python keeps its own size. (`dataclasses.replace` keeps the
+    size of the earlier config: to change the method, give `size=None` too.)"""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     own_method: dict = field(default_factory=dict)
@@ -71,7 +71,7 @@ class RunConfig:
     """`pretrained`: the backbone's own weights. `random`: weights drawn from `seed`, for training from scratch."""
     tasks: Names = tuple(TASKS)
     """Names of tasks in `TASKS` or another of `SUITES`, names of delimited files in `data`, or files of your own
-    (`mood.csv`, with the columns text and label); their order is that of round robin."""
+    (`mood.csv`, with the columns text and label); round robin takes them in this order."""
     own: dict = field(default_factory=dict)
     """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet, Excel) with the
     columns text and label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"],
@@ -79,8 +79,8 @@ class RunConfig:
     data: Place = "synthetic"
     """`synthetic`, `glue`, `minbert`, `crowdflower`, or a folder or file (see `load_rows`)."""
     held_out: bool = False
-    """Score the model on a tenth of the training rows, on which it then does not train, in place of the dev sets: for
-    choosing settings by rows that no reported score uses."""
+    """Score the model, in place of the dev sets, on a tenth of the training rows, on which it then does not train: for
+    choosing settings on rows that no reported score uses."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
@@ -91,7 +91,7 @@ class RunConfig:
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 60
     """Updates of the model, each on one batch of one task."""
     passes: Annotated[Number, Field(gt=0, le=10_000)] | None = None
-    """In place of `steps`: as many steps as this number of passes over the training examples of all tasks together."""
+    """In place of `steps`: enough steps for this number of passes over the training examples of all tasks together."""
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Examples per step."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 128
@@ -111,13 +111,13 @@ class RunConfig:
     head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Gradient Episodic Memory: examples stored of each of this run's tasks (none of those that come with `start`); no
-    gradient may point against theirs. 0: none."""
+    """Gradient Episodic Memory: examples stored of each of this run's tasks (not of those that come with `start`). A
+    gradient that would raise the loss on another task's examples is changed so that it does not. 0: no memory."""
     memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
     """Gradient Episodic Memory: lower bound on the dual variables of the projection."""
     memory_over: Literal["trained", "shared"] = "trained"
-    """Gradient Episodic Memory: the parameters whose gradients are compared, all `trained` ones (everything, if nothing
-    is frozen) or only those that are also `shared` by the tasks."""
+    """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
+    nothing is frozen) or only those that are also `shared` by the tasks."""
     start: Place | None = None
     """A folder of weights kept by an earlier run, from which this run starts, by default with its method and backbone.
     `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew; with the same
@@ -129,7 +129,7 @@ class RunConfig:
     recipe_options: dict = field(default_factory=dict)
     """Fields of `Recipe` that override those of `recipe`."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
-    """`float32`, `bf16` (autocast), `fp16` (autocast with scaled losses, on a GPU), or `auto`: the best of bf16, fp16
+    """`float32`, `bf16` (autocast), `fp16` (autocast with scaled losses, on a GPU), or `auto`: the first of bf16, fp16
     and float32, in this order, for which the device has fast products."""
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Number of parts in which a batch is computed, with summed gradients (gradient accumulation)."""
@@ -139,13 +139,13 @@ class RunConfig:
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
     inspect: bool = False
     """At every evaluation, also measure the size of the task functions relative to BERT's hidden states, and the
-    entropy of their heads; at the end, also evaluate with all that tasks add within BERT switched off."""
+    entropy of their heads; at the end, also evaluate with everything that tasks add within BERT switched off."""
     setting: Text | None = None
-    """The setting's name for people, as tables and figures print it (`PALs, rate x 10`); it changes no result."""
+    """The setting's name for readers, as tables and figures print it (`PALs, rate x 10`); it changes no result."""
     evaluate_first: bool = False
     """Also evaluate before the first step."""
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
-    """Steps between checkpoints, from which a killed run is resumed; 0: none, and it begins anew."""
+    """Steps between checkpoints, from which a killed run is resumed; 0: none, so it begins anew."""
     keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
     folder: Place | None = None
@@ -164,7 +164,7 @@ class RunConfig:
         named = dict(given.kwargs or {})
         if "epochs" in named:
             about = (
-                "for passes over the data give passes=..., for the parts of the steps with constant α alpha_parts=..."
+                "for passes over the data give passes=...; for the parts of the steps with constant α, alpha_parts=..."
             )
             raise ValueError(f"there is no parameter 'epochs': {about}")
         start = named.get("start")
@@ -190,9 +190,9 @@ class RunConfig:
             self.task(task)  # raises ValueError for an unknown one
         if self.own and self.tasks == tuple(TASKS):
             own = ", ".join(self.own)
-            raise ValueError(f"own gives {own}, but tasks are still GLUE's eight: name them in tasks too")
+            raise ValueError(f"own defines {own}, but tasks still names GLUE's eight: name your own there too")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
-            raise ValueError(f"tasks must be at least one, each once, not {list(self.tasks)}")
+            raise ValueError(f"tasks must name at least one task, each only once, not {list(self.tasks)}")
         if self.batch_size % self.micro_batches:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
         if self.alpha is not None and self.schedule != "proportional":
@@ -200,10 +200,14 @@ class RunConfig:
         if self.memory and len(self.tasks) == 1:
             raise ValueError(
                 f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
-                "and none of those that come with `start`"
+                "but not of the tasks that come with `start`"
             )
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
+        if twice := self.own_method.keys() & {*self.method_options, *(["size"] if isinstance(self.size, int) else [])}:
+            raise ValueError(f"{min(twice)} is in own_method already: give it once")
+        if self.start and self.weights == "random":
+            raise ValueError("weights='random' contradicts start, which loads the weights of a saved model")
         sizes = self.resolved_recipe().sizes
         if sizes != "loaded":  # the other sizes are known for GLUE's tasks only
             for task in self.tasks:
@@ -218,17 +222,21 @@ class RunConfig:
         if given is None:
             return get_task(name, self.data, self.own)
         if name in BUILT_IN:
-            raise ValueError(f"own: {name!r} is the name of a task that there is; choose another")
+            raise ValueError(f"own: {name!r} is the name of a built-in task; choose another")
         if isinstance(given, str):
             return task_from_file(given, name=name)
         if not isinstance(given, dict):
             raise ValueError(f"own: {name!r} must be a file or the fields of a Task, not {shown(given)}")
         if "name" in given:
             raise ValueError(f"own: the task {name!r} has its name already; leave out 'name'")
-        return Task(name, **({"texts": ("text",)} | given))
+        separator = SUFFIXES.get(ending(str(given.get("data", ""))), ",")
+        task = Task(name, **({"texts": ("text",), "separator": separator} | given))
+        if not {"labels", "metrics"} & given.keys():
+            raise ValueError(f"own: the task {name!r} needs labels (its classes) or metrics (of a score)")
+        return task
 
     def with_steps(self) -> "RunConfig":
-        """The same config with `steps` in place of `passes`, which takes the sizes of the data."""
+        """The same config with `steps` in place of `passes`; computing them needs the sizes of the data."""
         if self.passes is None:
             return self
         tasks = [self.task(name) for name in self.tasks]
@@ -250,7 +258,7 @@ class RunConfig:
 
     def resolved_method(self) -> Method:
         """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
-        method, given = self._unfitted(), set(self.method_options)
+        method, given = self._unfitted(), {*self.method_options, *self.own_method}
         if isinstance(self.size, int):
             given.add("size")
         elif method.has_size and self.resolved_size == "budget":
@@ -264,7 +272,7 @@ class RunConfig:
         if method.has_size and isinstance(self.size, int):
             options["size"] = self.size
         elif "heads" in options and self.resolved_size == "budget" and method.has_size:
-            options["size"] = options["heads"]  # 24 heads divide MiniLM's s = 120, but not BERT-base's 204
+            options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
         return method.with_options(**options)
 
     def base_method(self) -> Method:
@@ -272,7 +280,7 @@ class RunConfig:
         if not self.own_method:
             return get_method(self.method)
         if self.method in METHODS:
-            raise ValueError(f"own_method: {self.method!r} is the name of a method that there is; choose another")
+            raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")
         if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names the run's folder and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
         options = dict(self.own_method)
@@ -290,7 +298,7 @@ class RunConfig:
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
     def differing(self, recorded: dict | None) -> list[str]:
-        """The names of settings in which a run with this config as recorded differs; `others` where none is seen."""
+        """The names of the settings in which a run with the config `recorded` differs; `others` if none is seen."""
         ours = json.loads(json.dumps(asdict(self) | {"size": self.resolved_size}))
         ours |= {name: portable(ours[name]) for name in ("data", "backbone", "start") if ours[name]}
         theirs = recorded if isinstance(recorded, dict) else {}
@@ -336,7 +344,7 @@ def _method_fields(method: Method, given: dict) -> dict:
     own, size = getattr(method, "size", None), given.get("size")
     if isinstance(size, int) and own not in (size, usual.get("size")):
         said = f"size={size} contradicts the size {own} of the given method {method.name!r}"
-        raise ValueError(f"{said}: give one of them (size=None, where a config is replaced)")
+        raise ValueError(f"{said}: give only one of them (size=None with dataclasses.replace)")
     if not listed:
         return {"method": method.name, "own_method": {"kind": method.kind, **options}}
     options.pop("size", None)
@@ -347,7 +355,7 @@ def _method_fields(method: Method, given: dict) -> dict:
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}
 _COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": ("sst5", "quora", "sts")}
-_COURSE |= {"size": "paper", "alpha_parts": 10, "head_dropout": 0.3}  # the size for eight tasks, with three
+_COURSE |= {"size": "paper", "alpha_parts": 10, "head_dropout": 0.3}  # the size for eight tasks, though there are three
 _FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}
 PRESETS: dict[str, dict] = {
     "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40, "checkpoint_every": 40},
@@ -356,9 +364,9 @@ PRESETS: dict[str, dict] = {
     "minbert": _COURSE | _FLAT | {"batch_size": 40, "steps": 19_500, "evaluate_every": 1_950, "checkpoint_every": 390},
     "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200, "checkpoint_every": 400},
 }
-"""`smoke`: synthetic data, a minute. `mini`: MiniLM on GLUE's files, an hour on a CPU. `paper`: BERT-base on a GPU.
-`minbert` and `gem`: the settings of the two reports, ten of their epochs, with all of BERT trained. With BERT frozen,
-the gem report uses the rate 1e-3; its projection is set by `memory` and the two fields after it."""
+"""`smoke`: synthetic data, a minute. `mini`: MiniLM on GLUE's files, under an hour on a CPU. `paper`: BERT-base on a
+GPU. `minbert` and `gem`: the settings of the two reports, ten of their epochs, with all of BERT trained. With BERT
+frozen, the gem report uses the rate 1e-3; its projection is set by `memory` and the two fields after it."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

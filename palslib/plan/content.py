@@ -27,11 +27,11 @@ _DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer
 
 
 def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
-    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone`, `start`, and `method` if it is the
-    user's own.
+    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone`, `start`, the user's own `method`,
+    and the class names of the user's own tasks (`mood/classes`).
 
     Args:
-        known: (data, repr of the task, split) -> hash, of splits that need not be read; those of others are added.
+        known: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are added.
     """
     return {name: value for name, compute in _inputs(config, known) if (value := compute())}
 
@@ -43,7 +43,7 @@ def _split_content(known: dict[tuple, str], place: tuple, *about) -> str:
 
 
 def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
-    """The name of each input, and what computes its hash, where it has one."""
+    """The name of each input, and a function that computes its hash, if it has one."""
     if config.start:  # whose weights are the backbone's, trained further
         yield "start", lambda: folder_content(Path(config.start))
     else:
@@ -51,12 +51,18 @@ def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, C
     method = config.base_method()
     if not type(method).__module__.startswith("palslib."):
         said = [json.dumps(method.to_dict(), sort_keys=True), *_sources(type(method))]
-        yield "method", lambda: hashlib.sha256("\n".join(said).encode()).hexdigest()[:24]
+        yield "method", partial(_hashed, "\n".join(said))
     for task in map(config.task, config.tasks):
         trained, scored = config.splits(task)
+        if task.name in config.own and task.labels:
+            yield f"{task.name}/classes", partial(_hashed, repr(task.labels))
         for split in (trained, *scored):
             place = config.data, repr(task), split  # tasks of one name may differ between configs
             yield f"{task.name}/{split}", partial(_split_content, known, place, task, config.data, split)
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _backbone_content(backbone: str) -> str | None:
@@ -69,7 +75,7 @@ def _backbone_content(backbone: str) -> str | None:
 
 def _sources(family: type) -> Iterator[str]:
     """The source code of a class, and of the classes and functions of its module that it uses, with the constants that
-    these use: numbers, texts, and lists and dictionaries of them, but for those that they change themselves. What is
+    these use: numbers, texts, and lists and dictionaries of them, except those that they change themselves. What is
     imported from another module is not followed."""
     parts = _followed(family, {})
     codes = [part.__code__ for part in parts if isinstance(part, FunctionType)]
@@ -117,7 +123,8 @@ def folder_content(folder: Path) -> str:
     found = {path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()}
     digest, paths = hashlib.sha256(), sorted(found)
     if not paths:
-        raise FileNotFoundError(f"{folder} holds no weights")
+        kept = [str(folder / name) for name in ("last", "best") if (folder / name).is_dir()]
+        raise FileNotFoundError(f"{folder} holds no weights{': give ' if kept else ''}{' or '.join(kept)}")
     for path in paths:
         about = path.stat()
         digest.update(f"{path.name} {_hash(path, about.st_size, about.st_mtime_ns)}\n".encode())
@@ -130,29 +137,29 @@ def _hash(path: Path, size: int, changed: int) -> str:
 
 
 def exchanged(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """The names whose hashes differ; a name that only one of them has counts as unchanged."""
+    """The names whose hashes differ; a name that only one of the two has counts as unchanged."""
     return [name for name, value in before.items() if now.get(name, value) != value]
 
 
 def exchanged_since(record: dict, config: RunConfig, known: dict[tuple, str] | None = None) -> list[str]:
-    """The names of inputs exchanged since a run wrote this record. Those that cannot be compared, as they are out of
-    reach or an older record has no hashes, count as unchanged, and a line on standard error says so."""
+    """The names of inputs exchanged since a run wrote this record. Those that cannot be compared, because they are out
+    of reach or an older record has no hashes, count as unchanged, and a line on standard error says so."""
     before, now = record.get("content") or {}, {}
     if not isinstance(before, dict):
-        raise ValueError(f"the content of the record of {config.name} is no object but {shown(before)}")
-    unread = {} if before else {"its inputs": "it has no hashes of them"}
+        raise ValueError(f"the content of the record of {config.name} is not an object but {shown(before)}")
+    unread = {} if before else {"its inputs": "the record has no hashes of them"}
     try:
         for name, compute in _inputs(config, {} if known is None else known) if before else ():
             try:
                 if (value := compute()) and name in before:
                     now[name] = value
                 elif value or name in before:
-                    unread[name] = "only one of them has a hash"
+                    unread[name] = "only one of the two has a hash"
             except OSError as error:
                 unread[name] = str(error).partition(". ")[0]
-    except OSError as error:  # the classes of a task stand in its file
+    except OSError as error:  # the classes of a task are in its file
         unread["its tasks"] = str(error).partition(". ")[0]
     if unread:
         about = "; ".join(f"{name}: {why}" for name, why in unread.items())
-        say([f"the record stands, but could not be compared with what there is now: {about}"], config.name)
+        say([f"the record is kept, but could not be compared with the present inputs: {about}"], config.name)
     return exchanged(before, now)

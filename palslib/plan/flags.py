@@ -1,6 +1,6 @@
 """Flags of a command line, one for each field of a class of settings (`common/settings.py`).
 
-The parser looks at the form of words alone; whether a value is allowed is checked by the class, with its own messages.
+The parser looks only at the form of words; the class checks whether a value is allowed, with its own messages.
 """
 
 import ast
@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NoReturn, Union, get_args, get_origin, ge
 
 from palslib.common.names import unknown
 from palslib.common.places import place
+from palslib.common.reading import without_repeats
 from palslib.common.settings import Names
 
 Positional = Annotated[Path, "positional"]
@@ -52,13 +53,14 @@ class FlagParser(ArgumentParser):
                 group.add_argument(_flag(one.name), **about)
 
     def values(self, words: Sequence[str]) -> dict:
-        """Field -> value, of those fields that the words give. Raises ValueError for a flag that there is not."""
+        """Field -> value, for the fields that the words give. Raises ValueError for a flag that does not exist."""
         given, left = self.parse_known_args(words)
         if wrong := next((word for word in left if word.startswith("-")), None):
             raise unknown("flag", wrong.partition("=")[0], map(_flag, self.types))
         if left:
-            raise ValueError(f"unexpected {left[0]!r}")
-        return {n: dict(value) if dict in _members(self.types[n]) else value for n, value in vars(given).items()}
+            raise ValueError(f"unexpected argument {left[0]!r}")
+        dicts = {name for name in vars(given) if dict in _members(self.types[name])}
+        return {name: without_repeats(value) if name in dicts else value for name, value in vars(given).items()}
 
     def error(self, message: str) -> NoReturn:
         """Raises ValueError where argparse would end the process."""
@@ -82,9 +84,9 @@ def _form(kind: object) -> dict:
     if bool in kinds:
         return {"action": BooleanOptionalAction}
     if dict in kinds:
-        return {"nargs": "*", "type": _pair, "metavar": "NAME=VALUE"}
+        return {"nargs": "*", "action": "extend", "type": _pair, "metavar": "NAME=VALUE"}
     if tuple in kinds:
-        return {"nargs": "*", "metavar": "NAME"}
+        return {"nargs": "*", "action": "extend", "metavar": "NAME"}
     names = [name for one in kinds if get_origin(one) is Literal for name in get_args(one)]
     wanted = [f"{{{','.join(names)}}}"] if names else []
     wanted += [word for one, word in _METAVARS.items() if one in kinds and not (one is int and float in kinds)]
@@ -94,7 +96,7 @@ def _form(kind: object) -> dict:
 
 
 def _members(kind: object) -> list:
-    """The types of which a type is the union, without their bounds; for `tuple[str, ...]` it is `tuple`."""
+    """The types that form a union, without their bounds; for `tuple[str, ...]` it is `tuple`."""
     if get_origin(kind) is Annotated:
         return _members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

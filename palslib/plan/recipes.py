@@ -68,8 +68,10 @@ class Recipe:
     """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""
 
     def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
-        """The method as this recipe builds it. Options that the user has `given` by name stay as they are."""
-        options = method.under(self)
+        """The method as this recipe builds it: where the recipe departs from what is published, it sets the method's
+        options. Those that the user has `given` by name stay as they are."""
+        published = method.under(Recipe())
+        options = {name: value for name, value in method.under(self).items() if value != published.get(name)}
         if method.freeze == "backbone" and self.frozen_norms == "trained":
             options["freeze"] = "backbone but norms"
         return method.with_options(**{k: v for k, v in options.items() if k not in given})

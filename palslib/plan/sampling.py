@@ -6,8 +6,8 @@ has α = 1, square-root sampling α = 1/2; annealed sampling goes from proportio
     α_e = 1 - 0.8 (e - 1) / (E - 1)        e = 1 ... E
 
 Or the tasks take turns (round robin), or are trained one after another (Lopez-Paz & Ranzato 2017). A `TrainingPlan` is
-a pure function of (seed, sizes, schedule, steps): step k does not depend on earlier calls, so a run can resume at any
-step, and all processes have the same plan.
+a pure function of its fields (seed, sizes, schedule, steps, ...): step k does not depend on earlier calls, so a run can
+resume at any step, and all processes have the same plan.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ SCHEDULES = {
 MIXED = ("proportional", "square-root", "annealed", "round-robin")
 """The paper's schedules, which mix the tasks."""
 MOST_STEPS = 10_000_000
-"""The largest number of steps, ten times BERT's pre-training: such a plan takes seconds, one of 1e12 terabytes."""
+"""The largest number of steps, ten times BERT's pre-training. Such a plan takes seconds; 1e12 steps take terabytes."""
 PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (set-up; ledger A20)
 
 
@@ -57,7 +57,7 @@ def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, floa
     with np.errstate(over="ignore", invalid="ignore"):
         weights = np.array([float(n) for n in sizes.values()]) ** alpha
     if not 0 < weights.sum() < np.inf:
-        raise ValueError(f"alpha={alpha!r} leaves no probabilities: N^alpha must be finite for {shown(dict(sizes))}")
+        raise ValueError(f"alpha={alpha!r}: the sum of N^alpha must be above 0 and finite for {shown(dict(sizes))}")
     return dict(zip(sizes, (weights / weights.sum()).tolist(), strict=True))
 
 
@@ -100,7 +100,7 @@ class TrainingPlan:
         if not self.sizes:
             raise ValueError("a plan needs at least one task")
         for name in ("steps", "batch_size", "epochs"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
         if self.steps > MOST_STEPS:
             raise ValueError(f"steps must be at most {MOST_STEPS:,}, not {self.steps:,}")
@@ -109,7 +109,7 @@ class TrainingPlan:
         task_probabilities(self.sizes, 1)  # raises ValueError for an empty task
         if self.sampling_sizes is not None and set(self.sampling_sizes) != set(self.sizes):
             missing = sorted(set(self.sizes) ^ set(self.sampling_sizes))
-            raise ValueError(f"sizes and sampling_sizes name different tasks: {', '.join(missing)}")
+            raise ValueError(f"sizes and sampling_sizes must name the same tasks; only one has: {', '.join(missing)}")
 
     def epoch(self, step: int) -> int:
         """The epoch of a step, from 1; steps are spread evenly over the epochs."""

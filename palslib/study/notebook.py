@@ -1,4 +1,4 @@
-"""Small helpers of every notebook, which show versions, source code, tables and figures."""
+"""Small helpers for all notebooks: they show versions, source code, tables and figures."""
 
 import ast
 import importlib.metadata
@@ -28,7 +28,7 @@ def begin(*packages: str, **valid: Collection) -> None:
     """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
 
     Args:
-        valid: parameter -> its valid values: names, or a `range` of numbers. Of a list, each element is checked.
+        valid: parameter -> its valid values: names, or a `range` of numbers. In a list, each element is checked.
 
     Raises ValueError for a parameter that the first cell does not declare, and for a value that is of the wrong type or
     not valid.
@@ -37,7 +37,7 @@ def begin(*packages: str, **valid: Collection) -> None:
         take_parameters(shell.user_ns)
         for name, values in valid.items():
             check_value(name, shell.user_ns[name], values)
-        # A page that nbconvert exports would print the code of `show_source` in the font of the text.
+        # Without this, a page exported by nbconvert would show the code of `show_source` in the font of the text.
         display(HTML("<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }</style>"))
     use_style()
     names = ("palslib", *packages)
@@ -88,8 +88,8 @@ def show_source(*objects) -> None:
 
 
 def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
-    """Displays a table without its index: columns of text on the left, numbers on the right, rounded and with thousands
-    separated; a grey dash where there is nothing. A long table is folded under a line of text, `fold`, that opens it.
+    """Displays a table without its index: text aligned left; numbers aligned right, rounded, with thousands separated;
+    a grey dash in an empty cell. A long table is folded under a line of text, `fold`, that opens it.
 
     Each cell has its own style: JupyterLab drops rules for whole tables from a notebook that was not run here.
     """
@@ -99,7 +99,7 @@ def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
     texts = frame.map(lambda cell: isinstance(cell, str)).any()
     left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}
     page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda found: left.get(found[1], ""), page)
-    page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # a line a row
+    page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # one line for each row
     page = f"<details><summary>{fold}</summary>\n{page}\n</details>" if fold else page
     display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))
 
@@ -108,7 +108,7 @@ def show_figure(figure: Figure, name: str, colours: int = 128) -> None:
     """Saves a figure under a name (`save_figure`), shows it and closes it.
 
     It is shown as a PNG of few colours: sharp, and a quarter of the size of matplotlib's, so that notebooks stay small.
-    With 128 no colour is off by more than can be seen, in a heat map either.
+    With 128 colours the difference from the original cannot be seen, not even in a heat map.
     """
     drawn, small = Pillow.open(save_figure(figure, name)).convert("RGB"), io.BytesIO()
     picture = drawn.quantize(colours, Pillow.Quantize.MAXCOVERAGE, kmeans=2)

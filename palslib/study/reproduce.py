@@ -79,7 +79,7 @@ def _headline(notebook) -> str:
 
 
 def _explain(error: Exception, notebook) -> str:
-    """Where and why a notebook failed, in a few lines. Cells count from 1, text cells too, as in the committed file."""
+    """Where and why a notebook failed, in a few lines. Text cells are counted too, from 1, as in the committed file."""
     added = {"papermill-error-cell-tag", "injected-parameters"}
     cells = [cell for cell in notebook.cells if not added & set(cell.metadata.get("tags", []))]
     started = [i for i, cell in enumerate(cells) if cell.metadata.get("papermill", {}).get("start_time")]
@@ -91,10 +91,10 @@ def _explain(error: Exception, notebook) -> str:
 
 
 def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> Result:
-    """Executes a notebook with papermill and writes the executed copy to `out`, also if a cell fails (see `.error`).
+    """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails (see `.error`).
 
     `out` appears only when the run is over. The working folder does not change. `check` refuses parameters that the
-    notebook does not have; here its second cell, `begin`, fails for them.
+    notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them.
     """
     start, error = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder, atomic_write(out) as temporary:
@@ -170,8 +170,8 @@ def _kept(record: Path | None) -> float:
 
 
 def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Path | None = None) -> int:
-    """Runs notebooks, each from a process of its own, prints how each ended and a final table, and writes a record of
-    what each took, if a path is given for it; returns the exit status, 1 if one failed."""
+    """Runs each notebook from a separate process, and prints how each ended and a final table. Writes a record of what
+    each took, if a path is given for it. Returns the exit status, 1 if one failed."""
     results, sizes = [], [_kept(record)]
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
@@ -189,5 +189,5 @@ def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Pat
         for of, (before, after) in zip(took, pairwise(sizes), strict=True):
             of["megabytes kept"] = round(after - before)
         write_record(record, {"failed": failed, "notebooks": took, "environment": environment()})
-    print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks ran through; copies in {out}")
+    print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks succeeded; copies in {out}")
     return 1 if failed else 0

@@ -38,8 +38,8 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     Args:
         log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
 
-    Raises ValueError where several processes were requested but one was started, as without `--multi_gpu` on a machine
-    with fewer than two GPUs, ImportError where the tracker's package is not installed.
+    Raises ValueError if several processes were requested but only one was started, as happens without `--multi_gpu` on
+    a machine with fewer than two GPUs; ImportError if the tracker's package is not installed.
     """
     if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would ignore it silently
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
@@ -57,8 +57,8 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     told = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
     if told and accelerator.num_processes == 1:
         raise ValueError(
-            "accelerate launch was asked for several processes and started one; with --multi_gpu, which takes a GPU "
-            "for each or CPUs alone, it starts all: accelerate launch --multi_gpu --num_processes 2 ..."
+            "accelerate launch was asked for several processes but started only one; add --multi_gpu, which works "
+            "with a GPU for each process or with CPUs only: accelerate launch --multi_gpu --num_processes 2 ..."
         )
     return accelerator
 
@@ -103,15 +103,15 @@ def one_writer(folder: Path, files: tuple[str, ...]) -> Iterator[Lock | None]:
 
 @cache
 def leave_busy_cores() -> None:
-    """Computes on one thread, and says so, where other programs keep the cores busy: threads then wait for each other,
-    and two can be ten times slower than one. A timed product tells. `OMP_NUM_THREADS`, if it is set, is obeyed."""
+    """Computes on one thread, and says so, if other programs keep the cores busy: threads then wait for each other, and
+    two can be ten times slower than one. A timed matrix product shows this. `OMP_NUM_THREADS`, if set, is obeyed."""
     threads = torch.get_num_threads()
     if threads > 1 and "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():
         alone, together = map(_seconds_of_products, (1, threads))
-        if alone < together:
+        if 1.2 * alone < together:  # a smaller gain may be chance
             torch.set_num_threads(1)
-            said = f"one thread is {together / alone:.1f} times as fast as {threads} on these busy cores"
-            print(f"palslib: {said}: computing on one", file=bar_place()["file"])
+            said = f"the cores are busy, and one thread is {together / alone:.1f} times as fast as {threads}"
+            print(f"palslib: {said}: using only one", file=bar_place()["file"])
 
 
 def _seconds_of_products(threads: int) -> float:
@@ -121,12 +121,12 @@ def _seconds_of_products(threads: int) -> float:
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, does nothing.
+    """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, it does nothing.
 
     By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
-    and cleared again: a tenth of a training step in bf16. Freed memory serves large tensors again only where no small
-    piece in use divides it. oneDNN leaves such pieces, a kernel for each of the last 1,024 shapes, and nearly every
-    batch has a new shape (1 GB more in 1,000 steps); so it is told to keep 32, those of one or two steps.
+    and cleared again: a tenth of a training step in bf16. Freed memory can be reused for large tensors only where no
+    small piece in use divides it. oneDNN leaves such pieces: it keeps a kernel for each of the last 1,024 shapes, and
+    nearly every batch has a new shape (1 GB more in 1,000 steps). So it is told to keep 32, those of one or two steps.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read when oneDNN is first used
     if platform.libc_ver()[0] == "glibc":
@@ -137,6 +137,6 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Returns the freed memory that was kept to the system, so that the process holds only what it uses."""
+    """Returns to the system the freed memory that was kept, so that the process holds only what it uses."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
 """Checkpoints in a folder: written whole or not at all, and verified before use.
 
-A checkpoint is a state, by name: values that JSON can hold, and two that it cannot, `model` and `optimizer`. The two
-newest checkpoints are kept: where the newest is damaged, a run resumes from the one before.
+A checkpoint is a state of named values: those that JSON can hold, and two that it cannot, `model` and `optimizer`. The
+two newest checkpoints are kept: if the newest is damaged, a run resumes from the one before.
 """
 
 import json
@@ -36,7 +36,7 @@ class Found:
     damaged: dict[Path, str]
     """The damaged checkpoints, each with the reason."""
     exchanged: list[str]
-    """Names of inputs exchanged since that checkpoint was written, which then belongs to another run."""
+    """Names of inputs exchanged since that checkpoint was written; if there are any, it belongs to another run."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Checkpoints:
 
     @property
     def places(self) -> tuple[Path, Path]:
-        """The folders of both, the newest first."""
+        """The folders of both checkpoints, the newest first."""
         return self.place, self.place.with_name(self.place.name + ".old")
 
     def save(self, state: dict) -> None:
@@ -103,7 +103,7 @@ class Checkpoints:
         if found.exchanged:
             said.append(put_aside("the checkpoint", found.exchanged, [*self.places, *self.kept]))
         elif found.damaged:
-            then = f"went on from {found.place.name}" if found.place else "there is no earlier checkpoint: began anew"
+            then = f"resumed from {found.place.name}" if found.place else "no earlier checkpoint: restarted at step 0"
             said.append(then)
         say(said, self.place.parent)
         return said
@@ -122,8 +122,8 @@ def recover_files(folder: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Removes temporary files and checkpoints left by a run that was killed after its record was written, unless the
-    run is in use by a process."""
+    """Removes temporary files and checkpoints left by a run that was killed after its record was written, unless a
+    process is using the run."""
     left = (".tmp", ".old", ".damaged")
     if FIRST and any(path.name in ("checkpoint", "lock") or path.suffix in left for path in folder.iterdir()):
         with suppress(InUse, OSError, ValueError), run_lock(folder):  # ValueError: not by palslib, so it stays
@@ -134,4 +134,4 @@ def tidy(folder: Path) -> None:
 def put_aside(what: str, changed: list[str], paths: Iterable[Path]) -> str:
     """Renames files made from inputs that have been exchanged since; returns the sentence that says so."""
     ending = set_aside(paths)
-    return f"{what} was made from other inputs of that name ({', '.join(changed)}): kept as *{ending}; began anew"
+    return f"{what} was made from inputs that changed ({', '.join(changed)}): kept as *{ending}; run restarted"

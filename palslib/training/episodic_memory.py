@@ -1,4 +1,4 @@
-"""Gradient Episodic Memory: the gradient may not point against those of other tasks' stored examples.
+"""Gradient Episodic Memory: the gradient may not point against the gradients of other tasks' stored examples.
 
 Lopez-Paz & Ranzato 2017 (https://arxiv.org/abs/1706.08840), section 3. g is the gradient of the current task's batch,
 and row j of G the gradient of the loss on the memory of another task j seen so far:
@@ -6,8 +6,8 @@ and row j of G the gradient of the loss on the memory of another task j seen so 
     primal (eq. 8)    min_g̃  1/2 |g - g̃|²                 subject to  G g̃ >= 0
     dual   (eq. 11)   min_v  1/2 v'GG'v + (Gg)'v           subject to  v >= margin       then  g̃ = G'v + g
 
-The primal has a variable for every parameter, the dual one for every task. The paper's bound is 0; the margin is from
-the authors' code, where it adds at least this multiple of every memory's gradient to each gradient that is projected.
+The primal has a variable for every parameter, the dual one for every task. The paper asks for v >= 0. The authors'
+code asks for v >= margin: if it changes a gradient, it adds every memory's gradient to it, at least `margin` times.
 """
 
 import numpy as np
@@ -29,9 +29,10 @@ def inner_products(A: torch.Tensor, B: torch.Tensor) -> np.ndarray:
 def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:
     """The v (t,) that minimises 1/2 v'Kv + c'v subject to v >= margin, where K = GG' (t, t) and c = Gg (t,).
 
-    With v = u + margin it is 1/2 u'Ku + (c + K margin)'u + constant, u >= 0: non-negative least squares |Au - b|² with
-    A'A = K and A'b = -(c + K margin), with the rows of G scaled to length 1. If these are linearly dependent, K is
-    singular; with RIDGE on its diagonal no inner product with one of them is below -√RIDGE |g + G'margin|.
+    With v = u + margin, the objective is 1/2 u'Ku + (c + K margin)'u + constant, u >= 0. That is non-negative least
+    squares |Au - b|² with A'A = K and A'b = -(c + K margin), with the rows of G scaled to length 1. Where memories'
+    gradients are linearly dependent (as when two are equal), K cannot be inverted: RIDGE, added to its diagonal,
+    prevents that. The price is that an inner product may be slightly negative, but not below -√RIDGE |g + G'margin|.
     """
     lengths = np.sqrt(np.diag(K))
     lengths[lengths == 0] = 1.0  # a memory without gradient constrains nothing
@@ -44,7 +45,7 @@ def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:
 def project(g: torch.Tensor, G: torch.Tensor, margin: float = 0.0) -> torch.Tensor:
     """The gradient nearest to g (P,) that has no negative inner product with a row of G (t, P).
 
-    It is g itself if g has none. (With a margin it is further inside the constraints, no longer the nearest.) Raises
+    This is g itself if g has none. (With a margin it is further inside the constraints, no longer the nearest.) Raises
     ValueError for other shapes or a margin below 0, FloatingPointError for a value that is not finite.
     """
     if g.ndim != 1 or G.ndim != 2 or len(g) != G.shape[1]:
@@ -71,9 +72,9 @@ class EpisodicMemory:
     def __init__(self, plan, size: int):
         """The memory for a `sampling.TrainingPlan`, with at most `size` examples of each task."""
         if size < 1:
-            raise ValueError(f"an episodic memory holds at least one example a task, not {size!r}")
+            raise ValueError(f"an episodic memory must hold at least 1 example per task, not {size!r}")
         self.plan, self.size = plan, size
-        self.checked = self.projected = 0  # steps with memories of other tasks; with changed gradients
+        self.checked = self.projected = 0  # steps with other tasks' memories; those with changed gradients
         self._clear()
 
     def _clear(self) -> None:
@@ -109,7 +110,7 @@ class EpisodicMemory:
             self.store(self.plan.tasks[k], self.plan.examples(k))
 
     def constrain(self, run, task: str) -> None:
-        """Projects the gradient of a `training.loop.Run`, between backward and clip, on a step of `task`.
+        """Projects the gradient of a `training.loop.Run`, between backward pass and clipping, on a step of `task`.
 
         A gradient of None counts as zero. Where no inner product is negative, nothing changes; otherwise all
         constrained parameters, including those of other tasks, get the projected gradient.

@@ -43,7 +43,7 @@ def predict(
     order, device = np.argsort(-data.lengths, kind="stable"), next(model.parameters()).device
     size = EVALUATION_BATCH if device.type == "cpu" else GPU_BATCH
     batches = [order[i : i + size] for i in range(0, len(order), size)]
-    found: list[torch.Tensor] = []  # stay on the device, and are fetched once
+    found: list[torch.Tensor] = []  # kept on the device, and fetched once
     less = enough_memory("a smaller max_length needs less")
     with without_dropout(model), torch.inference_mode(), autocast(precision, device), less:
         for rows in batches[rank::world]:
@@ -69,12 +69,12 @@ def evaluate(
     """Every task's metrics in percent over its whole dev split.
 
     Args:
-        splits: task -> split -> its rows. The first one's scores, by which models are compared, have the metric's name;
-            those of others the split's too: `accuracy (test)`, and `accuracy_mm` for MNLI's mismatched rows.
+        splits: task -> split -> its rows. The first split's scores, by which models are compared, have the metric's
+            name; the others' also name the split: `accuracy (test)`, and `accuracy_mm` for MNLI's mismatched rows.
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
         progress: shows a bar.
-        predictions: if given, what is predicted is added to it.
+        predictions: if given, the predictions are added to it.
     """
     recipe = recipe or Recipe()
     released = recipe.metrics == "released"
@@ -91,7 +91,8 @@ def evaluate(
                         continue
                 logits, labels = predict(model, name, data, accelerator, precision, bar), data.labels
                 if task.is_regression:
-                    logits = (logits.clip(0, 1) if released else logits) * task.scale
+                    clipped = released and task.head != "cosine"  # this head gives 0 to 5 itself
+                    logits = (logits.clip(0, 1) if clipped else logits) * task.scale
                     labels = labels * task.scale
                 if predictions is not None:
                     least = np.min_scalar_type(max(len(task.labels) - 1, 1))

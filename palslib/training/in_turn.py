@@ -1,19 +1,20 @@
 """Training of tasks one after another, each on an unchanged backbone.
 
 Houlsby et al. 2019, section 2 (https://arxiv.org/abs/1902.00751), as the adapters report repeats it. If no task trains
-parameters that another one uses, a new task does not change the outputs of the earlier ones, bit for bit.
+parameters that another one uses, a new task leaves the outputs of the earlier ones unchanged, bit for bit.
 """
 
 from pathlib import Path
 
 from palslib.common.places import place
+from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import one_writer
 from palslib.training.loop import model_before, train
 
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
 """The report's settings for GLUE, with 10 epochs and a linear decay; without weight decay AdamW is Adam. The size is
-the method's own: the paper's budget, which is for eight tasks, would make m far larger than 64 for one."""
+the method's own: for one task, the paper's budget, which is for eight, would make m far larger than 64."""
 
 
 def train_in_turn(
@@ -34,13 +35,13 @@ def train_in_turn(
         options: fields of `RunConfig`, which replace those of `REPORT`.
 
     A task that `start` has already goes on from its parameters. Raises ValueError, before anything is trained, for a
-    task that comes twice, for a method under which a new task would change the earlier ones, and for options that are
-    decided by the epochs.
+    task that is given twice, for a method under which a new task would change the earlier ones, and for options
+    that the epochs decide.
     """
     if epoch_steps is not None and epoch_steps < 1:
-        raise ValueError(f"epoch_steps must be at least 1, or None for once through the data, not {epoch_steps!r}")
+        raise ValueError(f"epoch_steps must be at least 1, or None for one pass over the data, not {epoch_steps!r}")
     if given := [name for name in ("steps", "passes", "evaluate_every", "checkpoint_every", "keep") if name in options]:
-        raise ValueError(f"{', '.join(given)}: follows from epochs and epoch_steps here, and the best epoch is kept")
+        raise ValueError(f"leave out {', '.join(given)}: epochs and epoch_steps decide, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
     folder, start = place(folder), start and str(place(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
@@ -48,8 +49,8 @@ def train_in_turn(
     if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
         raise ValueError(
             f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
-            "so that a new task would change the earlier ones; take a method with freeze='backbone' or freeze it by "
-            "method_options"
+            "so a new task would change the earlier ones; choose a method with freeze='backbone' (and "
+            "pooler='per-task' if the backbone has no pooler), or set these in method_options"
         )
     records = []
     with one_writer(folder, ()):
@@ -69,5 +70,5 @@ def train_in_turn(
 
 def best_weights(folder: str | Path) -> Path:
     """The folder of weights that a run kept: those of the best epoch, or the last ones where no epoch had a score."""
-    best = Path(folder) / "best"
-    return best if best.exists() else best.with_name("last")
+    kept = read_object(Path(folder) / "record.json").get("weights", ["best"])  # `clean` may have removed them since
+    return Path(folder) / ("best" if "best" in kept else "last")

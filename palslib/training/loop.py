@@ -4,8 +4,8 @@ For each step (`Run.train_step`): task and examples from the plan -> loss -> bac
 `episodic_memory`) -> clip -> update -> schedule (paper 4.1 and set-up). The order of training and its dropout depend on
 (config, step) alone, so a killed run that resumes from its last checkpoint ends with the same weights as one that was
 not killed. Several processes (`train --help` says how they are started) share every batch: without dropout they train
-the same model as one process, up to rounding; each draws dropout masks of its own, so with dropout they agree in the
-mean alone.
+the same model as one process, up to rounding; each draws its own dropout masks, so with dropout they agree only in the
+mean.
 """
 
 import itertools
@@ -35,11 +35,10 @@ from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
-from palslib.plan.content import exchanged_since, run_content
+from palslib.plan.content import exchanged_since, folder_content, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.ahead import Ahead
 from palslib.training.checkpoints import Checkpoints, put_aside, recover_files, tidy
 from palslib.training.episodic_memory import EpisodicMemory
 from palslib.training.evaluation import Predictions, evaluate
@@ -81,7 +80,7 @@ class Run:
         backbone = load_config(source)
         positions = max_positions(backbone)
         if config.max_length > positions:
-            raise ValueError(f"max_length {config.max_length} is over the {positions} of backbone {config.backbone!r}")
+            raise ValueError(f"max_length {config.max_length} exceeds the {positions} positions of {config.backbone!r}")
         self.tokenizer = load_tokenizer(source)
         known = {}  # the hashes of splits, as `run_content` takes them
 
@@ -104,13 +103,12 @@ class Run:
         kept = folder / "best", folder / "last"
         self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
-        self.loss_weights: dict[str, np.ndarray] = {}  # the weight of each class, of tasks that have such weights
+        self.loss_weights: dict[str, np.ndarray] = {}  # the weight of each class, for tasks that have such weights
         on_phase("loading the model")
         self.model = self.make_model().train()
         self.embeddings = RowGradients()
         self.optimizer = self.make_optimizer()
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
-        self.ahead = Ahead(config.steps) if self.accelerator.device.type != "cpu" else None
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
@@ -137,7 +135,7 @@ class Run:
         return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """The optimiser of the model's parameters; each group has the `multiple` of the learning rate."""
+        """The optimiser of the model's parameters; each group has its `multiple` of the learning rate."""
         return make_optimizer(self.model, self.config, self.recipe)
 
     @property
@@ -174,7 +172,7 @@ class Run:
     def train_step(self) -> None:
         """One update of the model on one task's batch."""
         config, accelerator, step, task = self.config, self.accelerator, self.step, self.plan.tasks[self.step]
-        rows, batches = self.ahead(self.batches, step) if self.ahead else self.batches(step)
+        rows, batches = self.batches(step)
         # Dropout too is a function of the step, so resuming needs no random state.
         torch.manual_seed(seed_from(config.seed, step, accelerator.process_index))
         self.tokens += int(self.train_data[task].lengths[rows].sum())
@@ -194,7 +192,7 @@ class Run:
             factor = rate_factor(step, config.steps, config.warmup, self.recipe.decay)
             for group in self.optimizer.param_groups:
                 group["lr"] = config.learning_rate * group["multiple"] * factor
-        self.scaler.step(self.optimizer)  # with fp16, nothing where a gradient is not finite; the scale is then halved
+        self.scaler.step(self.optimizer)  # fp16: does nothing if a gradient is not finite; the scale is then halved
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=self.recipe.inactive == "untouched")
         if self.memory:
@@ -219,7 +217,7 @@ class Run:
 
     def check_weights(self) -> None:
         """Raises FloatingPointError where a weight is not finite: a finite loss can have infinite gradients."""
-        if not torch.stack([p.isfinite().all() for p in self.model.parameters()]).all():  # which waits once
+        if not torch.stack([p.isfinite().all() for p in self.model.parameters()]).all():  # waits for the device once
             self.stop("a weight is not finite after the update", max(self.step - 1, 0))
 
     def check_lock(self) -> None:
@@ -238,8 +236,8 @@ class Run:
     # --------------------------------------------------------------------------------------------- state, checkpoints
 
     def state(self) -> dict:
-        """All that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, so that it is
-        the weights, the optimiser and the history."""
+        """Everything that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, which
+        leaves the weights, the optimiser and the history."""
         state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
         state |= {"history": self.history, "notes": self.notes, "kept": self.kept, "keep": self.config.keep}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
@@ -252,9 +250,9 @@ class Run:
         self.notes = [*state["notes"], *self.notes, *self._changed(state)]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if it went on elsewhere without fp16
+        if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if the run went on elsewhere without fp16
             self.scaler.load_state_dict(scales)
-        for p, moments in self.optimizer.state.items():  # others would end the process in torch's fused update
+        for p, moments in self.optimizer.state.items():  # other shapes would end the process in torch's fused update
             if any(getattr(x, "ndim", 0) and x.shape != p.shape for x in moments.values()):
                 raise ValueError("the optimiser's moments have other shapes than the weights")
         self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
@@ -266,21 +264,21 @@ class Run:
                 p.grad = torch.zeros_like(p)
         if self.recipe.dropout == "until evaluated" and self.history:
             self.model.eval()
-        if self.config.keep == "best" and self.history and self.best["step"] == self.step:
-            self.keep_model("best")  # in case the run was killed between the checkpoint and these
+        if self.config.keep == "best" and self.at_best:
+            self.keep_model("best")  # in case the run was killed after the checkpoint, before these
 
     def _changed(self, state: dict) -> list[str]:
         """Lists and prints how the conditions now differ from those of the saved state."""
         now = self.conditions()
         if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state["under"].items() if was != now[k]]):
             return []
-        said = [f"went on at step {state['step']} under other conditions: {', '.join(changed)}"]
+        said = [f"resumed at step {state['step']} under other conditions: {', '.join(changed)}"]
         say(said, self.folder)
         return said
 
     def check_state(self, state: dict) -> None:
-        """Raises Damaged where the best weights that a state relies on are not there, or are others, and ValueError
-        where weights of the best point are kept now and were not before, or the other way round."""
+        """Raises Damaged if the best weights that a state relies on are missing or differ, and ValueError if the
+        weights of the best point are kept now but were not before, or the other way round."""
         free = ("model", "optimizer", "scaler")
         kinds = {name: type(value) for name, value in self.state().items() if name not in free}
         if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
@@ -288,19 +286,19 @@ class Run:
         if not 0 <= state["step"] <= self.config.steps:
             raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
         if [type(loss) for loss in state["losses"]] != [float] * state["step"]:
-            raise Damaged("run.json is damaged: losses are not a number for each step")
+            raise Damaged("run.json is damaged: there must be exactly one loss for each step")
         scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
         asked, kept = self.config.keep, state["keep"]
         if scored and (asked == "best") != (kept == "best"):
-            raise ValueError(f"the run in {self.folder} was begun with keep={kept!r}: go on so, or resume=False")
-        # The best weights that this checkpoint does not have itself.
+            raise ValueError(f"the run in {self.folder} was started with keep={kept!r}: use it again, or resume=False")
+        # If the best step came before this checkpoint, its weights are only in the folder `best`.
         if scored and asked == "best" and max(scored, key=lambda point: point["dev_average"])["step"] != state["step"]:
             try:
                 found = prove(self.folder / "best")["checksum"]
             except (ValueError, OSError) as error:
-                raise Damaged(f"the best weights up to then are not there: {error}") from error
+                raise Damaged(f"its best weights are missing or damaged: {error}") from error
             if found != state["kept"].get("best"):
-                raise Damaged("the best weights up to then are not there: those in best are of another run")
+                raise Damaged("its best weights are missing: the folder best holds those of another run")
 
     def save(self) -> None:
         """Saves a checkpoint, unless this step has one already."""
@@ -336,7 +334,7 @@ class Run:
     # ----------------------------------------------------------------------------------------------------- evaluation
 
     def evaluates(self) -> bool:
-        """Whether the model is evaluated after this step; step 0 is before the first."""
+        """Whether the model is evaluated after this step; step 0 is before the first one."""
         every = self.config.evaluate_every
         if self.step == 0:
             return self.config.evaluate_first
@@ -365,8 +363,8 @@ class Run:
         self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
         if self.accelerator.is_main_process and self.config.progress:
             tqdm.write(f"step {self.step}: dev average {point['dev_average']:.1f}", file=bar_place()["file"])
-        if self.config.keep == "best" and self.best is self.history[-1] and not math.isnan(self.best["dev_average"]):
-            if self.config.checkpoint_every:  # first: it has these weights, too, if the run is killed between the two
+        if self.config.keep == "best" and self.at_best:
+            if self.config.checkpoint_every:  # first, so that it has these weights too if the run is killed between
                 self.save()
             self.keep_model("best")
 
@@ -391,8 +389,8 @@ class Run:
             write_record(self.folder / "record.json", record)
 
     def _keep_predictions(self) -> str:
-        """Saves what the model predicts after the last step beside the record; returns the file's SHA-256."""
-        if self.predictions is None:  # resumed behind the last evaluation
+        """Saves the model's predictions after the last step, beside the record; returns the file's SHA-256."""
+        if self.predictions is None:  # resumed after the last evaluation
             self.predictions = {}
             self._scores(self.predictions)
         if self.accelerator.is_main_process:
@@ -413,6 +411,11 @@ class Run:
         """The history's point with the highest dev average; a NaN is never the best (ledger D3)."""
         return max(self.history, key=lambda p: -math.inf if math.isnan(p["dev_average"]) else p["dev_average"])
 
+    @property
+    def at_best(self) -> bool:
+        """Whether the best point is the current step's, and not a NaN."""
+        return bool(self.history) and self.best["step"] == self.step and not math.isnan(self.best["dev_average"])
+
 
 def train(
     config: RunConfig,
@@ -427,18 +430,19 @@ def train(
         resume: resume from the folder's checkpoint, or return the record of a finished run. False starts a new run in a
             new folder; nothing that was saved is overwritten.
         on_step: called with the `Run` after every step. If it returns False, a checkpoint is saved and the run stops;
-            only `{"key", "status": "stopped", "step"}` is then returned. Another call resumes the run.
+            only `{"key", "status": "stopped", "step"}` is then returned. Another call resumes the run. With
+            several processes, all must stop after the same step.
         on_phase: called with a description of what begins before and between the steps: reading, loading, evaluating.
 
-    A run has one writer: raises InUse where another process works on it. On SIGTERM, Ctrl-C and Slurm's warning the run
-    ends after the current step, with a checkpoint if it has any, and raises `signals.Stopped`, a KeyboardInterrupt.
+    A run has one writer: raises InUse if another process works on it. On SIGTERM, Ctrl-C and Slurm's warning the run
+    ends after the current step, with a checkpoint if it keeps any, and raises `signals.Stopped`, a KeyboardInterrupt.
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
-    again = "the same call goes on" if resume else f"folder={str(folder)!r} goes on"
+    again = "the same call resumes it" if resume else f"folder={str(folder)!r} resumes it"
     return run_in_folder(Run, config, folder, RUN_FILES, again, on_step, on_phase)
 
 
@@ -451,15 +455,18 @@ def run_in_folder(
     on_step: Callable[[Run], bool | None] | None,
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Trained:
-    """`train` for a run of any kind, in a folder of which it is the only writer; `files` are what it writes there."""
+    """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
+    write into the folder; `files` are the names of what the run writes there."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
     for place in filter(None, (config.start, plain(config.backbone))):
         if place not in ("tiny", "minilm") and Path(place).resolve() in written:
-            raise ValueError(f"folder {folder}: the run would write over {place}, from which it starts; choose another")
+            raise ValueError(f"folder {folder}: the run would overwrite {place}, which it starts from; choose another")
     record, changed = _record(config, folder)
     if record and not changed:
         tidy(folder)
         return Trained(record, folder)
+    if config.start:
+        folder_content(Path(config.start))  # raises FileNotFoundError for a folder without weights
     with one_writer(folder, files) as lock:
         kept = [folder / name for name in files if name != "checkpoint"]
 
@@ -480,7 +487,7 @@ def run_in_folder(
 
 
 def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
-    """The record of a run, None if it has not finished, and the names of inputs that have been exchanged since."""
+    """The record of a run (None if it has not finished), and the names of inputs that have been exchanged since."""
     path = folder / "record.json"
     if not path.exists():
         return None, []
@@ -492,10 +499,10 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
         check_fields(path, record)
     if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(
-            f"the run in {folder} has finished with keep={kept!r}; choose another folder (resume=False trains it anew)"
+            f"the run in {folder} has finished with keep={kept!r} only; choose another folder, or give resume=False"
         )
     if config.keep in (record.get("weights") or {}) and not (folder / config.keep).is_dir():
-        say([f"finished; its weights {config.keep!r} have been removed since (resume=False trains it anew)"], folder)
+        say([f"finished, but its weights {config.keep!r} have been removed since (resume=False trains again)"], folder)
     return record, exchanged_since(record, config)
 
 
@@ -515,7 +522,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         bar.update()
         evaluates = run.evaluates()
         saves = every and run.step % every == 0 and run.step < config.steps
-        if run.step % 20 == 0 or evaluates or saves:  # which waits for the device, so this counts as training
+        if run.step % 20 == 0 or evaluates or saves:  # this waits for the device, so it counts as training
             run.read_losses()
             now = dict(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
             latest.update(now)

@@ -27,7 +27,7 @@ HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders tha
 
 
 def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The word pieces (N,) after masking, and which were chosen (N,), never special ones ([CLS], [SEP])."""
+    """The word pieces (N,) after masking, and which were chosen (N,); special ones ([CLS], [SEP]) never are."""
     generator = torch.Generator().manual_seed(seed)
     choice, fate = (torch.rand(ids.shape, generator=generator) for _ in range(2))
     chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
@@ -41,7 +41,7 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
     has none; with random `weights` everything is new."""
     config, place = load_config(backbone), plain(backbone)
     if config.model_type != "bert":
-        raise ValueError(f"backbone {backbone!r} is a {config.model_type}; further pre-training takes a BERT")
+        raise ValueError(f"backbone {backbone!r} is of type {config.model_type}; further pre-training needs type bert")
     encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from(seed, "masked language model"))
@@ -81,6 +81,6 @@ def dev_scores(model, data: dict, tokenizer, config: RunConfig, device) -> dict[
                 bar.update(len(some))
     model.train()
     mean = loss / max(pieces, 1)
-    if mean > 700:  # e to that is no float
+    if mean > 700:  # its exponential is too large for a float
         raise FloatingPointError(f"the mean loss on dev texts is {mean:,.0f}: training has diverged")
     return {"accuracy": 100 * right / max(pieces, 1), "loss": mean, "perplexity": math.exp(mean), "pieces": pieces}

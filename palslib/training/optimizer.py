@@ -33,7 +33,8 @@ class ReleasedAdam(torch.optim.Optimizer):
             rate_factor: the schedule as a function of a tensor's own number of updates, from 0 (ledger D12); None where
                 the loop sets `lr` itself.
             clip_each: the norm to which each tensor's gradient is clipped separately (ledger D10); None: no clipping.
-            thirds: ids of parameters that join query, key and value, which the released code clips separately.
+            thirds: ids of parameters in which query, key and value are stacked. The released code has three
+                matrices and clips each by its own norm, so here each third is clipped by itself.
         """
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": eps, "weight_decay": weight_decay})
         self.rate_factor, self.bias_correction, self.clip_each = rate_factor, bias_correction, clip_each
@@ -65,7 +66,7 @@ class ReleasedAdam(torch.optim.Optimizer):
 
 
 def clip_gradients(parameters, most: float) -> None:
-    """Scales all gradients so that their joint norm is at most `most`; of a sparse gradient, only the rows present."""
+    """Scales all gradients so that their joint norm is at most `most`; for a sparse gradient, only the rows present."""
     gradients = []
     for p in parameters:
         if p.grad is not None:

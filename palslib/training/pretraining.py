@@ -38,10 +38,10 @@ _FILES += ("tokenizer.json", "tokenizer_config.json", MANIFEST)
 
 
 def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
-    """Trains, writes the backbone into the run's folder, and returns its record.json with the measurements before and
-    after.
+    """Trains, writes the backbone into the run's folder, and returns the run's record.json, with the measurements
+    before and after.
 
-    For a finished folder only the record is returned; a killed run resumes from its checkpoint. `on_step` is called
+    For a finished run only the record is returned; a killed run resumes from its checkpoint. `on_step` is called
     with the number of steps done; if it returns False the run is saved and stops.
     Locks, signals and exchanged inputs are handled as in `training.loop.train`.
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.
@@ -50,9 +50,9 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     _check(config)
     folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
-        raise ValueError("further pre-training runs in one process")
+        raise ValueError("further pre-training runs in one process only: do not start several")
     each = on_step and (lambda run: on_step(run.step))
-    return dict(run_in_folder(Pretraining, config, folder, _FILES, "the same call goes on", each))
+    return dict(run_in_folder(Pretraining, config, folder, _FILES, "the same call resumes it", each))
 
 
 def _check(config: RunConfig) -> None:
@@ -73,7 +73,7 @@ class Pretraining(Run):
 
     def make_model(self) -> torch.nn.Module:
         model = masked_language_model(self.config.backbone, self.config.seed, self.config.weights)
-        masks = torch.tensor([len(self.tokenizer) - 1])  # may draw any piece up to this one
+        masks = torch.tensor([len(self.tokenizer) - 1])  # masking may draw any piece up to this one
         check_pieces(masks, model.config.vocab_size, "the tokenizer")
         return model
 
@@ -117,13 +117,13 @@ class Pretraining(Run):
         record |= {"device": self.accelerator.device.type, "environment": self.environment, "content": self.content}
         record |= {"notes": self.notes} if self.notes else {}
         self.check_lock()
-        with atomic_write(self.folder / "backbone") as temporary:  # whole, before any of it is in its place
+        with atomic_write(self.folder / "backbone") as temporary:  # complete before any file is moved to its place
             self.model.bert.save_pretrained(temporary)
             save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, temporary / HEAD)
             self.tokenizer.save_pretrained(temporary)
             seal(temporary)
         files = sorted((self.folder / "backbone").iterdir(), key=lambda path: path.name == "config.json")
-        for path in files:  # config.json last: without it, it is no backbone
+        for path in files:  # config.json last: without it, the folder is no backbone
             path.replace(self.folder / path.name)
         (self.folder / "backbone").rmdir()
         write_record(self.folder / "record.json", record)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: it ends after the current step, with a checkpoint if it keeps any and a short message.
+"""Signals asking a run to end: it ends after the current step, with a checkpoint if it keeps any, and a short message.
 
 SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before the time limit,
 which submitit requests. An evaluation is finished first. A second Ctrl-C ends the run at once.
@@ -12,7 +12,7 @@ import time
 import torch
 
 AGREED_EVERY = 20
-"""Steps between the moments at which several processes, signalled at different times, agree whether to stop."""
+"""Steps between the moments at which several processes, signalled at different times, agree on whether to stop."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -29,7 +29,7 @@ class StopSignals:
     In a thread other than the main one, where Python handles no signals, it does nothing.
     """
 
-    def __init__(self, again: str = "the same call goes on"):
+    def __init__(self, again: str = "the same call resumes it"):
         self.again = again  # for the message: what resumes the run
         self.number, self._since, self._before = 0, 0.0, {}
 
@@ -50,7 +50,7 @@ class StopSignals:
         for number, before in self._before.items():
             signal.signal(number, before if before is not None else signal.SIG_DFL)
         if self.number and kind is None:
-            raise Stopped(f"{signal.Signals(self.number).name}, when the run had ended or stopped", self.number)
+            raise Stopped(f"{signal.Signals(self.number).name} came after the run had ended or stopped", self.number)
 
     def asked(self, accelerator, step: int) -> bool:
         """Whether to stop after this step; the same in all processes."""
@@ -64,5 +64,5 @@ class StopSignals:
 
     def stop(self, step: int, steps: int, kept: bool) -> None:
         """Raises Stopped; `kept` says whether a checkpoint was saved."""
-        what = f"a checkpoint is kept, {self.again}" if kept else "checkpoint_every=0: nothing is kept"
+        what = f"a checkpoint is kept: {self.again}" if kept else "no checkpoint is kept (checkpoint_every=0)"
         raise Stopped(f"stopped by {signal.Signals(self.number).name} at step {step} of {steps}; {what}", self.number)

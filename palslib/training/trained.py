@@ -28,25 +28,25 @@ class Trained(dict):
         Args:
             which: `last` or, for a run with `keep="best"`, `best`: the weights with the best dev average.
 
-        Raises ValueError where no such weights were kept, except for the last ones of a run just trained here, and
-        where they have been exchanged.
+        Raises ValueError if no such weights were kept (except for the last ones of a run just trained here), and if
+        they have been exchanged.
         """
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
         if kept.is_dir():
-            model = MultiTaskModel.from_pretrained(kept)  # which names a damaged file
+            model = MultiTaskModel.from_pretrained(kept)  # its error names a damaged file
             if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
-                raise ValueError(f"{kept} holds other weights than those that this run has kept")
+                raise ValueError(f"the weights in {kept} are not those that this run has kept")
             return model
         if which == "last" and self._last is not None:
             self._last.sparse_embeddings = False  # other optimisers than a run's refuse sparse gradients
             return self._last.eval()
-        raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r}, or anew (resume=False)")
+        raise ValueError(f"{self.folder} has no weights {which!r}: train with keep={which!r} into another folder")
 
 
 def open_model(where: str | Path, backbone: str = "minilm") -> MultiTaskModel:
     """A trained model, in eval mode: from the folder of a saved model or of a run (its last weights), a task's file, or
-    the Hub. `backbone` is what a task's file was trained on: its name, or the folder of the saved model."""
+    the Hub. `backbone` is the one that a task's file was trained on: its name, or the folder of the saved model."""
     here = place(where)
     if here.is_file():
         return from_task(MultiTaskModel, here, backbone)

@@ -111,7 +111,7 @@ def written(folder, config, state, file="model.safetensors"):
 
 
 def said_of_pickles(expected=True):
-    return pytest.warns(UserWarning, match=r"is a pickle: only tensors are read of it") if expected else nullcontext()
+    return pytest.warns(UserWarning, match=r"is a pickle: only tensors are read from it") if expected else nullcontext()
 
 
 @pytest.mark.parametrize("ours", ["", "minbert:"])

@@ -106,12 +106,12 @@ def test_from_padded_without_the_rest():
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ((torch.ones(2, 3), torch.tensor([[1, 1, 0], [0, 0, 0]])), r"row 1 of the batch \(the first is 0\) is padding"),
-        ((torch.ones(2, 3), torch.ones(2, 4)), r"attention_mask must be \(B, S\) like input_ids, \(2, 3\), with 1 for"),
+        ((torch.ones(2, 3), torch.tensor([[1, 1, 0], [0, 0, 0]])), r"row 1 of the batch \(the first is 0\) is all pad"),
+        ((torch.ones(2, 3), torch.ones(2, 4)), r"attention_mask must have the shape of input_ids, \(2, 3\), with 1"),
         ((torch.ones(2, 3), torch.ones(2, 1, 1, 3)), r"and 0 for padding, not \(2, 1, 1, 3\)"),
-        ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids must be \(B, S\) like input_ids, \(2, 3\)"),
-        ((torch.ones(3),), r"input_ids must be \(B, S\), not \(3,\)"),
-        ((torch.ones(0, 3),), "a batch has rows"),
+        ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids must have the shape of input_ids, \(2, 3\)"),
+        ((torch.ones(3),), r"input_ids must have the shape \(B, S\), not \(3,\)"),
+        ((torch.ones(0, 3),), "a batch needs at least one row"),
         ((torch.ones(3, 0),), "row 0 of the batch"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_is_no_batch(inputs, message):
     with pytest.raises(ValueError, match=message):
         Rows.from_padded(inputs[0].long(), *inputs[1:])
     for lengths in ([], [4, 0], [3, 3], [5]):
-        with pytest.raises(ValueError, match=r"here lengths of \[.*\] share 4 word pieces"):
+        with pytest.raises(ValueError, match=r"the lengths \[.*\] must add up to the 4 word pieces"):
             Rows.pack(torch.arange(4), torch.zeros(4), lengths)
 
 

@@ -143,7 +143,7 @@ def test_nothing_is_written_through_a_link(tmp_path):
     assert (tmp_path / "a").is_symlink() and (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["lock", "best", "last.mine.tmp", "best.old", "record.json"])
+@pytest.mark.parametrize("name", ["lock", "best", "checkpoint", "last.mine.tmp", "best.old", "record.json"])
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_what_palslib_did_not_write_is_refused_by_name(tmp_path, name, kind):
     """Without our mark even a lock is somebody's file; with it, a link still leads elsewhere."""
@@ -277,10 +277,10 @@ def test_seeds():
         (b'{"a": "\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff"),
         (b'{"a": NaN}', "not JSON: NaN is not a finite number"),
         (b'{"a": ' + b"9" * 400 + b"}", "not JSON: 99999999999999999999 is not a finite number"),
-        (b'{"a": 1, "a": 2}', "not JSON: the key 'a' comes twice"),
-        (b"[" * 100_000 + b"]" * 100_000, "not JSON of ours: nested more than 64 deep"),
-        (b"[" * 70 + b"]" * 70, "not JSON of ours: nested more than 64 deep"),
-        (b"[1]", "not an object of parameters but a list"),
+        (b'{"a": 1, "a": 2}', "not JSON: the key 'a' occurs twice"),
+        (b"[" * 100_000 + b"]" * 100_000, "not JSON that palslib reads: nested more than 64 levels deep"),
+        (b"[" * 70 + b"]" * 70, "not JSON that palslib reads: nested more than 64 levels deep"),
+        (b"[1]", "must be a JSON object with parameters, not a list"),
     ],
 )
 def test_what_is_no_json_is_named(content, message, tmp_path):
@@ -302,5 +302,5 @@ def test_where_no_folder_can_be_locked_the_message_says_so(tmp_path, monkeypatch
     else:
         error = OSError(errno.ENOLCK, "No locks available")
         monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(error))
-    with pytest.raises(OSError, match="locks its folder"), run_lock(tmp_path / "run"):
+    with pytest.raises(OSError, match="must lock its folder"), run_lock(tmp_path / "run"):
         pytest.fail("locked")

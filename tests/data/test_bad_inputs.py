@@ -292,7 +292,11 @@ def save_tokens(folder: Path) -> None:
 
 
 SAVED = {
-    "model": (lambda folder: model().save_pretrained(folder), read_model, "model.safetensors", "palslib.json"),
+    "model": (
+        lambda folder: model().save_pretrained(folder),
+        read_model,
+        *("model.safetensors", "palslib.json", "config.json", "tokenizer.json", "tokenizer_config.json"),
+    ),
     "task": (lambda folder: model().save_task("rte", folder), read_task, "rte.safetensors"),
     "backbone": (lambda folder: model().backbone.save_pretrained(folder), read_backbone, "model.*", "config.json"),
     "tokens": (save_tokens, read_tokens, "cola-*"),

@@ -96,6 +96,13 @@ def test_what_delimited_files_may_be(tmp_path):
         task_from_file(tmp_path / "{split}.tsv")
 
 
+def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(tmp_path):
+    """Predictions for its rows stand beside the file's own lines; empty lines at its end are none."""
+    (tmp_path / "new.csv").write_text('text\nfirst\n\nthird\n""\n\n\n')
+    frame = sources.read_table(tmp_path / "new.csv")
+    assert frame["text"].tolist() == ["first", "", "third", ""] and frame.index.tolist() == [2, 3, 4, 5]
+
+
 def test_messages_say_what_to_do(tmp_path):
     (tmp_path / "mine.csv").write_text("text,label\nsame,a\nsame,b\n")
     task = task_from_file(tmp_path / "mine.csv")
@@ -103,13 +110,14 @@ def test_messages_say_what_to_do(tmp_path):
     (tmp_path / "few.csv").write_text("\n".join(["text,label", *(f"q{i},{'ab'[i % 2]}" for i in range(8))]))
     few = task_from_file(tmp_path / "few.csv")
     (tmp_path / "long.csv").write_text("\n".join(["text,label", *long]))
+    (tmp_path / "mine.feather").touch()
     for message, call in {
         "the distinct texts in 'text', of which it has 1": lambda: [load_rows(task, split=s) for s in SPLITS],
-        "xlsx; what else pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
+        "xlsx; other formats that pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
         "--tasks rte sst2": lambda: RunConfig(tasks=("rte,sst2",)),
         "task_from_frame": lambda: load_rows(task.name, pd.DataFrame()),
         "held-out part of train' of task 'few' is empty": lambda: load_rows(few, split=sources.HELD_OUT),
-        "numbers, as scores are": lambda: task_from_file(tmp_path / "long.csv"),
+        "numbers, like scores": lambda: task_from_file(tmp_path / "long.csv"),
         "unknown option of task_from_file 'labels'": lambda: task_from_file(tmp_path / "mine.csv", labels=("a", "b")),
         "unknown option of task_from_file 'data'": lambda: tasks_from_file(tmp_path / "mine.csv", data="glue"),
         "no column 'lab'": lambda: tasks_from_file(tmp_path / "mine.csv", labels="lab"),
@@ -146,7 +154,7 @@ def test_files_of_every_kind_hold_the_same_rows(tmp_path, name):
     assert rows.index.tolist() == list(range(first[rows.index.name], first[rows.index.name] + 40))
 
 
-@pytest.mark.parametrize("kind", ["utf-16", "latin-1"])
+@pytest.mark.parametrize("kind", ["utf-16", "cp1252"])
 def test_other_encodings(tmp_path, kind):
     FRAME.to_csv(tmp_path / "m.csv", index=False, encoding=kind)
     task = task_from_file(tmp_path / "m.csv", encoding=kind)
@@ -160,10 +168,11 @@ def test_other_encodings(tmp_path, kind):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('{"text": "a", "label": "x"}\n[["text", "a"]]', "line 2: no JSON object of columns"),
+        ('{"text": "a", "label": "x"}\n[["text", "a"]]', "line 2: not a JSON object of columns"),
         ('{"text": "a", "label": "x"}\n\n{"txt": "b", "label": "y"}', "line 3, column 'text': None is not a text"),
         ('{"text": "a", "label": "x"}\n{"text": "b", "label": null}', "line 2, column 'label': '' is empty"),
         ('{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}', r"line 2, column 'text': \['b'\] is not a text"),
+        ('{"text": 1, "label": 2, "label": 3}', "line 1: not a JSON object of columns: the key 'label' occurs twice"),
         ("\n", "the file is empty"),
     ],
 )

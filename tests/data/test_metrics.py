@@ -35,6 +35,7 @@ def test_precision_and_recall_by_class_by_hand():
         "precision (a)": 100, "precision (b)": 100 / 3, "precision (c)": 0,
         "recall (a)": 200 / 3, "recall (b)": 100, "recall (c)": 0,
     })  # fmt: skip
+    assert np.isnan(score(task, [0, 1], logits([0, 2], 3))["recall (c)"])  # there is no c that could be found
     for metrics in (("precision",), ("recall", "accuracy")):
         with pytest.raises(ValueError, match="unknown metric of task 'mine'"):
             Task("mine", ("text",), ("a", "b"), metrics)

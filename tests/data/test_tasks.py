@@ -66,7 +66,7 @@ def test_get_task():
 def test_names_of_tasks_are_names_of_files(name, tmp_path):
     """A task called `/tmp/x` was saved as /tmp/x.safetensors, wherever it was to lie."""
     for make in (lambda: Task(name, ("text",)), lambda: get_task(name, tmp_path)):
-        with pytest.raises(ValueError, match="is no name of a task"):
+        with pytest.raises(ValueError, match="cannot be the name of a task"):
             make()
 
 
@@ -77,7 +77,7 @@ def test_names_that_a_file_may_have(name, tmp_path):
 
 
 NO_VALUES = {
-    "texts": ["sentence", ("a", 2), ("a", "b", "c"), ("label",)],
+    "texts": ["sentence", ("a", 2), ("a", "b", "c"), ("label",), ("label", "a")],
     "labels": [("a",), ("a", "a"), ("a", "b\0")],
     "metrics": [()],
     "evaluation": [(), ("test", "test")],
@@ -96,6 +96,8 @@ def test_what_a_task_cannot_have(field, value):
         Task(**{"name": "mine", "texts": ("text",), field: value})
     with pytest.raises(ValueError, match="takes no classes"):
         Task("mine", ("a", "b"), ("x", "y"), head="cosine")
+    with pytest.raises(ValueError, match="scale must be a factor of 1 with a cosine"):
+        Task("mine", ("a", "b"), head="cosine")
 
 
 # --------------------------------------------------------------------------------------------------- folder of Parquet
@@ -167,7 +169,10 @@ SIZES = "  splits:\n  - {name: train, num_examples: 1234}\n---"
     [
         (README % ("not_entailment", "entailment"), r"label names \['not_ent.* are not the task's \['ent"),
         (README.rstrip()[:-3] % ("entailment", "not_entailment") + SIZES, "says 1,234 rows, and the files have 3$"),
-        ("---\nconfigs: [{\n---\n", r"the head of README\.md is no YAML: "),
+        ("---\nconfigs: [{\n---\n", r"the head of README\.md is not valid YAML: "),
+        (README.replace("{'0': %s, '1': %s}", "{a: %s, b: %s}") % ("x", "y"), "not describe data files: .*'a'"),
+        (README.replace("{'0': %s, '1': %s}", "5, of: %s%s") % ("x", "y"), "not describe data files: "),
+        (README.replace("rte/train-*", "rte/**") % ("x", "y"), r"README\.md names files by \['rte/\*\*.parquet'\]: "),
     ],
 )
 def test_a_readme_that_says_something_else(tmp_path, own_cache, readme, message):
@@ -187,9 +192,12 @@ def test_a_damaged_parquet_file_is_named(tmp_path, own_cache, cut):
         load_rows("rte", folder)
 
 
-@pytest.mark.parametrize(("label", "message"), [(-1, "2 .* is not a score from 0 to 5"), ([0], "0 .* finite number")])
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [(-1, "2 .* is not a score from 0 to 5"), ([0], "0 .* finite number"), (True, "0 .* finite number")],
+)
 def test_a_bad_score_in_a_folder_is_named_by_its_row(tmp_path, label, message):
-    """Other cells: test_bad_inputs.py. A list is no number, however it is written."""
+    """Other cells: test_bad_inputs.py. A list is no number, however it is written, nor is a boolean."""
     labels = [0, 1, -1] if label == -1 else [label] * 3
     frame = pd.DataFrame({"sentence1": ["a"] * 3, "sentence2": ["b"] * 3, "label": labels})
     (tmp_path / "own" / "stsb").mkdir(parents=True)
@@ -214,7 +222,7 @@ def test_no_such_source(tmp_path):
     for data in ("sythetic", "", "a\0b"):  # an empty one was the working folder
         with pytest.raises(ValueError, match="unknown data source"):
             load_rows("rte", data)
-    with pytest.raises(FileNotFoundError, match="read from a folder of delimited files, and 'minbert-x' is none"):
+    with pytest.raises(FileNotFoundError, match="from a folder of delimited files, and there is no folder 'minbert-x'"):
         load_rows("sst5", "minbert-x")
 
 
@@ -253,6 +261,7 @@ def test_a_file_of_the_working_folder_goes_before_one_in_the_folder_of_data(tmp_
     assert set(load_rows(task_from_file("mood.csv"), split="all")["text"]) == {"here a", "here b"}
     (tmp_path / "here" / "mood.csv").unlink()
     assert locate("mood.csv") == str(tmp_path / "mirror" / "mood.csv")
+    assert set(load_rows(task_from_file("mood.csv"), split="all")["text"]) == {"mirror a", "mirror b"}
 
 
 def test_a_folder_without_the_task(tmp_path):
@@ -261,6 +270,9 @@ def test_a_folder_without_the_task(tmp_path):
         load_rows("moode", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"has no data of task 'rte'.*it has: mood.csv"):
         load_rows("rte", str(tmp_path))
+    written(tmp_path, "text\tlabel\na\tb\n", "mood.tsv")
+    with pytest.raises(ValueError, match=r"several files of task 'mood': give .*mood\.csv or .*mood\.tsv"):
+        load_rows("mood", str(tmp_path))
 
 
 # ----------------------------------------------------------------------------------------------------- delimited files
@@ -401,7 +413,8 @@ def test_a_file_with_other_columns_and_separator(tmp_path):
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
     task = task_from_file(path, "tweet", "mood", ";")
     assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
-    with pytest.raises(ValueError, match=r"unknown ending of tweets.txt '.txt'.*Valid: .csv, .tsv"):
+    written(tmp_path, "", "tweets.txt")
+    with pytest.raises(ValueError, match=r"unknown ending '.txt' of tweets.txt\. Valid: .csv, .tsv"):
         task_from_file(tmp_path / "tweets.txt")
 
 
@@ -432,14 +445,14 @@ NO_CLASSES = [
     ("text,label\na,no\nb,\xa0yes\nc,no\x07\n", r", line 4, column 'label': 'no\\x07' has a control character"),
     ("text,label\na,up\nb,up\n", r", column 'label': .* two classes or more, not \['up'\]"),
     # by their names, with the line of the one that is sorted last
-    ("text,label\na,up\nb,down\nc,up \n", r"classes 'up' and 'up ' \(line 4\) differ only in their writing"),
-    ("text,label\na,up\nb,down\nc,UP\n", r"classes 'UP' and 'up' \(line 2\) differ only in their writing"),
-    ("text,label\na,1\nb,1.0\nc,2\n", r"classes '1' and '1\.0' \(line 3\) differ only in their writing"),
+    ("text,label\na,up\nb,down\nc,up \n", r"classes 'up' and 'up ' \(line 4\) differ only in how they are written"),
+    ("text,label\na,up\nb,down\nc,UP\n", r"classes 'UP' and 'up' \(line 2\) differ only in how they are written"),
+    ("text,label\na,1\nb,1.0\nc,2\n", r"classes '1' and '1\.0' \(line 3\) differ only in how they are written"),
     # the separator is doubted in every error, where the first line looks separated by another
-    ("text;label\na;up\n", rf": no column 'text'{DOUBT} ';'\)$"),
-    ("text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t'\)$"),
-    ('text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';'\)$"),
-    ("id;a, b;text;label\n1;2;3;4\n", rf", line 2: 1 cells, {DOUBT} ';'\)$"),
+    ("text;label\na;up\n", rf": no column 'text'{DOUBT} ';': separator=';'\)$"),
+    ("text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t': separator='\\t'\)$"),
+    ('text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';': separator=';'\)$"),
+    ("id;a, b;text;label\n1;2;3;4\n", rf", line 2: 1 cells, {DOUBT} ';': separator=';'\)$"),
 ]
 
 
@@ -453,14 +466,14 @@ def test_a_file_that_is_no_classification(tmp_path, text, message):
     ("labels", "message"),
     [
         (["0", "0.5", "1"] * 100, "3 different values in 300 rows, such as '0' and '1', are numbers"),
-        ([str(i) for i in range(21)] * 20, "21 different values in 420 rows, .* numbers, as scores are"),
+        ([str(i) for i in range(21)] * 20, "21 different values in 420 rows, .* numbers, like scores"),
         ([f"name {i % 50}" for i in range(200)], "50 different values in 200 rows, .* too many for classes"),
     ],
 )
 def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message):
     """Neither numbers with fractions, nor more than twenty numbers, nor what hardly occurs twice."""
     path = labels_in(tmp_path, labels)
-    with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*score=True.*classes that are meant"):
+    with pytest.raises(ValueError, match=rf"mood.csv, column 'label': {message}.*score=True.*if they are classes"):
         get_task("mood", path)
     # Eighteen classes of 140 rows, as Crowdflower's emotions; twenty numbers; two classes in two rows.
     for few in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(20)] * 5, ["a", "b"]):
@@ -470,9 +483,9 @@ def test_a_column_of_scores_or_of_names_is_no_classes(tmp_path, labels, message)
 def test_a_score_asked_for_as_the_message_says(tmp_path, monkeypatch):
     """What the error prints is a task that can be read."""
     path = labels_in(tmp_path, [f"{i / 40:.3f}" for i in range(200)])
-    with pytest.raises(ValueError, match="as scores are") as error:
+    with pytest.raises(ValueError, match="like scores") as error:
         get_task("mood", path)
-    said = str(error.value).partition("asked for by ")[2].partition("; classes")[0]
+    said = str(error.value).partition("scores, call ")[2].partition("; if ")[0]
     monkeypatch.chdir(Path(path).parent)
     frame = load_rows(eval(said))
     assert frame["label"].between(0, 5).all() and frame["label"].dtype == "float32" and len(frame) > 100

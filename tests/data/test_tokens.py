@@ -1,5 +1,6 @@
 """Tokenised splits: made once, kept whole or not at all, and batched as the tokenizer itself would."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import TASKS, Task, load_rows
-from palslib.data.tokens import tokenise_task
+from palslib.data.tokens import some_rows, tokenise_task
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,19 @@ def cached(tmp_path, monkeypatch):
     """The files of a cache of its own."""
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
     return lambda: list((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize("name", ["rte", "quora"])  # a pair in one sequence, and encoded apart
+def test_some_rows_are_spread_over_the_split(tokenizer, name):
+    """Four of ten rows: 0, 3, 6, 9; their batch is that of the whole."""
+    data = some_rows(tokenise_task(name, tokenizer, split="validation"), 10)
+    data = replace(data, labels=np.arange(10))
+    some = some_rows(data, 4)
+    assert some.labels.tolist() == [0, 3, 6, 9] and some_rows(data, 10) is data
+    ours, theirs = some.batch(range(4)), data.batch([0, 3, 6, 9])
+    assert torch.equal(ours["labels"], theirs["labels"]) and ours["rows"].lengths == theirs["rows"].lengths
+    for key in ("input_ids", "token_type_ids", "order"):
+        assert torch.equal(getattr(ours["rows"], key), getattr(theirs["rows"], key))
 
 
 ARRAYS = ("input_ids", "token_type_ids", "offsets", "labels")

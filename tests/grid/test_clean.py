@@ -6,14 +6,14 @@ import pytest
 
 from palslib.__main__ import main
 from palslib.common.lock import MARK, run_lock
-from palslib.common.sealed import seal
+from palslib.common.sealed import MANIFEST, seal
 
 
 def run(folder, status="finished", mark=True):
     """A run's folder as `train` leaves it, with a megabyte in each of two places."""
-    for name in ("last", "checkpoint"):
+    for name, file in (("last", "model.safetensors"), ("checkpoint", "tensors.bin")):
         (folder / name).mkdir(parents=True)
-        (folder / name / "model.safetensors").write_bytes(bytes(1_000_000))
+        (folder / name / file).write_bytes(bytes(1_000_000))
         seal(folder / name)
     (folder / "record.json").write_text(json.dumps({"status": status}))
     (folder / "predictions.npz").write_bytes(b"p")
@@ -29,7 +29,8 @@ def files(folder) -> set[str]:
 def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkeypatch, capsys):
     done, theirs = run(tmp_path / "runs" / "train" / "a"), run(tmp_path / "runs" / "b", mark=False)
     going_on, outside = run(tmp_path / "runs" / "c", status="failed"), run(tmp_path / "elsewhere")
-    (done / "last.aside-1").mkdir()
+    for name in ("last.aside-1", "best.old"):  # set aside by us, and by a user
+        (done / name).mkdir()
     (done / "best.csv").write_text("predictions that a user keeps beside the weights")
     (done / (left := f"last.{'0f' * 8}.tmp")).mkdir()  # by a killed writer
     (done / "best").symlink_to(outside / "last")
@@ -45,17 +46,20 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
     assert [files(folder) for folder in (done, theirs, going_on, outside)] == before
     (done / "best").unlink()  # through a link a run's folder is not written
     assert main([*words, "--yes"]) == 0 and len(asked) == 1
-    assert files(done) == {"record.json", "predictions.npz", MARK, "last.aside-1", "best.csv"}
+    assert files(done) == {"record.json", "predictions.npz", MARK, "last.aside-1", "best.old", "best.csv"}
     assert [files(folder) for folder in (theirs, going_on, outside)] == before[1:]
-    assert main(words) == 0 and len(asked) == 1 and "only its record" in capsys.readouterr().out
+    assert main(words) == 0 and len(asked) == 1 and "nothing that clean removes" in capsys.readouterr().out
 
 
 def test_a_file_among_the_weights_that_palslib_did_not_write_stays(tmp_path, capsys):
-    last = run(tmp_path / "a") / "last"
-    (last / "notes.txt").write_text("mine")
+    folder = run(tmp_path / "a")
+    for name in ("last", "checkpoint"):
+        (folder / name / "notes.txt").write_text("mine")
+    (folder / "checkpoint" / MANIFEST).write_text("damaged")
     assert main(["clean", "--folder", str(tmp_path), "--yes"]) == 0
-    assert "a/last stays, with notes.txt\n" in capsys.readouterr().out
-    assert [path.name for path in (tmp_path / "a").rglob("*") if path.parent == last] == ["notes.txt"]
+    said = capsys.readouterr().out
+    for name in ("last", "checkpoint"):
+        assert f"a/{name} stays, with other files in it: notes.txt\n" in said and files(folder / name) == {"notes.txt"}
 
 
 def test_it_refuses_what_is_not_ours_in_use_or_cannot_be_asked_about(tmp_path, monkeypatch, capsys):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from palslib.__main__ import main
+from palslib.bert.backbones import load_config
 from palslib.common.places import RECORDS
 from palslib.grid.expect import attained, expected_hours, operations
 from palslib.grid.sweep import Grid
@@ -35,8 +36,8 @@ def test_operations_of_a_run_by_hand():
     text = 6 * (11 * 1_769_472 + 2 * 11**2 * 384) + 384**2
     config = RunConfig(method="shared", tasks=("cola",), steps=20)
     assert operations(config) == 3 * 20 * 32 * text + 1_043 * text
-    assert expected_hours([config, config], 1e9) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e12)
-    with pytest.raises(ValueError, match="unknown size of task 'sst5': did you mean 'sst2'"):
+    assert expected_hours([config, config], RECORD) == pytest.approx(2 * (3 * 640 + 1_043) * text / 3.6e14)
+    with pytest.raises(ValueError, match=r"unknown GLUE task \(only these have sizes\) 'sst5': did you mean 'sst2'"):
         operations(RunConfig(tasks=("rte", "sst5")))
 
 
@@ -68,13 +69,16 @@ def test_the_steps_of_each_task_are_those_of_the_plan(of_plan, rte):
     assert operations(both) == pytest.approx(dev + rte * trained[0] + (1 - rte) * trained[1], rel=1e-3)
 
 
-def test_the_rate_that_a_device_attained():
+def test_the_rate_that_a_device_attained(tmp_path):
     """Products run at 2e12 / 2 multiply-adds a second, and a step takes ten times as long as its products."""
     assert attained(RECORD, "minilm") == pytest.approx(1e11)
     with pytest.raises(ValueError, match="a step of bert-base-uncased and PALs in bf16"):
         attained(RECORD)
+    (tmp_path / "named").mkdir()
+    load_config("minilm").save_pretrained(tmp_path / "named")  # the same sizes under another name
+    assert attained(RECORD, str(tmp_path / "named")) == attained(RECORD, "minilm")
     for other in ({"some": "other record"}, {"parts": ["step"]}, {"parts": {"step": [3]}}):
-        with pytest.raises(ValueError, match="no record of `make benchmark` with a step"):
+        with pytest.raises(ValueError, match="not a record of `make benchmark` with a step"):
             attained(other)
 
 
@@ -83,10 +87,15 @@ def test_a_grid_by_name_with_other_settings_says_its_hours_and_runs_nothing(tmp_
     words = ["sweep", "table3", "--expect", str(tmp_path / "record.json"), "--folder", str(tmp_path / "runs")]
     assert main([*words, "--base", "backbone=minilm", "size=budget", "steps=100", "evaluate_every=0"]) == 0
     assert capsys.readouterr().out.startswith("57 runs, ")
+    both = {"backbone": ["minilm", "bert-base-uncased"]}
+    grid = {"base": {"steps": 100, "size": "paper"}, "product": both}
+    (tmp_path / "both.json").write_text(json.dumps(grid))
+    assert main(["sweep", str(tmp_path / "both.json"), *words[2:]]) == 2  # each backbone by its own rate
+    assert "a step of bert-base-uncased and PALs in bf16" in capsys.readouterr().err
     assert main([*words, "--base", "backbone=minilm", "size=budget", "--slurm", "partition=none"]) == 0
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", "tabel3"]) == 2
-    assert "unknown grid (nor is it a file) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err
+    assert "unknown grid (and no such file exists) 'tabel3': did you mean 'table3'?" in capsys.readouterr().err
 
 
 def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys, monkeypatch):

@@ -100,10 +100,11 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     for path in sorted(PLANS.glob("*.json")):
         if path.stem not in ("pilot", "table3", "trained", "main-seeds", *SECOND):
+            first = 300 if path.stem == "crowdflower" else 0  # the other grids from 300 on repeat those from 0 on
             for config in Grid.from_file(path).configs(tmp_path / "sweeps" / path.stem):
                 every = min(1, config.evaluate_every)
                 short = {"steps": 3, "batch_size": 2, "evaluate_every": every, "checkpoint_every": 0, "inspect": False}
-                if config.seed == 0:
+                if config.seed == first:
                     train(replace(config, **short, progress=False))
     records = read_records(tmp_path / "sweeps")
     frame = plan_frame(records)

@@ -165,7 +165,7 @@ def test_faults_cost_one_run_each_and_a_second_call_completes_what_is_missing(wr
     first = [state(config) for config in runs]
     assert [row["status"] for row in first] == ["finished", "failed", "failed", "failed", "failed", "finished"]
     assert [row["reason"] for row in first[1:5]] == [
-        "killed by SIGKILL, perhaps for want of memory",
+        "killed by SIGKILL, perhaps for lack of memory",
         "exit status 1",
         f"over the limit of {limit} s",
         "exit status 1",
@@ -342,7 +342,7 @@ def test_a_retry(write, configs, capsys):
     [
         ("sys.exit(9)", "exit status 9"),
         ("os._exit(0)", "exit status 0, but no record"),
-        ("os.kill(os.getpid(), 9)", "killed by SIGKILL, perhaps for want of memory"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL, perhaps for lack of memory"),
         ("os.abort()", "killed by SIGABRT"),
     ],
 )
@@ -397,9 +397,12 @@ def test_a_label_says_what_tells_runs_apart(tmp_path):
     configs = Grid(BASE | {"size": "budget"}, {}, runs).configs(tmp_path)
     assert list(sweep.labels(configs).values()) == [f"learning_rate={c.learning_rate}  {c.name}" for c in configs]
     assert list(sweep.labels(configs[:2]).values()) == [c.name for c in configs[:2]]
+    mine = Grid(BASE | {"size": None}, {}, [{"own_method": {"kind": "ia3"}, "method": "mine"}, {"method": "lhuc"}])
+    own, lhuc = mine.configs(tmp_path)
+    assert list(sweep.labels([own, lhuc]).values()) == [f"own_method={{'kind': 'ia3'}}  {own.name}", lhuc.name]
 
 
-def test_collect(write, configs, tmp_path, monkeypatch):
+def test_collect(write, configs, tmp_path, monkeypatch, capsys):
     swept(write([0]))
     (config,) = configs()
     Path(config.folder, "predictions.npz").write_bytes(b"p")
@@ -407,6 +410,10 @@ def test_collect(write, configs, tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {f"{config.name}.json", f"{config.name}.npz"}
     assert (tmp_path / "kept" / f"{config.name}.json").read_bytes() == Path(config.folder, "record.json").read_bytes()
     assert statuses(configs()) == ["finished", "waiting"]
+    assert swept(write([0, 1], "", "--collect", str(tmp_path / "kept"))) == 0
+    (other := tmp_path / "kept" / f"{config.name}.json").write_text("another machine's")
+    assert swept(write([0, 1], "", "--collect", str(tmp_path / "kept"))) == 2
+    assert "differs from" in capsys.readouterr().err and other.read_text() == "another machine's"
     monkeypatch.setattr(sweep, "exchanged_since", lambda *_: ["rte/train"])
     assert swept(write([0, 1], "", "--collect", str(tmp_path / "none"))) == 0 and not any((tmp_path / "none").iterdir())
 
@@ -430,18 +437,18 @@ def test_product_and_single_runs(tmp_path):
     ("grid", "message"),
     [
         ('{"base": }', "not JSON: Expecting value"),
-        ("[]", "not an object of base, product, runs but a list"),
+        ("[]", "must be a JSON object with base, product, runs, not a list"),
         ({"produkt": {}}, "unknown part of a grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
         ({"base": []}, "part of a grid 'base' must be a dict, not []"),
         ({"product": {"sed": [1]}}, "unknown parameter in product 'sed': did you mean 'seed'?"),
-        ({"product": {"seed": []}}, "product: seed must be a list of values, not []"),
+        ({"product": {"seed": []}}, "product: seed must be a list of one value or more, not []"),
         ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be an integer of at least 0"),
         ({"runs": [{"seed": 1}], "product": {"seed": [1]}}, "seed is both in runs and in product"),
-        ({"runs": [3]}, "runs: must be objects of parameters, not 3"),
+        ({"runs": [3]}, "runs: each must be an object of parameters, not 3"),
         ({"runs": []}, "runs and product: a grid has 1 to 10,000 runs, not 0"),
         ({"product": {name: [*range(200)] for name in ("seed", "steps")}}, "1 to 10,000 runs, not 40,000"),
-        ({"product": {"keep": ["none", "last"]}}, "comes twice (keep and checkpoint_every make no difference)"),
-        ({"base": {"folder": "here"}}, "folder is chosen by the sweep"),
+        ({"product": {"keep": ["none", "last"]}}, "occurs twice (keep and checkpoint_every make no difference)"),
+        ({"base": {"folder": "here"}}, "leave out folder, which the sweep chooses"),
         (None, "No such file or directory"),
     ],
 )
@@ -559,7 +566,7 @@ if first and config["seed"] == 2:
     call = write(range(4), body, "--slots", "4", "--retries", "0", "--slurm", "cpus_per_task=1", "time=10")
     assert swept(call) == 1
     assert statuses(configs()) == ["finished", "failed", "waiting", "finished"]  # a lost job writes nothing down
-    assert failed(configs()[1], 0)["reason"] == "killed by SIGKILL, perhaps for want of memory"
+    assert failed(configs()[1], 0)["reason"] == "killed by SIGKILL, perhaps for lack of memory"
     lost = Path(configs()[2].folder, "job").read_text()
     assert f"failed: Slurm ended job {lost}, see " in capsys.readouterr().out
     assert swept(call) == 0
@@ -591,7 +598,7 @@ sys.exit(subprocess.run([sys.executable, "-m", "palslib", "train", sys.argv[1]])
     [
         (False, True, [], "Slurm needs the package submitit: pip install 'palslib[cluster]'"),
         (True, False, ["time=5"], "this machine has no Slurm: the command srun is missing"),
-        (True, True, [], "Slurm wants to know how long a job may take: give a limit, or time=MINUTES"),
+        (True, True, [], "Slurm needs to know how long a job may take: give a limit in seconds, or time=MINUTES"),
     ],
 )
 def test_slurm_refused(write, monkeypatch, capsys, submitit, srun, more, message):

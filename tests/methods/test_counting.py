@@ -20,32 +20,10 @@ def held(module):
     return sum(p.numel() for p in module.parameters()) if module is not None else 0
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "others"),
-    [
-        ("shared", 0, 0),
-        ("pals-204", 1_811_520, 204 + 768 + 36 * 204),
-        ("pals-no-sharing-84", 1_802_304, 12 * (84 + 768 + 3 * 84)),
-        ("pals-276-top", 1_795_104, 276 + 768 + 18 * 276),
-        ("pals-276-bottom", 1_795_104, 276 + 768 + 18 * 276),
-        ("pals-shared-across-tasks-204", 1_498_176, 36 * 204),
-        ("low-rank-100", 1_843_200, 12 * (100 + 768)),
-        ("serial-100", 1_843_200, 12 * (100 + 768)),
-        ("ffn-306", 1_811_520, 204 + 768 + 12 * (306 + 204)),
-        ("lhuc", 9_216, 0),
-        ("bert-layer-on-top", 7_077_888, 9 * 768 + 3_072),
-        ("attention-on-top-204", 1_312_128, 204 + 768 + 6 * 4 * 204 + 6 * 2 * 204),
-        ("ffn-on-top-408", 1_312_128, 204 + 768 + 6 * (408 + 204 + 408)),
-        ("ffn-on-top-252x2", 1_311_264, 204 + 768 + 6 * (252 + 252 + 204 + 408)),
-        ("houlsby-64", 1_189_632, 0),
-        ("houlsby-64-not-shared", 3_006_720, 0),
-        ("houlsby-64-3-shared", 396_544, 0),
-        ("feature-extraction", 14, 0),
-    ],
-)
-def test_weights_of_a_task_and_its_biases_and_norms(name, weights, others):
-    """BERT-base: d = 768, d_ff = 3072, 12 layers. The adapters report counts biases as the paper does not."""
-    assert [count_parameters(name, exact=exact).per_task for exact in (False, True)] == [weights, weights + others]
+def test_weights_of_a_task_that_no_row_of_the_ledger_counts():
+    """BERT-base: 36 · 204² and 12 · 2d · 100. All others: BY_HAND of study/ledger/test_verdicts.py; biases below."""
+    counted = [count_parameters(name).per_task for name in ("pals-shared-across-tasks-204", "serial-100")]
+    assert counted == [1_498_176, 1_843_200]
 
 
 # --- sums, owners, tasks --------------------------------------------------------------------------------------------

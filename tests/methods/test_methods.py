@@ -85,9 +85,9 @@ def test_one_layer_has_no_half(layers):
     """V^E and V^D would be counted and built, and nothing would read them."""
     one = Backbone("one", 11, 24, 1, 3, 37)
     for name in ("pals-204", "lhuc"):
-        with pytest.raises(ValueError, match=f"'{name}' adapts the {layers} half of a backbone of 1 layer"):
+        with pytest.raises(ValueError, match=f"'{name}' cannot adapt the {layers} half of only 1 layer"):
             count_parameters(name, one, layers=layers)
-    with pytest.raises(ValueError, match="'pals-276-top' adapts the top half"):
+    with pytest.raises(ValueError, match="'pals-276-top' cannot adapt the top half"):
         MultiTaskModel.from_backbone(tiny_encoder(layers=1), "pals-276-top", ["rte"])
 
 
@@ -121,9 +121,9 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
         (lambda: get_method("houlsby-64", span=3.0), r"unknown span of 'houlsby-64' .*3\.0"),
         (lambda: FineTuned("mine", freeze="backbone"), "'mine' takes no option 'freeze'"),
-        (lambda: get_method("houlsby-64-not-shared", second="pal"), "a PAL at the second place of a layer, not a sec"),
-        (lambda: get_method("shared", freeze="backbone but norms"), r"nothing to train: 'shared'"),
-        (lambda: get_method("feature-extraction", freeze="nothing"), r"frozen backbone; freeze='nothing' contradicts"),
+        (lambda: get_method("houlsby-64-not-shared", second="pal"), "second adapter: adapters_per_layer must be 1"),
+        (lambda: get_method("shared", freeze="backbone but norms"), "'shared' trains the whole backbone"),
+        (lambda: get_method("feature-extraction", freeze="nothing"), "must be 'backbone' or 'backbone but norms', not"),
         (lambda: get_method("pals-204", size=100), r"size 100 .* 12 heads .*\[1, 2, 4, 5, 10, 20, 25, 50, 100\]"),
         (lambda: fit_budget("pals-204", added=float("nan")), "added must be a number of parameters"),
         (lambda: fit_budget("pals-204", added=float("inf")), "added must be a number of parameters"),
@@ -182,7 +182,8 @@ def test_an_option_is_taken_where_it_means_something_and_refused_elsewhere(name,
         with pytest.raises(ValueError, match=f"{option} of '{name}'"):
             get_method(name, **{option: "nonsense"})
         return
-    wanted = "nothing to train" if (name, option) == ("shared", "freeze") else f"{name}' takes no option '{option}'"
+    frozen = (name, option) == ("shared", "freeze")
+    wanted = "trains the whole backbone" if frozen else f"{name}' takes no option '{option}'"
     with pytest.raises(ValueError, match=wanted):
         get_method(name, **{option: value})
 

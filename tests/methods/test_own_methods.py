@@ -3,6 +3,7 @@
 import json
 import linecache
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_
 from palslib.data.tasks import get_task
 from palslib.methods import ia3, lora
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Method
+from palslib.methods.low_rank import LowRank
+from palslib.methods.method import Method, half_of
+from palslib.methods.pal import PAL
 from palslib.plan.content import _sources
 from palslib.study.figures.diagrams import draw_layer
 
@@ -129,7 +132,7 @@ def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
     model = MultiTaskModel.from_backbone(tiny_encoder(), OWN[0], ["rte"])
     model.save_pretrained(tmp_path / "model")
     monkeypatch.delitem(Method.families, OWN[0].kind)
-    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; your own is to be def"):
+    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; define a family of your"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
 
 
@@ -171,13 +174,29 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
 
 
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_a_recipe_leaves_what_a_user_says_of_a_method(recipe):
+    """Also a default of a class of one's own, under the recipe that follows the paper."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Smooth(LowRank):
+        activation: Literal["identity", "gelu"] = "gelu"
+
+    for method in (PAL("mine", size=24, heads=12, activation="gelu", init="normal"), LowRank("l", activation="gelu")):
+        found = config(method, recipe=recipe).resolved_method()
+        assert found.activation == "gelu"
+        assert found.init == ("normal" if recipe == "released" else method.init)
+    assert config(Smooth("smooth"), recipe=recipe).resolved_method().activation == "gelu"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"own_method": {"kind": "Lora"}}, "'Lora': .*; your own is to be defined first"),
+        ({"own_method": {"kind": "Lora"}}, "'Lora': .*; define a family of your own before you use it"),
         ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
-        ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a method that there is"),
+        ({"own_method": {"kind": "lora", "size": 4}, "size": 8}, "size is in own_method already"),
+        ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a built-in method"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
     ],
 )
@@ -226,7 +245,7 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, c
     for number, formula in enumerate(formulas):
         family = cell(SOURCE.replace("FORMULA", formula), number)["OnValues"]
         found.append(train(config(family("mine"), folder=str(tmp_path)))["results"]["last"])
-        said = "the record was made from other inputs of that name (method): kept as"
+        said = "the record was made from inputs that changed (method): kept as"
         assert (said in capsys.readouterr().err) == (number == 2)
     assert found[0] == found[1] != found[2]
 
@@ -283,7 +302,7 @@ def own_layers(parameters: str, count: str = "self.adapted_layers(b.num_layers).
 NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
 
 
-def test_a_module_may_call_its_parts_layers_and_freeze_them():
+def test_a_module_may_call_its_parts_layers_and_freeze_them(tmp_path):
     """What is adapted is the method's to say. Its terms are those of what is built: three norms of d = 24 gains."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS), ["rte"])
     before = states(model, "rte", batch())[1]
@@ -292,8 +311,25 @@ def test_a_module_may_call_its_parts_layers_and_freeze_them():
     method = own_layers(NORMS + "; self.layers[0].requires_grad_(False)")
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
     assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
+    model.save_pretrained(tmp_path)
+    model = MultiTaskModel.continued(tmp_path, method, model.backbone_name, [get_task("rte")])
+    assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
     with pytest.raises(ValueError, match=r"'mine': its `terms` count 24 .* 72"):
         MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS, "b.hidden_size"), ["rte"])
+
+
+def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
+    """A place by another name (of a drawing, of a part), and shared parameters that are not counted."""
+    misnamed = cell(SOURCE.replace("def value", "def values").replace("FORMULA", "v"), 9)["OnValues"]("mine")
+    with pytest.raises(ValueError, match=r"Scaled of method 'mine' must define at least one of .*value"):
+        MultiTaskModel.from_backbone(tiny_encoder(), misnamed, ["rte"])
+
+    class Uncounted(LoRA):
+        def build_shared(self, encoder):
+            return torch.nn.Linear(4, 4)
+
+    with pytest.raises(ValueError, match="`terms` count 0 parameters shared by tasks, but its module has 20"):
+        MultiTaskModel.from_backbone(tiny_encoder(), Uncounted("mine", size=4), ["rte"])
 
 
 def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
@@ -311,6 +347,12 @@ def test_an_option_that_is_no_number_is_refused():
     class Rate(Method):
         rate: float = 1.0
 
+    @dataclass(frozen=True, kw_only=True)
+    class Where(Method):
+        where: tuple[str, ...] = ("query", "value")
+        layers: int = 2
+
+    assert Where("mine").where == ("query", "value") and half_of(Where("mine").layers) == "per task and layer"
     assert Rate("mine", rate=2).rate == 2
     for wrong in (float("nan"), True, "1"):
         with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
@@ -333,7 +375,7 @@ def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path)
 def test_two_families_of_one_name_are_no_silent_exchange():
     """Another module's is refused, unless it has a `kind` of its own; a cell that is run again defines its own anew."""
     kind, about = OWN[0].kind, {"__module__": "elsewhere"}
-    with pytest.raises(ValueError, match=r"test_own_methods has a family of methods 'LoRA': give this one another"):
+    with pytest.raises(ValueError, match=r"test_own_methods already has a family 'LoRA': give this one another"):
         type("LoRA", (Method,), about)
     assert Method.families[kind] is type(OWN[0])
     assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}).kind == "LoRA, elsewhere"
@@ -361,5 +403,5 @@ def test_a_family_without_layers_whose_module_acts_within_them_is_refused():
         def value(self, layer, v, h):
             return 2 * v
 
-    with pytest.raises(ValueError, match="'mine' has value within layers"):
+    with pytest.raises(ValueError, match="'mine' defines value for layers, but adapts no layer"):
         MultiTaskModel.from_backbone(tiny_encoder(), Nowhere("mine"), ["rte"])

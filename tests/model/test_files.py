@@ -125,9 +125,10 @@ def test_splits_on_screen(saved, tmp_path, capsys):
     [
         ("text\na\n", ["--task", "mood"], "x.csv: no column 'tweet'"),
         ("text\na\n", ["--task", "mood", "--text", "txt"], "x.csv: no column 'txt'"),
-        ("tweet\na\n", [], "the model has 2 tasks: say for which. Valid: mood, stsb"),
+        ("tweet\na\n", [], "the model has 2 tasks: name one (task). Valid: mood, stsb"),
         ("tweet\na\n", ["--task", "moood"], "did you mean 'mood'?"),
-        ("tweet,predicted\na,b\n", ["--task", "mood"], "x.csv has a column 'predicted' already"),
+        ("tweet\na\n", ["--task", ""], "unknown task of this model ''"),
+        ("tweet,predicted\na,b\n", ["--task", "mood"], "x.csv already has a column 'predicted'"),
         ("tweet\n", ["--task", "mood"], "x.csv: there are no rows"),
         ("tweet\nf\xfcr\n", ["--task", "mood"], "x.csv, line 2: not UTF-8"),
     ],

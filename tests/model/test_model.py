@@ -73,6 +73,9 @@ def test_looking_inside():
     assert torch.equal(logits_of(model), before)
     with model.watch(lambda point, i, value: value * 0 + 1 if point == "task function" else value), torch.no_grad():
         assert torch.equal(model.encode("rte", rows)[-1], ones)
+    with pytest.raises(KeyError), model.watch(lambda point, i, value: value * 0 if point == "hidden" else value):
+        raise KeyError
+    assert torch.equal(logits_of(model), before)
 
 
 def test_looking_at_some_points_of_one_task():

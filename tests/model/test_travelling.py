@@ -60,7 +60,7 @@ def test_a_model_on_an_encoder_object_has_the_tokenizer_that_it_is_given(folder,
     loaded = MultiTaskModel.from_pretrained(tmp_path / "with")
     assert loaded.predict(TEXTS, ["rte"]).equals(model.predict(TEXTS, ["rte"]))
     for model in (without, MultiTaskModel.from_pretrained(tmp_path / "without")):  # it is not looked for on the Hub
-        with pytest.raises(OSError, match="made of a loaded encoder: give its tokenizer"):
+        with pytest.raises(OSError, match="made from a loaded encoder: give tokenizer="):
             model.predict(TEXTS, ["rte"])
     with pytest.raises(OSError, match="could not load the tokenizer"):  # not one of five word pieces
         load_tokenizer(str(tmp_path / "without"))
@@ -130,7 +130,7 @@ def test_out_of_reach_of_the_hub(monkeypatch, offline):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "https://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda *_, **__: pytest.fail("asked"))
-    with pytest.raises(ConnectionError, match=r"out of reach: .*save_pretrained"):
+    with pytest.raises(ConnectionError, match=r"cannot be reached: .*save_pretrained"):
         tiny_model("lhuc").push_to_hub("me/two-tasks", token="none")
 
 
@@ -142,7 +142,7 @@ def test_a_card_that_somebody_wrote_stays(tmp_path):
 
 def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(FileNotFoundError, match="there is no folder me/none, nor can a model of that name be had"):
+    with pytest.raises(FileNotFoundError, match="there is no folder me/none, and no model of that name can be loaded"):
         MultiTaskModel.from_pretrained("me/none")
 
 
@@ -160,9 +160,15 @@ def test_scores_on_the_tasks_own_scale():
     model, scores = tiny_model("pals-204"), torch.tensor([0.0, 2.5, 5.0])
     own, divided = model("stsb", **batch(), scores=scores), model("stsb", **batch(), labels=scores / 5)
     assert torch.equal(own.loss, divided.loss)
-    assert torch.equal(model.one_task("stsb")(**batch(), labels=scores).loss, divided.loss)  # as in a `Trainer`
-    with pytest.raises(ValueError, match="task 'rte' has classes, not scores"):
-        model("rte", **batch(), scores=scores)
+    alone = model.one_task("stsb")(**batch(), labels=scores)  # as in a `Trainer`
+    assert torch.equal(alone.loss, divided.loss) and torch.equal(alone.logits, 5 * divided.logits)
+    for task, given in (("rte", {"scores": scores}), ("stsb", {"scores": scores, "labels": scores})):
+        with pytest.raises(ValueError, match=f"task '{task}': give scores without labels, and only"):
+            model(task, **batch(), **given)
+    with pytest.raises(ValueError, match="scores of task 'stsb' must be a tensor"):
+        model("stsb", **batch(), scores=scores.tolist())
+    with pytest.raises(ValueError, match="attention_mask must be a tensor"):
+        model("stsb", **batch() | {"attention_mask": [[1]]})
 
 
 @pytest.mark.parametrize("task", ["rte", "stsb"])

@@ -204,24 +204,6 @@ def test_size_unsaid_follows_the_recipe():
     assert RunConfig(recipe="released", size="budget").resolved_method().size == 120
 
 
-def released(method, size="paper", **options):
-    return RunConfig(method=method, size=size, recipe="released", method_options=options).resolved_method()
-
-
-def test_released_methods():
-    """Ledger D6 to D9 and D15 on the rows of METHODS; what is given by name stays."""
-    pal = released("pals-204")
-    assert (pal.heads, pal.activation, pal.init) == (6, "gelu", "normal")
-    assert released("pals-204", heads=12).heads == 12
-    assert released("pals-204", activation="identity").activation == "identity"
-    houlsby = released("houlsby-64")
-    assert (houlsby.size, houlsby.second, houlsby.freeze) == (50, "parallel", "backbone but norms")
-    assert released("houlsby-64", size=64).size == 64  # given as a number
-    assert released("attention-on-top-204").heads == 12
-    assert all(released(name) == METHODS[name] for name in ("shared", "fine-tuned"))
-    assert released("feature-extraction").freeze == "backbone but norms"
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("size", ["paper", "budget"])
@@ -230,6 +212,3 @@ def test_every_method_resolves(method, recipe, size):
     assert resolved.name == method and (resolved == METHODS[method] or (recipe, size) != ("paper", "paper"))
     if getattr(resolved, "heads", None):
         assert resolved.size % resolved.heads == 0
-
-
-# ---------------------------------------------------------------------------------------------------------------- plan

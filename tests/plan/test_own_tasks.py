@@ -57,6 +57,8 @@ def test_a_config_with_own_tasks_is_json_and_has_a_key_of_its_own(moods):
 def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
     frame = pd.DataFrame(MOODS, columns=["text", "label"])
     frame.to_csv(tmp_path / "m.tsv", sep="\t", index=False)
+    fields = {"labels": ["bad", "good"], "data": str(tmp_path / "m.tsv")}  # the separator is that of the ending
+    assert load_rows(config("mood", own={"mood": fields}).task("mood"), split="all")["label"].nunique() == 2
     found = config("mood", "rte", own={"mood": str(tmp_path / "m.tsv")})
     assert found.task("mood").labels == ("bad", "good") and found.task("mood").name == "mood"
     named = config("rte", str(tmp_path / "m.tsv"))  # as on a command line: --tasks rte m.tsv
@@ -67,7 +69,7 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
         assert "new" in str(anew.own["m"]) and anew.key != named.key
     assert named.tasks == ("rte", "m") and named.own == {"m": str(tmp_path / "m.tsv")}
     assert named.task("m").labels == ("bad", "good")
-    with pytest.raises(ValueError, match="each once"):
+    with pytest.raises(ValueError, match="each only once"):
         config(str(tmp_path / "m.tsv"), "m")
 
 
@@ -79,6 +81,11 @@ def test_tasks_of_one_name_and_file_but_other_columns_have_hashes_of_their_own(t
     known = {}
     first, second = (run_content(run, known) for run in runs)
     assert first["mood/train"] != second["mood/train"] and second == run_content(runs[1], {})
+    renamed = {"texts": ["b"], **fields, "labels": ("awful", "good")}  # the class numbers of its rows are the same
+    (tmp_path / "mood.csv").write_text((tmp_path / "mood.csv").read_text().replace(",bad", ",awful"))
+    assert [
+        name for name, value in run_content(config("mood", own={"mood": renamed}), {}).items() if value != second[name]
+    ] == ["mood/classes"]
 
 
 def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
@@ -96,7 +103,7 @@ def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
 
 
 def test_a_file_that_no_task_would_read_is_refused():
-    with pytest.raises(ValueError, match="own gives mood, but tasks are still GLUE's eight"):
+    with pytest.raises(ValueError, match="own defines mood, but tasks still names GLUE's eight"):
         RunConfig(own={"mood": "mood.csv"})
 
 
@@ -106,6 +113,7 @@ def test_a_file_that_no_task_would_read_is_refused():
         ({"rte": "rte.csv"}, "own: 'rte'"),
         ({"mood": 3}, "own: 'mood' .* 3"),
         ({"mood": {"text": ["a"]}}, "'mood' 'text'"),
+        ({"mood": {"texts": ["tweet"], "data": "mood.csv"}}, r"'mood' needs labels \(its classes\) or metrics"),
         ({"mood": "nothing.csv"}, "'nothing.csv'"),
     ],
 )

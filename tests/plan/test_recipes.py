@@ -1,7 +1,6 @@
 """The two recipes: every field alone shows its quirk, here or beside what it changes (D1, D4, D5 in test_sampling.py,
 D8 in methods/test_functions.py, D10 in test_optimizer.py). Each is a row of the ledger: ledger/test_verdicts.py."""
 
-import math
 from dataclasses import asdict, fields, replace
 
 import numpy as np
@@ -78,19 +77,6 @@ def test_d3_correlations_by_batches(tmp_path):
     assert by_batches["stsb"]["pearson"] != whole["stsb"]["pearson"]
 
 
-def test_d3_a_nan_is_never_the_best(tmp_path, monkeypatch):
-    run = make_run(tmp_path)
-    object.__setattr__(run.config, "keep", "best")
-    saved = []
-    monkeypatch.setattr(run, "keep_model", lambda name: saved.append(run.step))
-    for run.step, average in enumerate([math.nan, 50.0, math.nan, 49.0, 51.0]):
-        monkeypatch.setattr("palslib.training.loop.dev_average", lambda scores, value=average: value)
-        monkeypatch.setattr("palslib.training.loop.evaluate", lambda *args: {})
-        run.evaluate()
-    assert run.best["dev_average"] == 51
-    assert saved == [1, 4]
-
-
 @pytest.mark.parametrize(("batch_size", "parts", "last"), [(12, 1, 4), (12, 4, 4), (14, 7, 8), (20, 5, 4)])
 def test_d4_a_partial_batch_in_parts(tmp_path, batch_size, parts, last):
     """64 rows in twelves leave 4, which make 4 parts of 1; in fourteens they leave 8, which make seven parts of 1 or 2;
@@ -115,6 +101,9 @@ METHOD_FIELDS = [
     ({"houlsby_size": 50}, "houlsby-64", {"size": 50}),
     ({"frozen_norms": "trained"}, "houlsby-64", {"freeze": "backbone but norms"}),
     ({"frozen_norms": "trained"}, "pals-204", {}),  # nothing is frozen there
+    ({"pal_heads": 6}, "attention-on-top-204", {}),
+    ({"init": "normal"}, "shared", {}),
+    ({"frozen_norms": "trained"}, "feature-extraction", {"freeze": "backbone but norms"}),
 ]
 
 
@@ -245,3 +234,7 @@ def test_a_recipe_leaves_what_is_not_as_published():
     assert paper.apply(get_method("pals-204", size=60, heads=6)).heads == 6
     assert released.apply(get_method("houlsby-64", size=32)).size == 32
     assert released.apply(get_method("houlsby-64", second="pal")).second == "pal"
+    named = {"heads": 12, "activation": "identity"}  # as published, but said by name
+    pal = RunConfig(method="pals-204", size="paper", recipe="released", method_options=named).resolved_method()
+    assert (pal.heads, pal.activation, pal.init) == (12, "identity", "normal")
+    assert RunConfig(method="houlsby-64", size=64, recipe="released").resolved_method().size == 64

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 
@@ -108,15 +107,14 @@ def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
     """Train, keep, predict, save, load; and a file of one's own beside QQP, in README and among the data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
-    lines = [f"I feel {word} today {i},{word}" for i in range(20) for word in ("fine", "ill")]
-    (tmp_path / "mood.csv").write_text("\n".join(["tweet,feeling", *lines]))
     readme, others = {}, {}
     for block in re.findall(r"```python\n(.*?)```", README, re.S):
         exec(block, readme)
     for block in re.findall(r"```python\n(.*?)```", PAGES.removeprefix(README), re.S):
-        exec(block, others)  # the same run, which has finished; and the end of a `mine.py`, which is none here
+        own = block.replace("mood.csv", "example-mood.csv")  # a reader's file; here the one that README wrote
+        exec(own, others)  # the same run, which has finished; and the end of a `mine.py`, which is none here
     assert others["record"]["key"] == readme["record"]["key"]
-    assert readme["record"].model().tasks["mood"].labels == ("fine", "ill")
+    assert readme["record"].model().tasks["example-mood"].labels == ("fine", "ill")
     assert set(readme["elsewhere"].tasks) == {"qqp", "stsb"}
 
 
@@ -139,15 +137,15 @@ def test_a_method_of_ones_own_is_swept_as_the_page_says(tmp_path):
     base = {"backbone": "tiny", "tasks": ["rte"], "steps": 2, "batch_size": 4, "method": "mine"}
     grid = {"base": base, "runs": [{"own_method": {"kind": "Mine"}}, {"own_method": {"kind": "Mine", "size": 8}}]}
     (tmp_path / "grid.json").write_text(json.dumps(grid))
-    python, sweep = shlex.quote(sys.executable), ["sweep", "grid.json", "--folder", "runs"]
+    sweep = ["sweep", "grid.json", "--folder", "runs"]
 
     def said(*call):
         return subprocess.run([sys.executable, *call], cwd=tmp_path, capture_output=True, text=True)
 
-    done = said("mine.py", *sweep, "--command", f"{python} {tmp_path / 'mine.py'} train")
+    done = said("mine.py", *sweep)
     assert done.returncode == 0 and "2 of 2 runs finished" in done.stdout, done.stdout + done.stderr
     sizes = [json.loads(path.read_text())["method"]["size"] for path in (tmp_path / "runs").glob("*/record.json")]
     assert sorted(sizes) == [4, 8]
     unknown = said("-m", "palslib", *sweep)
     assert unknown.returncode == 2 and "unknown kind in own_method 'Mine'" in unknown.stderr
-    assert unknown.stderr.endswith("; your own is to be defined first\n")
+    assert unknown.stderr.endswith("; define a family of your own before you use it\n")

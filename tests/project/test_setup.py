@@ -76,8 +76,8 @@ def test_binder_and_the_dev_container_have_the_python_of_environment_yml():
     assert container["postCreateCommand"] == "make cpu && make extras"
 
 
-def test_the_workflow_has_the_three_systems_and_their_commands():
-    """Keys as GitHub has them; on Windows, which has no make, what `make test` would call."""
+def test_the_workflow_has_the_systems_of_the_readme():
+    """Keys as GitHub has them. Windows is not among them: a run's lock needs Linux, macOS or WSL."""
     workflow = yaml.safe_load((PROJECT / ".github" / "workflows" / "test.yml").read_text())
     assert set(workflow) == {"name", True, "defaults", "permissions", "jobs"}  # YAML 1.1 reads `on` as true
     systems = set()
@@ -86,11 +86,8 @@ def test_the_workflow_has_the_three_systems_and_their_commands():
         assert all(set(step) in ({"uses"}, {"uses", "with"}, {"run"}) for step in job["steps"])
         assert job["steps"][1]["with"] == {"python-version": "3.11"}
         systems |= set(job.get("strategy", {}).get("matrix", {}).get("os", [job["runs-on"]]))
-    assert systems == {"ubuntu-latest", "macos-latest", "windows-latest"}
-    windows = [step["run"] for step in workflow["jobs"]["windows"]["steps"] if "run" in step]
-    assert windows[0] == f"python -m pip install -c constraints.txt {EXTRAS}"
-    tests = re.search(r"^PYTEST = .* (-m pytest .*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
-    assert windows[1:] == [f"python {tests}", f"python {tests} --nbval notebooks"]
+    assert systems == {"ubuntu-latest", "macos-latest"}
+    assert "Linux, macOS or WSL" in (PROJECT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", SETUP_FILES)

@@ -34,4 +34,6 @@ def test_answers_lie_beside_the_solutions_alone(tmp_path, monkeypatch):
     folder = student.main()
     checked = [path for path in folder.glob("*.ipynb") if "import hashlib" in path.read_text(encoding="utf-8")]
     assert len(checked) >= 8
+    with pytest.raises(SystemExit, match="student is there already, perhaps with answers"):
+        student.main()
     assert not any("<!-- answer" in path.read_text(encoding="utf-8") for path in folder.rglob("*.*"))

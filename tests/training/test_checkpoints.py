@@ -5,7 +5,6 @@ Each run here ends with the bits of one that nothing had befallen, or is refused
 
 import json
 import math
-import re
 import resource
 import shutil
 import subprocess
@@ -81,7 +80,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, stopped, t
     assert steps[0] == 5  # from step 4 on
     check_same_end(stopped.folder, runs / "whole")
     first, second = record["notes"]
-    assert first.startswith("checkpoint cannot be used: ") and second == "went on from checkpoint.old"
+    assert first.startswith("checkpoint cannot be used: ") and second == "resumed from checkpoint.old"
     # What another seed's manifest has is a checksum of other files.
     assert ("run.json" if (name, damage) == ("manifest.json", "another seed's") else name) in first
     said = "".join(f"palslib: {stopped.folder}: {note}\n" for note in (first, second))
@@ -96,14 +95,14 @@ def test_a_second_damage_is_survived_too(tmp_path):
         train(settings, on_step=stop_at(step))
         flip(tmp_path / "run" / "checkpoint" / "tensors.bin")
     steps, record = finish(settings)
-    assert steps[0] == 7 and record["notes"].count("went on from checkpoint.old") == 2
+    assert steps[0] == 7 and record["notes"].count("resumed from checkpoint.old") == 2
 
 
 def test_without_a_whole_one_the_run_begins_anew(runs, stopped):
     for name in ("checkpoint", "checkpoint.old"):
         flip(Path(stopped.folder, name, "tensors.bin"))
     steps, record = finish(stopped)
-    assert steps[0] == 1 and record["notes"][-1] == "there is no earlier checkpoint: began anew"
+    assert steps[0] == 1 and record["notes"][-1] == "no earlier checkpoint: restarted at step 0"
     check_same_end(stopped.folder, runs / "whole")
 
 
@@ -112,7 +111,7 @@ def test_weights_of_the_best_step_cannot_be_kept_halfway(tmp_path, before, then)
     """Those of a better point that nobody kept would be missing in silence. Nothing is changed."""
     train(config(tmp_path / "run", keep=before), on_step=stop_at(5))
     there = sorted(path.stat().st_ino for path in (tmp_path / "run").rglob("*"))
-    with pytest.raises(ValueError, match=f"was begun with keep='{before}': go on so, or resume=False"):
+    with pytest.raises(ValueError, match=f"was started with keep='{before}': use it again, or resume=False"):
         train(config(tmp_path / "run", keep=then))
     assert sorted(path.stat().st_ino for path in (tmp_path / "run").rglob("*")) == there
 
@@ -144,7 +143,7 @@ def test_a_change_of_machine_is_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.undo()
     record = train(config(tmp_path / "run"))
     about = record["environment"]
-    said = f"went on at step 3 under other conditions: git_commit abc -> {about['git_commit']}, "
+    said = f"resumed at step 3 under other conditions: git_commit abc -> {about['git_commit']}, "
     assert record["notes"] == [said + f"cpu another -> {about['cpu']}"]
     assert record["notes"][0] in capsys.readouterr().err
 
@@ -170,12 +169,12 @@ def test_damaged_best_weights_are_made_again(runs, stopped, damage):
     else:
         DAMAGES[damage](best / "model.safetensors")
     steps, record = finish(stopped)
-    said = "are of another run" if damage == "another run's" else "the best weights up to then are not there"
+    said = "the folder best holds those of another run" if damage == "another run's" else "its best weights are missing"
     assert said in record["notes"][0] and steps[0] == 5
     check_same_end(stopped.folder, runs / "whole")
     (trained := train(stopped)).model("best")
     shutil.copytree(runs / "stopped-1" / "best", best, dirs_exist_ok=True)
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match="not those that this run has kept"):
         trained.model("best")
 
 
@@ -226,22 +225,15 @@ def test_a_record_of_wrong_types_is_refused(tmp_path, field):
         train(config(tmp_path / "run", steps=1))
 
 
-def test_what_a_user_has_in_the_folder_is_refused_untouched(tmp_path):
-    for name in ("checkpoint", "lock"):
-        mine = tmp_path / name / "run" / name / "model.safetensors"
-        mine.parent.mkdir(parents=True)
-        mine.write_text("mine")
-        with pytest.raises(ValueError, match=re.escape(str(mine.parent))):
-            train(config(tmp_path / name / "run"))
-        assert mine.read_text() == "mine" and names_in(tmp_path / name / "run") == [name]
-
-
 def test_a_run_does_not_write_over_what_it_starts_from_nor_start_from_damaged_weights(runs, tmp_path):
     shutil.copytree(runs / "whole", tmp_path / "run")
     for about in ({"start": "last"}, {"start": "best"}, {"backbone": "last"}):
         about = {name: str(tmp_path / "run" / value) for name, value in about.items()}
-        with pytest.raises(ValueError, match="from which it starts"):
+        with pytest.raises(ValueError, match="which it starts from"):
             train(config(tmp_path / "run", tasks=("cola",), **about))
+    for wrong, advice in (("run", "holds no weights: give .*run/last or .*run/best"), ("rum", "rum holds no weights$")):
+        with pytest.raises(FileNotFoundError, match=advice):
+            train(config(tmp_path / "new", tasks=("cola",), start=str(tmp_path / wrong)))
     flip(tmp_path / "run" / "last" / "model.safetensors")
     with pytest.raises(ValueError, match=r"model.safetensors is damaged"):
         train(config(tmp_path / "new", tasks=("cola",), start=str(tmp_path / "run" / "last")))
@@ -296,8 +288,8 @@ def test_exchanged_labels_are_a_new_run(tmp_path, capsys, stop):
     capsys.readouterr()
     record = train(own(tmp_path))
     what = "the checkpoint" if stop else "the record"
-    said = f"{what} was made from other inputs of that name (mood/train, mood/validation): kept as *.aside-1"
-    said += "; began anew"
+    said = f"{what} was made from inputs that changed (mood/train, mood/validation): kept as *.aside-1"
+    said += "; run restarted"
     assert record["notes"] == [said] and capsys.readouterr().err == f"palslib: {tmp_path / 'run'}: {said}\n"
     assert record["history"] == expected["history"] and record["content"] == expected["content"]
     check_same_end(tmp_path / "run", tmp_path / "fresh")
@@ -316,7 +308,7 @@ def test_other_weights_in_a_folder_of_the_same_name_are_a_new_run(tmp_path):
     train(settings, on_step=stop_at(5))
     backbone(1)
     record = train(settings)
-    assert "of that name (backbone)" in record["notes"][0]
+    assert "inputs that changed (backbone)" in record["notes"][0]
     assert record["history"] == train(replace(settings, folder=str(tmp_path / "fresh")))["history"]
 
 
@@ -371,7 +363,7 @@ def test_a_further_task_is_new_where_an_earlier_one_is(tmp_path):
     train_in_turn(["mood", "late"], tmp_path / "runs", **about)
     two_classes(tmp_path / "mood.csv", yes="no", no="yes")
     first, second = train_in_turn(["mood", "late"], tmp_path / "runs", **about)
-    assert "(mood/train, mood/validation)" in first["notes"][0] and "of that name (start)" in second["notes"][0]
+    assert "(mood/train, mood/validation)" in first["notes"][0] and "inputs that changed (start)" in second["notes"][0]
 
 
 # ------------------------------------------------------------------------------------------------ further pre-training
@@ -385,13 +377,13 @@ def test_further_pre_training_takes_the_one_before_and_begins_anew(tmp_path):
     seen = []
     record = pretrain(settings, on_step=seen.append)
     assert seen[0] == 5 and record["losses"] == whole["losses"]
-    assert record["notes"][1] == "went on from checkpoint.old"
+    assert record["notes"][1] == "resumed from checkpoint.old"
     two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=50)
     (tmp_path / "best").touch()  # somebody else's
     pretrain(settings, on_step=lambda step: step != 5)
     two_classes(tmp_path / "mood.csv", yes="no", no="yes", rows=40)
     again = pretrain(settings)
-    assert "the checkpoint was made from other inputs" in again["notes"][0] and again["losses"] != record["losses"]
+    assert "checkpoint was made from inputs that changed" in again["notes"][0] and again["losses"] != record["losses"]
     assert names_in(tmp_path) == ["best", "mine", "mood.csv", "whole"]
     aside = {name for name in names_in(tmp_path / "mine") if ".aside-" in name}
     assert {"record.json.aside-1", "model.safetensors.aside-1", "checkpoint.aside-1"} <= aside

@@ -2,7 +2,6 @@
 operation is seen. A copy from the host, or a wait for a value, would leave the device idle."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +9,11 @@ import torch
 from shapes import randomised
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from palslib import RunConfig
 from palslib.bert.attention import attend, fused
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.rows import Rows, together
 from palslib.data.tokens import tokenise_task
 from palslib.methods import pal
-from palslib.training.ahead import Ahead
-from palslib.training.loop import Run
 from palslib.training.optimizer import clip_gradients
 
 GPU = torch.device("meta")
@@ -95,25 +91,6 @@ def test_labels_and_pieces_travel_together_and_arrive_unchanged(monkeypatch):
     scores = torch.tensor([0.1, 1 / 3, 4.75])
     moved = together(Elsewhere(), torch.tensor([7, 8]), scores, torch.tensor([2**40]))
     assert [x.tolist() for x in moved] == [[7, 8], scores.tolist(), [2**40]]
-
-
-def test_batches_made_ahead_in_a_thread_train_the_same_model(tmp_path):
-    """As on a GPU; from the third step on it is resumed, and the last step asks for no batch after it."""
-    config = RunConfig(tasks=("rte", "cola"), backbone="tiny", steps=4, batch_size=6, micro_batches=2, progress=False)
-    runs = [Run(replace(config, folder=str(tmp_path / name)), tmp_path / name) for name in ("here", "ahead")]
-    runs[1].ahead = Ahead(config.steps)
-    for run in runs:
-        for run.step in (0, 1, 3):
-            run.train_step()
-        run.read_losses()
-    assert runs[0].losses == runs[1].losses and not runs[1].ahead.coming
-
-
-def test_an_error_in_a_batch_made_ahead_is_raised_at_its_step():
-    ahead, make = Ahead(4), lambda step: 1 / (2 - step)
-    assert [ahead(make, 0), ahead(make, 1)] == [0.5, 1]
-    with pytest.raises(ZeroDivisionError):
-        ahead(make, 2)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Tasks one after another on a backbone that stays as it is."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,14 @@ def test_the_settings_are_the_reports(in_turn):
     assert len(load_records(folder)) == 3
 
 
+def test_weights_that_were_cleaned_away_are_no_other_start(tmp_path):
+    """The tasks that have finished are found by their records, and not trained again."""
+    records = train_in_turn(["cola", "rte"], tmp_path, **TINY)
+    for best in list(tmp_path.rglob("best")):
+        shutil.rmtree(best)
+    assert train_in_turn(["cola", "rte"], tmp_path, **TINY) == records
+
+
 def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
     """Stopped in the second task's third step; called again, it ends with the weights of the run in one go."""
     about = TINY | {"learning_rate": 1e-2}
@@ -87,11 +97,11 @@ def test_an_epoch_is_once_through_the_data(tmp_path):
 def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     """Else it would be overridden without a word, or what the next task starts from would not be kept."""
     for options in ({"steps": 5}, {"passes": 5}, {"keep": "none"}):
-        with pytest.raises(ValueError, match=f"{next(iter(options))}: follows from epochs and epoch_steps"):
+        with pytest.raises(ValueError, match=f"leave out {next(iter(options))}: epochs and epoch_steps decide"):
             train_in_turn(["rte"], tmp_path, **TINY, **options)
-    with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for once through the data, not 0"):
+    with pytest.raises(ValueError, match="epoch_steps must be at least 1, or None for one pass over the data, not 0"):
         train_in_turn(["rte"], tmp_path, **TINY | {"epoch_steps": 0})
-    with pytest.raises(ValueError, match=r"tasks must be at least one, each once, not \['rte', 'rte'\]"):
+    with pytest.raises(ValueError, match=r"tasks must name at least one task, each only once, not \['rte', 'rte'\]"):
         train_in_turn(["rte", "rte"], tmp_path, **TINY)
     assert not list(tmp_path.iterdir())
 

@@ -28,7 +28,6 @@ from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.engines import finished
 from palslib.records import load_records
-from palslib.training.ahead import Ahead
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, train
 from palslib.training.pretraining import pretrain
@@ -159,7 +158,7 @@ def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step
 def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, capsys, kept):
     record = train(config(tmp_path, keep=kept))
     for asked in {"last", "best"} - {kept}:
-        with pytest.raises(ValueError, match=f"has finished with keep='{kept}'; choose another folder"):
+        with pytest.raises(ValueError, match=f"has finished with keep='{kept}' only; choose another folder"):
             train(config(tmp_path, keep=asked))
         assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
@@ -169,7 +168,7 @@ def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_pat
         again = train(config(tmp_path, keep="last"))
         assert again == record
         assert "its weights 'last' have been removed since" in capsys.readouterr().err
-        with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
+        with pytest.raises(ValueError, match="has no weights 'last': train with keep='last' into another folder"):
             again.model()
 
 
@@ -301,7 +300,7 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, capsys, amx, avx, maker, fou
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
     assert precision_of("auto") == found and not capsys.readouterr().err
-    slower = "palslib: precision='bf16': this processor is faster in float32, which 'auto' takes here\n"
+    slower = "palslib: precision='bf16': this processor is faster in float32, which precision='auto' would choose\n"
     assert precision_of("bf16") == "bf16" and capsys.readouterr().err == slower * (found == "float32")
 
 
@@ -394,17 +393,21 @@ def test_evaluation_equals_a_plain_loop(tmp_path):
 
 
 def test_best_and_last(tmp_path, monkeypatch):
-    """Dev averages 50, 70, 70, 65: the best is the first 70, kept beside the last, and reported with its step."""
-    averages = iter([50.0, 70.0, 70.0, 65.0])
+    """The best of these averages is the first 70, kept beside the last, and reported with its step; one that is
+    undefined (ledger D3) is never kept, even where the run is stopped just then."""
+    averages = iter([math.nan, 50.0, 70.0, 70.0, math.nan, 65.0])
     monkeypatch.setattr(training, "dev_average", lambda scores: next(averages))
     seen = {}
 
     def on_step(run):
+        if run.step == 3:
+            assert not (tmp_path / "best").exists()
         if run.step == 6:
             seen.update({n: t.clone() for n, t in run.model.state_dict().items()})
 
-    record = train(config(tmp_path, keep="best", evaluate_every=3), on_step=on_step)
-    assert [point["step"] for point in record["history"]] == [3, 6, 9, 12]
+    train(config(tmp_path, keep="best", evaluate_every=2), on_step=lambda run: run.step < 2)
+    record = train(config(tmp_path, keep="best", evaluate_every=2), on_step=on_step)
+    assert [point["step"] for point in record["history"]] == [2, 4, 6, 8, 10, 12]
     assert (record["results"]["best"]["step"], record["results"]["last"]["step"]) == (6, 12)
     assert record["results"]["best"]["dev_average"] == 70
     assert_same_bits(record.model("best").state_dict(), seen)
@@ -496,13 +499,11 @@ def test_what_is_no_config_is_refused_by_name(config):
             call(config)
 
 
-@pytest.mark.parametrize("ahead", [None, Ahead(3)])
-def test_a_finished_run_is_freed_at_once(tmp_path, ahead):
+def test_a_finished_run_is_freed_at_once(tmp_path):
     """Not only when Python looks for objects that hold each other: a sweep in one process would fill the memory."""
     seen = []
 
     def on_step(run):
-        run.ahead = ahead
         seen[:] = [weakref.ref(run)]
 
     gc.disable()

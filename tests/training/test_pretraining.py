@@ -141,7 +141,7 @@ def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
         ({"memory": 4}, "memory=4: leave it at 0"),
         ({"recipe_options": {"epsilon": 1e-6}}, "epsilon=1e-06: leave it at 1e-08"),
         ({"recipe": "released", "tasks": ("cola",)}, "dropout='until evaluated': leave it at 'throughout'"),
-        ({"max_length": 200}, "max_length 200 is over the 128 of backbone 'tiny'"),
+        ({"max_length": 200}, "max_length 200 exceeds the 128 positions of 'tiny'"),
     ],
 )
 def test_a_setting_that_plays_no_part_is_refused(tmp_path, changes, message):
@@ -149,7 +149,7 @@ def test_a_setting_that_plays_no_part_is_refused(tmp_path, changes, message):
         pretrain(config(tmp_path / "new", **changes))
     assert not list(tmp_path.iterdir())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
-    with pytest.raises(ValueError, match="is a roberta; further pre-training takes a BERT"):
+    with pytest.raises(ValueError, match="is of type roberta; further pre-training needs type bert"):
         masked_language_model(str(tmp_path))
 
 

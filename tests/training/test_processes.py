@@ -146,7 +146,7 @@ def test_one_process_in_place_of_two_is_refused(tmp_path):
     jobs = [(asdict(small(tmp_path / "run", **TINY)), None)]
     done = launch(ACCELERATE, str(tmp_path / "train_all.py"), json.dumps(jobs))
     assert done.returncode == 1 and not done.stdout and not (tmp_path / "run").exists()
-    assert "started one; with --multi_gpu, which takes a GPU for each or CPUs alone, it starts all" in done.stderr
+    assert "started only one; add --multi_gpu, which works with a GPU for each process or with CPUs only" in done.stderr
 
 
 @pytest.mark.parametrize("variables", [("MASTER_ADDR",), ("ACCELERATE_MIXED_PRECISION",), ()])
@@ -226,7 +226,7 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     assert_same_bits(found, expected)
 
 
-@pytest.mark.parametrize(("seconds", "left"), [({1: 1.0, 2: 3.0}, 1), ({1: 1.0, 2: 0.6}, 2)])
+@pytest.mark.parametrize(("seconds", "left"), [({1: 1.0, 2: 3.0}, 1), ({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 1.1}, 2)])
 def test_a_busy_machine_is_left_to_others(monkeypatch, capsys, seconds, left):
     """Where one thread is faster than two, one computes, and a line says so; a number that the user gave stays."""
     threads = [2]

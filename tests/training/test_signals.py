@@ -39,7 +39,7 @@ def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, number):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
     config = small(tmp_path / "run", **TINY)
-    message = f"stopped by {number.name} at step 3 of 6; a checkpoint is kept, the same call goes on"
+    message = f"stopped by {number.name} at step 3 of 6; a checkpoint is kept: the same call resumes it"
     with pytest.raises(Stopped, match=message) as stopped:
         train(config, on_step=send(number, 3))
     assert stopped.value.number == number and isinstance(stopped.value, KeyboardInterrupt)
@@ -51,13 +51,13 @@ def test_what_goes_on_is_said(tmp_path):
     """The same call would start anew again, in another folder; at the end the run is finished first; without
     checkpoints nothing is kept."""
     config = small(tmp_path / "run", **TINY)
-    with pytest.raises(Stopped, match=r"a checkpoint is kept, folder='.*run-1' goes on"):
+    with pytest.raises(Stopped, match=r"a checkpoint is kept: folder='.*run-1' resumes it"):
         train(config, resume=False, on_step=send(signal.SIGTERM, 3))
     assert finish(small(tmp_path / "run-1", **TINY))[0] == [4, 5, 6]
-    with pytest.raises(Stopped, match="SIGTERM, when the run had ended or stopped"):
+    with pytest.raises(Stopped, match="SIGTERM came after the run had ended or stopped"):
         train(config, on_step=send(signal.SIGTERM, 6))
     assert (tmp_path / "run" / "record.json").exists()
-    with pytest.raises(Stopped, match="checkpoint_every=0: nothing is kept"):
+    with pytest.raises(Stopped, match=r"no checkpoint is kept \(checkpoint_every=0\)"):
         train(small(tmp_path / "other", steps=6), on_step=send(signal.SIGINT, 3))
     assert not (tmp_path / "other").exists()
 
@@ -87,7 +87,7 @@ def test_one_line_from_the_command_line(tmp_path, monkeypatch, capsys, number, s
     step = Run.train_step
     monkeypatch.setattr(Run, "train_step", lambda run: (step(run), send(number, 3)(run)))
     assert main(["train", str(tmp_path / "config.json")]) == status
-    line = f"palslib train: stopped by {number.name} at step 3 of 6; a checkpoint is kept, the same call goes on\n"
+    line = f"palslib train: stopped by {number.name} at step 3 of 6; a checkpoint is kept: the same call resumes it\n"
     out, said = capsys.readouterr()
     assert out == "" and said.splitlines(True)[-1] == line
 

@@ -52,7 +52,7 @@ def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(t
     torch.optim.AdamW(model.parameters()).step()  # which refuses sparse gradients, as a run's own has them
     with pytest.raises(ValueError, match="has no weights 'best': train with keep='best'"):
         record.model("best")
-    with pytest.raises(ValueError, match="has no weights 'last': train with keep='last', or anew"):
+    with pytest.raises(ValueError, match="has no weights 'last': train with keep='last' into another folder"):
         train(config).model()
     with pytest.raises(ValueError, match="unknown weights 'bst': did you mean 'best'"):
         record.model("bst")

@@ -2,7 +2,7 @@
 
 The method is that of Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/1902.00751), as in the adapters report.
 
-`python -m palslib adapters` trains tasks in turn, removes the adapters of every span of layers, and writes the record.
+`python -m palslib adapters` trains tasks one by one, removes the adapters of each span of layers, and writes a record.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class _OnlyLayerNorms(Places):
 
 def _check_removable(method, num_layers: int) -> None:
     if not method.adapted_layers(num_layers):
-        raise ValueError(f"method {method.label!r} adds nothing within the layers that could be removed")
+        raise ValueError(f"method {method.label!r} adds nothing within the layers, so nothing can be removed")
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
 def ablation_frame(
     model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, progress: bool = False, **options
 ) -> pd.DataFrame:
-    """The scores of a task without the adapters of each span of layers in turn; nothing is retrained.
+    """The scores of a task, each without the adapters of one span of layers; nothing is retrained.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used, if given.

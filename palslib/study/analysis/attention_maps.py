@@ -67,15 +67,15 @@ class AttentionMaps:
         """The maps (layers, heads, S, S) of `bert`, the backbone's, or `pal`, the task's own. Raises ValueError where
         there are none."""
         if kind == "pal" and kind not in self.weights:
-            why = "adds no projected attention" if self.task else "has PALs for its tasks only; name one"
-            raise ValueError(f"there are only BERT's maps: method {self.method!r} {why}")
+            why = f"method {self.method!r} adds no projected attention" if self.task else "name a task to see its PALs"
+            raise ValueError(f"there are only BERT's maps: {why}")
         return self.weights[check_name("kind of head", kind, self.weights)]
 
     def layer(self, kind: str, layer: int) -> np.ndarray:
         """One layer's maps (heads, S, S)."""
         maps, layers = self.of(kind), self.layers[kind]
         if layer not in layers:
-            raise ValueError(f"no {kind} heads in layer {layer}; there are in {', '.join(map(str, layers))}")
+            raise ValueError(f"layer {layer} has no {kind} heads; layers with them: {', '.join(map(str, layers))}")
         return maps[layers.index(layer)]
 
 
@@ -132,9 +132,9 @@ def _several(maps: AttentionMaps | Iterable[AttentionMaps]) -> list[AttentionMap
 def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFrame:
     """A row for each head: task, kind, layer, head and the columns of `STATISTICS`.
 
-    Each is a mean over a text's rows, then over the texts. Entropy is 0 for a head that attends to one token and log S
-    for one that attends to all S equally; the others are the share of attention that goes to a place. Rows without such
-    a place are left out: the first token has no previous one, a special token no other sentence; NaN if no row has one.
+    Each statistic is a mean over a text's rows, then over the texts. Entropy is 0 for a head that attends to one token
+    and log S for one that attends to all S equally; the others are the share of attention that goes to a place. Rows
+    without it are left out (the first token has no previous one, a special token no other sentence); NaN if all are.
     Attention to [SEP] is the sum over all of them.
     """
     frames = [_statistics(one, kind) for one in _several(maps) for kind in one.weights]
@@ -163,7 +163,7 @@ def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
 
 
 def js_divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Jensen–Shannon divergence of distributions on the last axis, in nats: 0 for equal ones, log 2 at the most.
+    """Jensen–Shannon divergence of distributions on the last axis, in nats: 0 for equal ones, at most log 2.
 
     H((p + q)/2) − (H(p) + H(q))/2 with H the entropy (Lin 1991).
     """
@@ -177,20 +177,20 @@ def head_divergences(
     second: AttentionMaps | Iterable[AttentionMaps],
     kinds: tuple[str, str] = ("pal", "pal"),
 ) -> pd.DataFrame:
-    """The divergence of two sets of heads on the same texts: each head of a layer against each of that layer's.
+    """The divergence of two sets of heads on the same texts: in each layer, each head of one against each of the other.
 
     The sets are two tasks' own heads, one task's heads and BERT's (`kinds=("pal", "bert")`), or BERT's under two tasks.
     Columns task, kind, other_task, other_kind, layer, head, other_head; divergence (Jensen–Shannon, the mean over rows,
     then over texts); matched. Two tasks' heads are initialised independently, so head 3 of one does not correspond to
-    head 3 of the other: `matched` marks the pairing of a layer's heads with the least total divergence, which can be
-    compared. Raises ValueError if the texts differ, or if a side mixes tasks.
+    head 3 of the other: `matched` marks the pairing of a layer's heads with the least total divergence; these pairs can
+    be compared. Raises ValueError if the texts differ, or if a side mixes tasks.
     """
     first, second = _several(first), _several(second)
     about = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}
     found: dict[int, list[np.ndarray]] = {}
     for one, two in zip(first, second, strict=True):
         if one.tokens != two.tokens or (one.name, two.name) != (first[0].name, second[0].name):
-            raise ValueError("each side must be one task's maps, and both sides of the same texts in the same order")
+            raise ValueError("each side must hold one task's maps, both of the same texts in the same order")
         for layer in sorted(set(one.layers[kinds[0]]) & set(two.layers[kinds[1]])):
             p, q = one.layer(kinds[0], layer), two.layer(kinds[1], layer)
             found.setdefault(layer, []).append(js_divergence(p[:, None], q).mean(-1))  # (heads, other heads)
@@ -202,4 +202,5 @@ def head_divergences(
         head, other = np.indices(mean.shape)
         values = {"head": head, "other_head": other, "divergence": mean, "matched": matched}
         frames.append(pd.DataFrame(about | {"layer": layer} | {name: some.ravel() for name, some in values.items()}))
-    return pd.concat(frames, ignore_index=True)
+    none = pd.DataFrame(columns=[*about, "layer", "head", "other_head", "divergence", "matched"], dtype=float)
+    return pd.concat(frames, ignore_index=True) if frames else none  # heads on top of BERT: no layer in common

@@ -23,22 +23,22 @@ def accuracy_matrix(record: dict) -> pd.DataFrame:
     """
     tasks, steps = list(record["config"]["tasks"]), record["config"]["steps"]
     if (schedule := record["config"]["schedule"]) != "sequential":
-        raise ValueError(f"the tasks of this run did not come one after another (schedule {schedule!r})")
+        raise ValueError(f"the run must train its tasks one after another (schedule 'sequential'), not {schedule!r}")
     ends = [-(-(i + 1) * steps // len(tasks)) for i in range(len(tasks))]
     points = {point["step"]: _main_scores(point) for point in record["history"]}
     if missing := [end for end in ends if end not in points]:
-        raise ValueError(f"no evaluation at steps {missing}, where a task ends; evaluated were {list(points)}")
+        raise ValueError(f"no evaluation at steps {missing}, where tasks end, only at {[*points]} (set evaluate_every)")
     return pd.DataFrame([points[end] for end in ends], index=pd.Index(tasks, name="after"))[tasks]
 
 
 def transfer_measures(record: dict) -> dict[str, float]:
     """Three measures of a run:
 
-        average    1/T Σ_j R[T, j]                        the mean score on all tasks at the end, of any schedule
+        average    1/T Σ_j R[T, j]                        the mean score on all tasks at the end, for any schedule
         backward   1/(T-1) Σ_{j<T} (R[T, j] - R[j, j])    effect of later tasks on earlier ones; below 0: forgetting
         forward    1/(T-1) Σ_{j>1} (R[j-1, j] - b[j])     effect of earlier tasks on later ones, not yet trained
 
-    The last two are NaN where they are not defined: tasks mixed, one task, and `forward` without `evaluate_first`.
+    The last two are NaN if tasks are mixed or there is only one, and `forward` is also NaN without `evaluate_first`.
     """
     last = _main_scores(record["results"]["last"]).to_numpy()
     found = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}

@@ -45,17 +45,17 @@ def _numbers(model, task: str, kind: str) -> dict[int, int]:
 
 @contextmanager
 def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
-    """Sets, within the block, the context of these heads to zero for this task; other tasks keep theirs, BERT's too.
+    """Within the block, sets the context of these heads to zero for this task; other tasks keep all heads, BERT's too.
 
-    After the block, also after an error, the model computes the same as before, bit for bit. Raises ValueError for a
-    layer or head that is not there.
+    After the block, even after an error, the model computes the same as before, bit for bit. Raises ValueError for a
+    layer or head that does not exist.
     """
     numbers, gone = _numbers(model, task, kind), {}
     for layer, head in heads:
         if layer not in numbers:
-            raise ValueError(f"no {kind} heads in layer {layer}; there are in {', '.join(map(str, numbers))}")
+            raise ValueError(f"layer {layer} has no {kind} heads; layers with them: {', '.join(map(str, numbers))}")
         if not 0 <= head < numbers[layer]:
-            raise ValueError(f"no {kind} head {head} in layer {layer}; there are 0 to {numbers[layer] - 1}")
+            raise ValueError(f"layer {layer} has no {kind} head {head}; valid: 0 to {numbers[layer] - 1}")
         gone.setdefault(layer, []).append(head)
 
     def zero(point, layer, context):  # (N, H·w)
@@ -70,7 +70,7 @@ def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
 
 @contextmanager
 def uniform_heads(model, task: str):
-    """Sets, within the block, the queries of a task's own heads to zero, so that each takes the mean over all tokens.
+    """Within the block, sets the queries of a task's own heads to zero, so that each takes the mean over all tokens.
 
     The change of the score then shows the importance of the attention pattern, apart from the values that it averages.
     """
@@ -89,7 +89,7 @@ def head_importance(
     progress: bool = False,
     **options,
 ) -> pd.DataFrame:
-    """The score of a task without each of its heads (or groups of heads) in turn, a row for each removal and metric.
+    """The scores of a task without one of its heads (or groups of heads) at a time, a row for each removal and metric.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used.

@@ -6,6 +6,7 @@ are lines of comma-separated values.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +30,11 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
 
     All tasks get the same texts: maps of sentences and of pairs, which differ in length and form, cannot be compared.
     """
-    texts = []
+    texts, see = [], partial(attention_maps, model, max_length=model.max_length)
     for task in model.tasks.values():
         frame = load_rows(task, data, task.evaluation[0]).head(rows)
         texts += frame[list(task.texts)].itertuples(index=False, name=None)
-    return {task: [attention_maps(model, task, tokenizer, *t) for t in texts] for task in (None, *model.tasks)}
+    return {task: [see(task, tokenizer, *of) for of in texts] for task in (None, *model.tasks)}
 
 
 def head_table(maps: Maps) -> pd.DataFrame:
@@ -62,8 +63,8 @@ def head_table(maps: Maps) -> pd.DataFrame:
 def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
     """All removals of a task's PAL heads and of BERT's heads, on at most `rows` rows, by the task's first metric.
 
-    Columns of `head_importance` and `removed`: a key of `PER`; `pattern` if no head was removed, but every head of the
-    PAL takes the plain mean over all tokens; `nothing` for the whole model.
+    Columns are those of `head_importance`, and `removed`: a key of `PER`; `pattern` if no head was removed, but every
+    head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
     data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
     found = [
@@ -108,7 +109,8 @@ def inspect(
     statistics = head_statistics(one for some in maps.values() for one in some)
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
-    splits = {task: tokenise_task(known[task], tokenizer, data, known[task].evaluation[0]) for task in tasks}
+    about = {task: (known[task], tokenizer, data, known[task].evaluation[0], model.max_length) for task in tasks}
+    splits = {task: tokenise_task(*of) for task, of in about.items()}
     removed = [removals(model, task, split, rows, True, precision=precision) for task, split in splits.items()]
     about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():

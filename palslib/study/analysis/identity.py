@@ -23,7 +23,7 @@ def final_states(model: MultiTaskModel, task: str | None, rows: Rows) -> torch.T
 
 
 def measured(model: MultiTaskModel) -> dict[str, int]:
-    """The parameters of a built model: each task's own by its name, and under `tasks` those that all share beyond the
+    """The parameters of a built model: each task's own by its name, and under `tasks` what all tasks share beyond the
     backbone, without output heads. Equal to `per_task` and `shared_by_tasks` of `count_parameters(..., exact=True)`."""
     parts = {**model.adaptations, "tasks": model.shared}
     return {name: sum(p.numel() for p in part.parameters()) if part else 0 for name, part in parts.items()}
@@ -49,7 +49,7 @@ def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
     Returns:
         columns `method`; `per task, BERT-base` (closed form, without biases); `built` and `closed form` (all
         parameters of the built adaptation, counted and computed); `starts as BERT`; `after noise` (whether the output
-        changes after noise on all that was added).
+        changes after noise is added to all added parameters).
     """
     rows, found = Rows.from_padded(**inputs), []
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]

@@ -1,11 +1,11 @@
 """The programs that palslib is compared with: training steps in their own processes, which take turns with ours.
 
-    transformers   AutoModelForSequenceClassification as its users train it: all of it, on batches padded to the longest
+    transformers   AutoModelForSequenceClassification as users train it: all of it, on batches padded to the longest row
     adapters       the same with the package `adapters`: Houlsby adapters on a frozen BERT
 
-This file is both ends of the pipe. As a script, which any Python that has torch can run, it imports no palslib: it gets
-its settings as one JSON object, prints a description of itself, and then answers each line of input with the seconds of
-one more step.
+This file is both ends of the pipe. As a script, which any Python that has torch can run, it does not import palslib: it
+gets its settings as one JSON object, prints a description of itself, and then answers each line of input with the
+seconds of one more step.
 """
 
 import itertools
@@ -46,11 +46,11 @@ class Other:
         line = self.process.stdout.readline()
         if not line:
             self.__exit__()
-            raise ChildProcessError(f"{self.program}, the program to compare with, has failed: see above")
+            raise ChildProcessError(f"{self.program}, the program compared with palslib, failed: its error is above")
         return json.loads(line)
 
     def __call__(self) -> float:
-        with suppress(BrokenPipeError):  # of a process that has ended, which `_answer` says
+        with suppress(BrokenPipeError):  # the process has ended, which `_answer` reports
             print(file=self.process.stdin, flush=True)
         answer = self._answer()
         self.tokens += answer["tokens"]

@@ -53,8 +53,8 @@ RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "in
 """Fields of the released code's recipe that affect speed; its sampling does not, and would draw other texts."""
 
 PEER_TASK = "qqp"
-"""The task for comparisons with other packages: the one of GLUE's whose batches have a typical share of padding (texts
-of 31 word pieces, 69 wide)."""
+"""The task for comparisons with other packages: the GLUE task whose batches have a typical share of padding (texts of
+31 word pieces in batches 69 wide)."""
 
 PEERS = {
     "transformers": {"method": "shared"},
@@ -68,7 +68,7 @@ PARTS = ("step", "released", "evaluation", "many_tasks", "start_up", "peers", "p
 
 
 def typical_steps(run: Run, rounds: int) -> list[int]:
-    """A sample of a run's first hundred steps, `rounds` of them, evenly spread over their numbers of word pieces."""
+    """A sample of `rounds` of a run's first hundred steps, evenly spread over their numbers of word pieces."""
     order = sorted(range(100), key=lambda step: batch_lengths(run, step).sum())
     return [order[(2 * i + 1) * 100 // (2 * rounds)] for i in range(rounds)]
 
@@ -79,7 +79,7 @@ def batch_lengths(run: Run, step: int) -> np.ndarray:
 
 
 def take_step(run: Run, steps: Iterator[int]) -> None:
-    """Takes the step of a run whose number comes next in `steps`."""
+    """Takes that step of a run whose number comes next in `steps`."""
     run.step = next(steps)
     run.train_step()
 
@@ -144,14 +144,14 @@ class Benchmark:
         return batches
 
     def floor(self, shape, method, precision: str, batches, passes: int = 3) -> float:
-        """Seconds of a mean step if it were matrix products alone, on batches of rows of these lengths, (B,) each; a
+        """Seconds of a mean step if it did only matrix products, on batches of rows of these lengths, (B,) each; a
         training step counts as three forward passes."""
         work = {n: count_operations(method, shape, n).total(1) for n in set(np.concatenate(batches).tolist())}
         total = sum(work[n] for of in batches for n in of.tolist())
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
-        """The times of several programs on the same batches, with ratios to the first; the last is a run of ours.
+        """The times of several programs on the same batches, with ratios to the first; the last is one of our runs.
 
         Every batch is run once before it is timed, as in a run that has gone on for a while: memory has its full size,
         and the kernels that bf16 products create for each shape exist.
@@ -162,7 +162,7 @@ class Benchmark:
         calls = {n: w if isinstance(w, Other) else partial(take_step, w, cycle(steps)) for n, w in ways.items()}
         times = in_turn(calls, rounds, self.device, warm=rounds)
         if len({way.tokens for way in ways.values()}) > 1:
-            raise RuntimeError(f"{', '.join(ways)} have not had the same texts")
+            raise RuntimeError(f"{', '.join(ways)} were not given the same texts")
         first, rows = next(iter(times.values())), []
         for name, way in ways.items():
             if isinstance(way, Other):
@@ -182,35 +182,32 @@ class Benchmark:
             rows.append(row | versions | {"ratio floor": row["floor"] / (rows[0] if rows else row)["floor"]})
         return rows
 
-    def step(self) -> list[dict]:
+    def step(self) -> Iterator[dict]:
         """(a) A training step with PALs, at the paper's share of parameters, compared with one without."""
-        rows = []
         for backbone, precision in product(self.backbones, self.precisions):
             self.progress(f"training step, {backbone}, {precision}")
             runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
-            rows += self.compare(runs, backbone, self.rounds(backbone, precision))
-        return rows
+            yield from self.compare(runs, backbone, self.rounds(backbone, precision))
 
-    def released(self) -> list[dict]:
+    def released(self) -> Iterator[dict]:
         """(b) Training with PALs as in the released code, with the same texts padded to 128, compared with ours."""
-        theirs, rows = get_recipe("released"), []
+        theirs = get_recipe("released")
         options = {name: getattr(theirs, name) for name in RELEASED}
         for backbone in self.backbones:
-            self.progress(f"the released code's way, {backbone}")
+            self.progress(f"training as the released code does, {backbone}")
             runs = {"released": self.run(backbone, "pals-204", "float32", kind=ReleasedRun, recipe_options=options)}
             runs |= {precision: self.run(backbone, "pals-204", precision) for precision in self.precisions}
-            rows += self.compare(runs, backbone, max(2, ROUNDS[backbone] // 2))
-        return rows
+            yield from self.compare(runs, backbone, max(2, ROUNDS[backbone] // 2))
 
-    def peers(self) -> list[dict]:
+    def peers(self) -> Iterator[dict]:
         """(f) Training one task, compared with other packages: all of BERT with Transformers alone; adapters at two
         places of each layer of a frozen BERT with `adapters`."""
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         if not self.adapters_python:
-            self.progress("adapters: left out, for --adapters-python names no interpreter that has them")
-        task, batches, rows = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt", []
+            self.progress("adapters: left out, as --adapters-python does not name a Python that has this package")
+        task, batches = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt"
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
-            self.progress(f"beside {kind}, {backbone}, {precision}")
+            self.progress(f"compared with {kind}, {backbone}, {precision}")
             rounds = self.rounds(backbone, precision)
             ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
             torch.save(self.padded_batches(ours, typical_steps(ours, rounds)), batches)
@@ -218,12 +215,10 @@ class Benchmark:
             given = {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
             given |= {"backbone": config.backbone, "batches": str(batches), "bf16": ours.precision == "bf16"}
             with Other(kind, kinds[kind], **given) as other:
-                rows += self.compare({kind: other, "palslib": ours}, backbone, rounds)
-        return rows
+                yield from self.compare({kind: other, "palslib": ours}, backbone, rounds)
 
-    def profile(self) -> list[dict]:
+    def profile(self) -> Iterator[dict]:
         """(h) The time of a step with PALs by kind of operation, by torch's profiler, which takes some time itself."""
-        rows = []
         for backbone, precision in product(self.backbones, self.precisions):
             self.progress(f"profile, {backbone}, {precision}")
             run, rounds = self.run(backbone, "pals-204", precision), ROUNDS[backbone]
@@ -231,10 +226,9 @@ class Benchmark:
             spent, shares = made_of(partial(take_step, run, cycle(steps)), rounds, self.device)
             floor = self.floor(run.model.config, run.method, precision, [batch_lengths(run, step) for step in steps])
             row = {"backbone": backbone, "precision": precision, "what": "pals-204", "seconds": spread(spent)}
-            rows.append(row | {"floor": floor, "shares": shares})
-        return rows
+            yield row | {"floor": floor, "shares": shares}
 
-    def evaluation(self) -> list[dict]:
+    def evaluation(self) -> Iterator[dict]:
         """(c) Evaluation on an evenly spread part of each dev set, so that lengths are those of the whole."""
         backbone = self.backbones[-1]
         run = self.run(backbone, "pals-204", "float32")
@@ -244,16 +238,14 @@ class Benchmark:
         ways = {p: partial(evaluate, run.model, data, None, run.accelerator, p) for p in self.precisions}
         times = in_turn(ways, 2 if self.quick else 3, self.device)
         splits = [split for of in data.values() for split in of.values()]
-        lengths, texts, rows = np.concatenate([split.lengths for split in splits]), sum(map(len, splits)), []
+        lengths, texts = np.concatenate([split.lengths for split in splits]), sum(map(len, splits))
         for precision, spent in times.items():
             floor = self.floor(run.model.config, run.method, precision, [lengths], passes=1)
             row = {"backbone": backbone, "precision": precision, "texts": texts}
-            row |= {"seconds": spread(spent), "floor": floor, "texts a second": spread(np.divide(texts, spent))}
-            rows.append(row)
-        return rows
+            yield row | {"seconds": spread(spent), "floor": floor, "texts a second": spread(np.divide(texts, spent))}
 
-    def many_tasks(self) -> list[dict]:
-        """(e) A step for one task, in models of 1 to 64 tasks, each trained before, and the memory of the models."""
+    def many_tasks(self) -> Iterator[dict]:
+        """(e) A step for one task, in models of 1 to 64 tasks, all trained before, and the memory of the models."""
         backbone, precision = self.backbones[-1], self.precisions[-1]
         numbers, batch = ((1, 2, 4), 8) if self.quick else ((1, 2, 4, 8, 16, 32, 64), 32)
         method, config = fit_budget("pals-204", "minilm", 8), RunConfig()
@@ -293,17 +285,15 @@ class Benchmark:
         floor = self.floor(backbone, method, precision, [np.full(batch, 40)])
         for row in rows:
             spent = times[row["tasks"]]
-            row |= {"seconds": spread(spent), "ratio": spread(np.divide(spent, times[1])), "floor": floor}
-        return rows
+            yield row | {"seconds": spread(spent), "ratio": spread(np.divide(spent, times[1])), "floor": floor}
 
-    def mixed_tasks(self) -> list[dict]:
-        """(i) `predict` for one text of each task, and for eight, all in one call, compared with a call a task."""
-        rows = []
+    def mixed_tasks(self) -> Iterator[dict]:
+        """(i) `predict` for one text of each task, and for eight, all in one call, compared with one call per task."""
         for backbone in self.backbones:
             run = self.run(backbone, "pals-204", "float32")
             predict, floor = run.model.predict, partial(self.floor, run.model.config, run.method, passes=1)
             for precision, each in product(self.precisions, (1, 8)):
-                self.progress(f"{each} texts a task, {backbone}, {precision}")
+                self.progress(f"{each} texts per task, {backbone}, {precision}")
                 texts, lengths = {}, []
                 for name, data in run.train_data.items():
                     frame = load_rows(data.task, self.data).sample(each, random_state=0)
@@ -320,8 +310,7 @@ class Benchmark:
                     row = {"backbone": backbone, "precision": precision, "what": what, "texts a task": each}
                     row |= {"tasks": len(texts), "seconds": spread(spent)}
                     row |= {"floor": floor(precision=precision, batches=[np.concatenate(lengths)])}
-                    rows.append(row | {"speed-up": spread(np.divide(times["a call a task"], spent))})
-        return rows
+                    yield row | {"speed-up": spread(np.divide(times["a call a task"], spent))}
 
     def start_up(self) -> list[dict]:
         """(d) The start of a notebook."""
@@ -330,7 +319,7 @@ class Benchmark:
 
     def record(self, parts: Sequence[str] = PARTS) -> dict:
         """The record: the results of some parts, run one after the other, with the machine and its rates."""
-        measured = {part: getattr(self, part)() for part in parts}
+        measured = {part: list(getattr(self, part)()) for part in parts}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}
         record |= {"timer": "device events" if gpu else "clock", "threads": torch.get_num_threads()}
@@ -342,7 +331,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, parts: Seque
     """Measures, prints and records the speed, and draws the figure `benchmark`; or prints and draws the record `draw`.
 
     Args:
-        parts: names in `PARTS`, where not all are measured; then no figure is drawn.
+        parts: names in `PARTS`, if not all are to be measured; then no figure is drawn.
         options: `quick` and `adapters_python` of `Benchmark`.
     """
     if draw:
@@ -355,7 +344,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, parts: Seque
         name = machine(found) + ("-quick" if found["status"] == "quick" else "")
         write_record(record or runs_folder() / "benchmark" / f"{name}.json", found)
     print(*lines(found), sep="\n")
-    if not found["parts"].keys() >= set(PARTS) - {"mixed_tasks"}:  # which the figure does not show
+    if not found["parts"].keys() >= set(PARTS) - {"mixed_tasks"}:  # the figure does not show mixed tasks
         return
     use_style()
     save_figure(benchmark_figure(found), "benchmark-quick" if found["status"] == "quick" else "benchmark")

@@ -1,7 +1,7 @@
 """A training step's forward pass as in the released code (AsaCooperStickland/Bert-n-Pals).
 
 Attention is made of single autograd operations, which keep scores and weights, and dropout is torch's own. The released
-code also pads to 128 and clips and updates each tensor alone; recipes do that (`plan/recipes.py`, ledger D10, D14).
+code also pads to 128 and clips and updates each tensor by itself; recipes do that (`plan/recipes.py`, ledger D10, D14).
 """
 
 import math

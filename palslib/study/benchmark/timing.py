@@ -78,7 +78,7 @@ def in_turn(functions: Mapping[str, Callable], rounds: int, device: torch.device
 
 def made_of(function: Callable, rounds: int, device: torch.device) -> tuple[list[float], dict[str, float]]:
     """The seconds of `rounds` calls, and the share of each of `KINDS` in them, by torch's profiler; the rest is small
-    operations and Python. As many calls before them do not count."""
+    operations and Python. As many calls are made first, which do not count."""
     for _ in range(rounds):
         function()
     with profile() as seen:
@@ -101,7 +101,7 @@ def _kind(event) -> str:
 
 
 def matrix_rate(device: torch.device, precision: str, rounds: int) -> dict:
-    """Operations per second, two for each multiply-add, of a product as in BERT-base; on a GPU, of a larger one."""
+    """Operations per second, two per multiply-add, of a matrix product as in BERT-base; on a GPU, of a larger one."""
     n, k, m = (8192, 8192, 8192) if device.type == "cuda" else (1280, 768, 3072)
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(shape, device=device, dtype=kind) for shape in ((n, k), (k, m)))

@@ -1,4 +1,4 @@
-"""An explorer of attention maps on a typed sentence or pair: BERT's heads and the PALs', of two tasks side by side."""
+"""An explorer of attention maps on a typed sentence or pair: BERT's heads and the PALs', for two tasks side by side."""
 
 import math
 from dataclasses import replace
@@ -7,6 +7,7 @@ from functools import lru_cache
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
+from palslib.bert.encoders import max_positions
 from palslib.study.analysis.attention_maps import (
     STATISTICS,
     AttentionMaps,
@@ -37,7 +38,7 @@ def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> l
 
 
 def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, titles: list[str], figure: Figure):
-    """Draws one head's map under each of several tasks, on one colour scale; of long texts the first 32 tokens."""
+    """Draws one head's map under each of several tasks, on one colour scale; of long texts only the first 32 tokens."""
     shown = [maps.layer(kind, layer)[head, :MOST_TOKENS, :MOST_TOKENS] for maps in sides]
     axes = figure.subplots(1, len(sides))
     for ax, maps, weights, title in zip(axes, sides, shown, titles, strict=True):
@@ -61,7 +62,7 @@ def explore_attention(
     """
     words = {task_name(name): name for name in model.tasks}
     first, *others = model.tasks
-    limit = min(512, model.config.max_position_embeddings, tokenizer.model_max_length)
+    limit = min(512, max_positions(model.config), tokenizer.model_max_length)
     line = {"continuous_update": False, "layout": WIDE}
     c = {
         "text": widgets.Text(text, description="text", **line),
@@ -108,11 +109,11 @@ def explore_attention(
         if whole > size:
             notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
         if size > MOST_TOKENS:
-            notes.append(f"the maps show the first {MOST_TOKENS}; the numbers are of all")
+            notes.append(f"the maps show the first {MOST_TOKENS}, the numbers use all")
         if not (c["text"].value + c["pair"].value).strip():
-            notes.append("type a sentence: these are the special tokens alone")
+            notes.append("type a sentence: these are only the special tokens")
         if kind == "pal" and sides[0].name != sides[1].name:
-            notes.append("heads of one number in two tasks' PALs do not correspond")
+            notes.append("heads with the same number in two tasks' PALs do not correspond")
         note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
 
     return explorer.follow(update)

@@ -29,7 +29,7 @@ LARGEST_SIZE = 1_020  # the maximum of the sliders for s, unless the method's ow
 SHARING = {
     "one pair for a task's layers": "layers",
     "a pair for each layer": "none",
-    "a pair a layer, for all tasks": "tasks",
+    "a pair per layer, for all tasks": "tasks",
     "one pair for all": "layers and tasks",
     "everything, for all tasks": "everything",
 }
@@ -37,7 +37,7 @@ SHARING = {
 
 def explore_architecture(method: str | Method = "pals-204", backbone: str = "bert-base-uncased") -> Explorer:
     """An explorer of methods: the layer with what a method adds, where, and with which sizes (`draw_layer`). It starts
-    with `method`, a name or one of your own."""
+    with `method`, a name or a method of your own."""
     first = get_method(method)
     methods = METHODS | {first.name: first}
     controls = {"method": dropdown("method", list(methods), first.name)}
@@ -102,6 +102,12 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
         "sharing": dropdown("Vᴱ, Vᴰ", SHARING, "layers"),
     }
+    choices = {"size": range(1, 10**6), "layers": ["all", "top", "bottom"], "sharing": SHARING.values()}
+
+    def fits(m: Method, name: str) -> bool:
+        """Whether a method takes this option, and its own value of it is one that the control offers."""
+        return m.takes(name) and getattr(m, name) in choices[name]
+
     numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
     rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
     explorer = Explorer("parameters", c, rows, [numbers, image])
@@ -116,16 +122,16 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
                 setattr(c["size"], name, number)
             c["size"].max = max(LARGEST_SIZE // step * step, getattr(m, "size", step))
             for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
-                c[name].value, c[name].disabled = getattr(m, name, usual), not m.takes(name)
+                c[name].value, c[name].disabled = getattr(m, name) if fits(m, name) else usual, not fits(m, name)
 
     def update():
         m = methods[c["method"].value]
-        m = m.with_options(**{n: c[n].value for n in ("size", "layers", "sharing") if m.takes(n)})
+        m = m.with_options(**{n: c[n].value for n in choices if fits(m, n)})
         count = count_parameters(m, c["backbone"].value, c["tasks"].value)
         budget, allows = _budget(m, c["backbone"].value, c["tasks"].value)
         parts = parts_frame(count)
         rows = [[p.part, p.formula, f"{p.each:,}", p.owner, f"{p.parameters:,}"] for p in parts.itertuples()]
-        rows.append(["together", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
+        rows.append(["total", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
         image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
         inside = "within" if count.added <= budget else "over"
         numbers.value = (
@@ -153,10 +159,10 @@ def parse_sizes(text: str, own=()) -> dict[str, int]:
         task, _, number = word.strip(",").partition("=")
         digits = number.replace(",", "").replace("_", "")
         if not re.fullmatch(r"[0-9]{1,12}", digits):
-            raise ValueError(f"write task=size, as in rte=2490, with spaces between: {word!r} is not of that form")
+            raise ValueError(f"{word!r} is not of the form task=size: write, for example, rte=2490 cola=8551")
         check_name("task", task, task_order((*TASKS, *own)))
         if task in sizes:
-            raise ValueError(f"task {task!r} is there twice")
+            raise ValueError(f"task {task!r} is given twice")
         sizes[task] = int(digits)
     return {task: sizes[task] for task in task_order(sizes)}
 
@@ -202,7 +208,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         for row in frame.itertuples():
             data = [task_name(row.task), f"{row.examples:,}", f"{row.probability:.4f}"]
             lines.append([*data, f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"])
-        lines.append(["together", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
+        lines.append(["total", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
         headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))

@@ -5,6 +5,7 @@ uninterrupted run (`training.loop.train`). Dropout draws from the process's only
 of a kernel trains at a time.
 """
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -43,6 +44,11 @@ def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
         axes[1].legend(*axes[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5))
 
 
+def shown_score(score: float | None) -> str:
+    """A score in percent; an undefined one is NaN, or None if it comes from a file."""
+    return "undefined" if score is None or math.isnan(score) else f"{score:.1f}"
+
+
 class _Session:
     """The run of one explorer: its thread, the signal to stop it, and its widgets."""
 
@@ -65,7 +71,7 @@ class _Session:
         self.explorer.session = self
         controls["start"].on_click(lambda _: self.start())
         controls["stop"].on_click(lambda _: self.ask_to_stop())
-        self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start goes on.")
+        self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start resumes.")
 
     def start(self) -> None:
         """Starts or resumes the run; wrong settings are shown as a message, not raised."""
@@ -101,11 +107,11 @@ class _Session:
         try:
             record = train(config, on_step=self._on_step, on_phase=self.explorer.say)
             if record["status"] == "stopped":
-                said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept, Start goes on"
+                said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept; Start resumes"
             else:
                 self._show_record(record)
-                average = record["results"]["last"]["dev_average"]
-                said = f"finished: dev average {average:.1f} after {config.steps:,} steps; another seed is another run"
+                average = shown_score(record["results"]["last"]["dev_average"])
+                said = f"finished: dev average {average} after {config.steps:,} steps; change the seed for another run"
             self.explorer.say(said)
         except Exception as error:  # an error in a thread would not be seen
             self.explorer.say(f"{type(error).__name__}: {error}")
@@ -142,7 +148,7 @@ class _Session:
         rows = []
         for task, steps in drawn.items():
             metric = self.tasks[task].metrics[0]
-            score = f"{scores[task][metric]:.1f} ({metric})" if scores else "–"
+            score = f"{shown_score(scores[task][metric])} ({metric})" if scores else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]

@@ -36,7 +36,7 @@ class Explorer(widgets.VBox):
     def follow(self, update: Callable[[], None]) -> "Explorer":
         """Calls `update` now and after every change of a control; a ValueError is shown as a message, not raised.
 
-        An update must set pictures before numbers, so that new numbers never stand beside an old picture.
+        An update must set pictures before numbers, so that new numbers are never shown beside an old picture.
         """
         self.update = update
         for control in self.controls.values():
@@ -75,7 +75,7 @@ class Explorer(widgets.VBox):
         return f"Explorer of {self.name}: run this cell in JupyterLab to use it."
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
-        """The output; with PALSLIB_STATIC set, as in `make notebooks`, only the text: a stored widget is blank."""
+        """The output; only the text if PALSLIB_STATIC is set, as in `make notebooks`: a stored widget is blank."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if os.environ.get("PALSLIB_STATIC"):
             del bundle["application/vnd.jupyter.widget-view+json"]
@@ -87,7 +87,7 @@ class Picture(widgets.Image):
 
     Args:
         margins: `left`, `right`, `bottom` and `top` as fractions of the figure, and the gaps `wspace` and `hspace`.
-            Without them the figure finds its own layout, which takes twice the time.
+            Without them the figure finds its own layout, which takes twice as long.
     """
 
     def __init__(self, height: float, width: float = PAGE_WIDTH, **margins: float):

@@ -21,8 +21,8 @@ def machine(record: dict) -> str:
 
 
 def lines(record: dict) -> list[str]:
-    """A record as text, a line for each number, its floor (lower bound) behind it."""
-    cpu, parts = record["environment"]["cpu"], defaultdict(list, record["parts"])  # perhaps only some
+    """A record as text, a line for each number, followed by its floor (lower bound)."""
+    cpu, parts = record["environment"]["cpu"], defaultdict(list, record["parts"])  # perhaps only some parts
     where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
     text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
@@ -34,7 +34,7 @@ def lines(record: dict) -> list[str]:
 
     for row in parts["step"]:
         r, floor = row["ratio"], row["ratio floor"]
-        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) of shared, by arithmetic {floor:.3f}"
+        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) times shared's time; operations: {floor:.3f}"
         add("a", row["what"], row, "" if row["what"] == "shared" else ratio)
     for row in parts["released"]:
         add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
@@ -44,8 +44,8 @@ def lines(record: dict) -> list[str]:
         add("d", row["what"], row)
     for row in parts["many_tasks"]:
         size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
-        add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} of one task{size}")
-    rows = parts["peers"]  # in pairs: another, and palslib beside it
+        add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} times one task's time{size}")
+    rows = parts["peers"]  # in pairs: another package, then palslib
     for number, row in enumerate(rows):
         other = rows[number - number % 2]
         more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
@@ -55,7 +55,7 @@ def lines(record: dict) -> list[str]:
         add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
     for row in parts["mixed_tasks"]:
         what = f"{row['what']}, {row['tasks']} x {row['texts a task']}"
-        add("i", what, row, f"; {row['speed-up']['median']:.2f} times a call a task")
+        add("i", what, row, f"; {row['speed-up']['median']:.2f} times as fast as one call per task")
     return text
 
 

@@ -14,7 +14,7 @@ INK, ACCENT, FONT = "#2b3138", TASK[1], 7.0
 
 WIDE, GAP = 4.7, 0.7  # width of a box; the usual distance between two
 PLUS = 0.3  # radius of the sign of a sum
-POINTS = 14.0  # in a unit, at least, where a panel takes a third of a page
+POINTS = 14.0  # points in a unit, at least, if a panel takes a third of a page
 
 
 def height(text: str) -> float:
@@ -43,7 +43,7 @@ class Pen:
     def box(self, x, bottom, text, colour=BERT, wide=WIDE, most=0.0, high=0.0) -> float:
         """A box of one or two lines of text, centred at x, at least `wide` and `high`; returns its top.
 
-        It is as wide as its text needs, up to `most`; then the text is smaller.
+        It is as wide as its text needs, up to `most`; for longer texts the font is smaller.
         """
         high, wide = max(high, height(text)), max(wide, min(most, width(text) + 0.5))
         shape, corner = "round,pad=0,rounding_size=0.18", (x - wide / 2, bottom)
@@ -64,7 +64,7 @@ class Pen:
         self.ax.add_patch(FancyArrowPatch(*points[-2:], color=colour, lw=0.9, snap=False, zorder=1, **style))
 
     def sum(self, x, y, start, at, sign=BERT, colour=INK) -> float:
-        """Adds to the column at y what leaves it at `start` and passes it at x = `at`; returns the sum's top."""
+        """Adds to the column at y what leaves it at `start` and bypasses it at x = `at`; returns the sum's top."""
         middle = y + 0.75
         self.arrow((x, y), (x, middle - PLUS))
         self.arrow((x, start), (at, start), (at, middle), (x + (PLUS if at > x else -PLUS), middle), colour=colour)

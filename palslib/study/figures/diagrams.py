@@ -1,9 +1,9 @@
 """Where in BERT a method adds something, as block diagrams (the counterpart of figure 1 of Stickland & Murray 2019).
 
-A method says what stands where (`Method.parts`, at `PLACES`) and how many of it there are (`captions`); all else is the
-layout here. Grey is BERT, shared by all tasks. Light orange is a part that each task has for itself; dark orange one
-that each task has once for several layers; blue one that all tasks share beside BERT. Data flows from bottom to top.
-Texts are set for panels of about 2.3 inches, three on a page; a panel is 10.6 units wide at any size.
+A method says which parts go where (`Method.parts`, at `PLACES`) and how many of each there are (`captions`); all else
+is layout, done here. Grey is BERT, shared by all tasks. Light orange is a part that each task has for itself; dark
+orange one that each task has once for several layers; blue one that all tasks share beside BERT. Data flows from
+bottom to top. Texts are set for panels of about 2.3 inches, three on a page; a panel is 10.6 units wide at any size.
 """
 
 import matplotlib.pyplot as plt
@@ -18,10 +18,10 @@ from palslib.methods.table import get_method
 from palslib.study.figures.blocks import ACCENT, BERT, FONT, GAP, INK, OWNERS, PLUS, TASK, WIDE, Pen, height
 from palslib.study.figures.style import PAGE_WIDTH, method_name
 
-ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column alone, of BERT's with a second beside it, of that second
+ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column: alone, and with a second beside it; x of the second
 NARROW = 3.9  # width of a box in the second column
 BETWEEN, EDGE = 5.83, 10.2  # x of lines between the columns, and to the right of both
-STEP = 0.45  # least distance of boxes in the second column
+STEP = 0.45  # least distance between boxes in the second column
 X_LIMITS = (-0.2, 10.4)
 FRAME = WIDE / 2 + 1.2  # half the width of a frame around one column
 _SECOND = ("attention", "inner", "beside", "beside feed-forward")
@@ -42,7 +42,7 @@ class _Diagram:
         self.within = any(part.place not in _ON_TOP for part in self.parts)
         self.x = LEFT if any(part.place in _SECOND for part in self.parts) else ALONE
         self.bert = TASK if self.at("copy") else BERT
-        self.low = 0.0  # the top of what stands in the second column
+        self.low = 0.0  # the top of what is in the second column
 
     def at(self, place: str) -> list[Part]:
         return [part for part in self.parts if part.place == place]
@@ -106,12 +106,12 @@ class _Diagram:
         return y
 
     def read(self, start: float, y: float) -> None:
-        """From BERT's column at `start` to a box of the second at y, around what stands there already."""
+        """An arrow from BERT's column at `start` to a box of the second column at y, around what is already there."""
         turns = [(EDGE, start), (EDGE, y - 0.25), (BESIDE, y - 0.25)] if self.low > start else [(BESIDE, start)]
         self.pen.arrow((self.x, start), *turns, (BESIDE, y), colour=ACCENT)
 
     def inside(self, part: Part, start: float, y: float) -> float:
-        """Beside the block that it changes; reads the block's input or what the block makes, and gives it back."""
+        """A part beside the block that it changes: reads the block's input or output, and gives its result back."""
         top, left, right = self.second(part.boxes, y, STEP), self.x + WIDE / 2, BESIDE - NARROW / 2
         back = top - 0.3 * height(part.boxes[-1].text)
         if part.residual:
@@ -222,7 +222,7 @@ def draw_methods(methods, backbone="bert-base-uncased") -> Figure:
     """Up to three methods side by side, at the same scale; each takes a third of a page.
 
     Args:
-        backbone: of all of them, or a list with one for each, which is then named.
+        backbone: one for all methods, or a list with one for each, which is then named in the title.
     """
     each = backbone if isinstance(backbone, list) else [backbone] * len(methods)
     figure = plt.figure(figsize=(PAGE_WIDTH / 3 * len(methods), 4), layout="constrained")

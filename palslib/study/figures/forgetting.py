@@ -9,7 +9,7 @@ from palslib.study.figures.style import task_name
 
 
 def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
-    """R (`analysis.forgetting.accuracy_matrix`) tidy: columns `after`, `task` and `score`."""
+    """R (`analysis.forgetting.accuracy_matrix`) as a tidy frame: columns `after`, `task` and `score`."""
     return R.rename_axis(columns="task").stack().rename("score").reset_index()
 
 
@@ -26,7 +26,7 @@ def accuracy_heatmap(R: pd.DataFrame, ax: Axes) -> None:
 
 
 def forgetting_lines(frame: pd.DataFrame, axes) -> None:
-    """A row of panels for each method, a column for each task: its score after the training of each task, means over
+    """A row of panels for each method, a column for each task: its score after training on each task, means over
     seeds with standard errors.
 
     A dotted line marks the task's own training; a drop to its right is forgetting.
@@ -57,7 +57,7 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> None:
 def projection_picture(g, G, projected, ax: Axes) -> None:
     """A gradient, memories' gradients, and the projection, all in the plane.
 
-    Shaded is what a memory forbids: the half plane in which the inner product with its gradient is negative.
+    The shaded area is what a memory forbids: the half plane in which the inner product with its gradient is negative.
 
     Args:
         g: (2,). G: (t, 2). projected: (2,), as `training.episodic_memory.project(g, G, margin)` gives it.

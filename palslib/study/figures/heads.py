@@ -19,7 +19,7 @@ COLOURS = "mako_r"  # light to dark in lightness too
 
 
 def printable(token: str) -> str:
-    """A token as the figure's font can write it: other characters by their number, long tokens cut.
+    """A token as the figure's font can write it: characters that the font lacks by their number, long tokens cut.
 
     >>> printable("attention"), printable("\u4e2d")
     ('attention', '\\\\u4e2d')
@@ -39,7 +39,7 @@ def attention_map(
     Args:
         weights: (S, S), rows sum to 1.
         tokens: the S tokens of both axes.
-        vmax: attention of the darkest colour; by default the map's own largest. Give one to maps that are compared.
+        vmax: attention of the darkest colour; by default the map's own largest. Give compared maps the same one.
         bar: whether to draw the colour scale.
     """
     size, tokens = len(tokens), [printable(token) for token in tokens]
@@ -68,7 +68,7 @@ def darkest(*maps: np.ndarray) -> float:
 
 
 def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) -> Figure:
-    """All heads of a layer as small multiples, in one scale of colours (`darkest`).
+    """All heads of a layer as small multiples, on one colour scale (`darkest`).
 
     Args:
         maps: (heads, S, S).
@@ -86,7 +86,7 @@ def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) ->
 
 
 def head_panels(frame: pd.DataFrame, values: dict[str, str]) -> Figure:
-    """Statistics over task, layer and head: a row of panels for each statistic, in it a panel for each task.
+    """Statistics over task, layer and head: a row of panels for each statistic, with a panel for each task.
 
     Args:
         frame: one row a head, with `task`, `layer`, `head` and the columns that `values` names.
@@ -98,7 +98,7 @@ def head_panels(frame: pd.DataFrame, values: dict[str, str]) -> Figure:
     figure, axes = plt.subplots(len(values), len(tasks), figsize=size, sharex=True, sharey=True, squeeze=False)
     for row, (value, label) in zip(axes, values.items(), strict=True):
         numbers = frame[value].to_numpy(float)
-        most = np.abs(numbers[np.isfinite(numbers)]).max(initial=0) or 1.0  # of zeros alone, any scale
+        most = np.abs(numbers[np.isfinite(numbers)]).max(initial=0) or 1.0  # if all are 0, any scale
         signed = value == "change" or (numbers < 0).any()
         scale = {"cmap": "vlag_r", "vmin": -most} if signed else {"cmap": COLOURS, "vmin": 0}
         for ax, task in zip(row, tasks, strict=True):
@@ -122,7 +122,7 @@ KIND_COLOURS = dict(zip(KIND_LABELS, sns.color_palette("colorblind"), strict=Fal
 
 
 def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> None:
-    """How spread out heads are, layer by layer: the mean over heads and tasks, and dashed the sharpest head of all.
+    """How spread out heads are, layer by layer: the mean over heads and tasks, and, dashed, the sharpest head of all.
 
     Args:
         frame: columns `task`, `kind`, `layer`, `mean` and `min` of entropy / log S, as records of heads hold them.
@@ -137,11 +137,11 @@ def entropy_by_layer(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> None:
-    """What a score loses or gains without one head: a dot a head, a line a task and kind of head.
+    """What a score loses or gains without one head: a dot for each head, a line for each task and kind of head.
 
     Args:
         frame: columns `task`, `kind`, `head` and `change`, in points.
-        row: what one example of the dev set is worth, in points: a grey band.
+        row: what one example of the dev set is worth, in points, shown as a grey band.
     """
     tasks = task_order(frame["task"])
     for place, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""The minBERT report's table and our runs, drawn (notebook 12)."""
+"""Figures of the minBERT report's table and of our runs (notebook 12)."""
 
 from collections.abc import Mapping, Sequence
 

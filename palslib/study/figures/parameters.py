@@ -9,7 +9,7 @@ from palslib.study.figures.style import different_colours, method_name, symbols
 
 
 def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
-    """Where a task's parameters go: one bar a method, stacked by part, its total (in millions) at the end.
+    """Where a task's parameters go: one bar for each method, stacked by part, with its total (in millions) at the end.
 
     Args:
         frame: columns `method`, `part`, `parameters`, in the order in which they are drawn.
@@ -20,7 +20,7 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
     for part in parts:
         bars = ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
         left += table[part].to_numpy()
-    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # of the grid's lines
+    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # hides the grid's lines
     ax.bar_label(bars, [f"{total:.3f}" for total in left], padding=4, size=8, bbox=clear)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
@@ -29,7 +29,7 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def cost_lines(frame: pd.DataFrame, ax: Axes) -> None:
-    """Parameters over one backbone as tasks are added, both axes logarithmic, each line named at its end.
+    """Parameters, divided by one backbone's, as tasks are added; both axes are logarithmic, each line named at its end.
 
     Args:
         frame: columns `method`, `tasks` and `ratio`; `fine-tuned`, the line to beat, is dashed black.
@@ -52,7 +52,7 @@ def budget_bar(frame: pd.DataFrame, budget: int, ax: Axes) -> None:
     """What a method adds for all tasks, stacked by part in one bar, and the budget as a line (both in millions).
 
     Args:
-        frame: columns `part` and `parameters`, as `explore.methods.parts_frame` gives it; no rows draw no bar.
+        frame: columns `part` and `parameters`, as `explore.methods.parts_frame` gives it; without rows there is no bar.
         budget: in parameters.
     """
     colours, left = different_colours(len(frame)), 0.0

@@ -1,4 +1,4 @@
-"""Figures of what the runs say: ours beside the paper's, with intervals, on one axis."""
+"""Figures of what the runs say: our results beside the paper's, with intervals, on one axis."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,13 +15,13 @@ _OURS, _PAPER = sns.color_palette("colorblind")[0], "0.55"
 def forest(
     frame: pd.DataFrame, labels: Mapping[str, str], base: str, ax: Axes, ours: str = "here", least: int = 0
 ) -> None:
-    """Every method minus one, paper and ours on one axis, with 95 % intervals; 0 is that one.
+    """Every method minus the method `base`, paper and ours on one axis, with 95 % intervals; 0 is `base`.
 
     Args:
         frame: columns `method`, `difference`, `low`, `high`, `seeds`, `paper` and `paper half`, as
             `results.tables.against` gives it.
         labels: method -> its name.
-        ours: how the legend calls our runs.
+        ours: what the legend calls our runs.
         least: the number of seeds that decides; with fewer nothing is drawn.
     """
     places = np.arange(len(frame))[::-1]
@@ -48,8 +48,8 @@ def forest(
 
 
 def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes) -> None:
-    """Dev averages by schedule, a colour each method, the paper's left and ours right; both y axes span the same number
-    of points, from different starts.
+    """Dev averages by schedule, a colour for each method, the paper's on the left and ours on the right; both y axes
+    span the same number of points, from different starts.
 
     Args:
         frame: columns `method`, `schedule`, `mean`, `error`, `seeds`, `paper` and `paper error`, as
@@ -68,7 +68,7 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
             style = {"fmt": "o", "capsize": 2, "color": colours[number], "label": labels[method]}
             ax.errorbar(x, part[value], part[error].fillna(0), **style)
         if not any(len(line.get_xdata()) for line in ax.lines):
-            ax.text(0.5, 0.5, "no two seeds of any", transform=ax.transAxes, ha="center", color="0.55")
+            ax.text(0.5, 0.5, "no method has two seeds", transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
         ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
         ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))
@@ -79,13 +79,13 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
 
 
 def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: str, colours: Sequence = ()) -> None:
-    """Differences with their intervals, one a row.
+    """Differences with their intervals, one in each row.
 
     Args:
         frame: columns `difference`, `low`, `high`.
         names: what the rows are called.
         what: the label of the x axis.
-        colours: of the rows; by default all have one.
+        colours: of the rows; by default all have the same.
     """
     places = np.arange(len(frame))[::-1]
     ax.axvline(0, color="black", linewidth=1)
@@ -98,7 +98,7 @@ def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: s
 
 
 def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None:
-    """One method minus another by task, with simultaneous 95 % intervals.
+    """One method minus another, task by task, with simultaneous 95 % intervals.
 
     Args:
         frame: columns `task`, `difference`, `low`, `high`, `seeds`, as `results.tables.task_differences` gives it.
@@ -111,8 +111,8 @@ def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None
 
 
 def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
-    """‖TS(h)‖ / ‖h‖ by layer, and what switching the adaptations off costs, a colour each setting; lines and points are
-    means over seeds, with standard errors; a point of one seed is hollow.
+    """‖TS(h)‖ / ‖h‖ by layer, and what switching the adaptations off costs, a colour for each setting; lines and points
+    are means over seeds, with standard errors; a point of one seed is hollow.
 
     Args:
         sizes: columns `setting`, `layer`, `size`, `seed`. off: columns `setting`, `difference`, `seed`.

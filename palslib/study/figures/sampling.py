@@ -1,4 +1,4 @@
-"""Schedules: the chance of every task, the order in which they come, how often data are gone through."""
+"""Schedules: the chance of every task, the order in which tasks come, and how often their data are gone through."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""What all figures share: one look, and every task and method always by the same name, order and colour."""
+"""What all figures share: one look, and always the same name, order and colour for every task and method."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ PAGE_WIDTH = 7.0  # inches
 
 
 def method_name(method: str | Method) -> str:
-    """A method as a figure names it: `PALs, s = 120`; one that is not in the table by its own label.
+    """A method as a figure names it: `PALs, s = 120`; a method that is not in the table by its own label.
 
     >>> method_name("pals-no-sharing-84"), method_name("houlsby-64"), method_name("lhuc")
     ('PALs, no sharing, s = 84', 'Houlsby, m = 64', 'LHUC')
@@ -32,18 +32,18 @@ def method_name(method: str | Method) -> str:
 
 
 def task_name(task: str) -> str:
-    """A task as a figure names it: the paper's as the paper prints it, one's own by its own name."""
+    """A task as a figure names it: a task of the paper as the paper prints it, your own by its own name."""
     return TASK_LABELS.get(task, task)
 
 
 def task_order(tasks) -> list[str]:
-    """Tasks, each once: the paper's in its order, then one's own as they come."""
+    """Tasks, each once: the paper's in its order, then your own as they come."""
     named = list(dict.fromkeys(tasks))
     return [task for task in TASKS if task in named] + [task for task in named if task not in TASKS]
 
 
 def task_colours(tasks) -> dict[str, tuple]:
-    """The colour of each task, in `task_order`: the paper's tasks have theirs everywhere, one's own get others."""
+    """The colour of each task, in `task_order`: the paper's tasks have theirs everywhere, your own get others."""
     order = task_order(tasks)
     own = sorted(task for task in order if task not in TASK_COLOURS)
     mine = dict(zip(own, sns.color_palette("husl", len(own)), strict=True))
@@ -51,7 +51,7 @@ def task_colours(tasks) -> dict[str, tuple]:
 
 
 def different_colours(number: int) -> list:
-    """As many colours that can be told apart: up to ten also by the colour-blind."""
+    """This many colours that can be told apart, also by the colour-blind if there are at most ten."""
     return sns.color_palette("colorblind" if number <= 10 else "husl", number)
 
 

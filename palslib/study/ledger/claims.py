@@ -4,14 +4,14 @@ A comparison `left > right` is a paired test: two runs with the same seed draw t
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
 worse) uses -0.5 points in place of 0. Otherwise the difference is too small to matter if the whole interval lies within
-a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point
-for CoLA and STS-B), and else inconclusive, as it is with fewer than three seeds (five for a spread). It is not testable
-at this scale if a run has fewer steps than the row's `steps`, or if the comparison is of one task and both sides have
-the median 0 (of Matthews' correlation: constant predictions, nothing was learnt).
+a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point for CoLA and STS-B).
+If it does not, the comparison is inconclusive, as it is with fewer than three seeds (five for a spread). It is not
+testable at this scale if a run has fewer steps than the row's `steps`, or if it compares one task and both sides have a
+median score of 0 (a Matthews correlation of 0: predictions are constant, nothing was learnt).
 
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
-compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: that made
-on the same maker's processor as the other side's run (of several makers, the alphabetically last); otherwise the last.
+compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
+from a processor of the same maker as the other side's run (of several makers, the alphabetically last), else the last.
 If both sides are models for one task each, a seed's score is the mean over the tasks that both sides have.
 """
 
@@ -48,7 +48,7 @@ MEASURES = {
 
 
 class Verdict(NamedTuple):
-    """What is decided on a row."""
+    """What is decided about a row."""
 
     verdict: str
     value: str
@@ -76,11 +76,16 @@ class Comparison:
         relation = ">=" if " >= " in sides else ">"
         if sides.count(f" {relation} ") != 1:
             raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
-        if what and what not in MEASURES and not anywhere:  # there a task may be one's own
+        if what and what not in MEASURES and not anywhere:  # there a task may be a user's own
             get_task(what)  # raises ValueError for an unknown one
         both = sides.split(f" {relation} ")
         left, right = (tuple(Selection.parse(term, anywhere) for term in side.split(" + ")) for side in both)
         return cls(text, left, right, relation, what)
+
+    @property
+    def measure(self) -> str:
+        """The measure of `MEASURES` that it names; of runs `anywhere` only tasks are compared, whatever their names."""
+        return self.what if self.what in MEASURES and not self.left[0].anywhere else ""
 
     @property
     def alone(self) -> bool:
@@ -103,8 +108,8 @@ class Comparison:
         return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
-        """The outcome on these records, in the setting with the longest runs of those with enough seeds; else, or if
-        equal, with the most seeds, then the most runs."""
+        """The outcome in one setting. Settings with enough seeds for a verdict come first, and of these the one with
+        the longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
         def evidence(of: Outcome) -> tuple:
             return of.enough_seeds and min(r["config"]["steps"] for r in of.records), len(of.seeds), len(of.records)
@@ -124,7 +129,7 @@ class Comparison:
                     if not repeats(record, other):
                         files = ", ".join(r.get("file", r["config"]["method"]) for r in (other, record))
                         raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
-                    of.remove(other)  # of a run that was repeated the last in this order counts
+                    of.remove(other)  # of repeated runs the last in this order counts
                 scores.update(new)
                 of += [record] if new else []
         for actings in found.values():
@@ -136,9 +141,9 @@ class Comparison:
 
     def _scores(self, record: dict) -> dict:
         """The scores of a run: one measure, or one score for each task and number of its training examples."""
-        if self.what in ("backward", "forward"):
-            return {self.what: transfer_measures(record)[self.what]}
-        if self.what in MEASURES or not (self.what or self.alone):
+        if self.measure in ("backward", "forward"):
+            return {self.measure: transfer_measures(record)[self.measure]}
+        if self.measure or not (self.what or self.alone):
             average = record["results"]["last"]["dev_average"]
             return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
         sizes = record.get("data", {}).get("train", {})
@@ -150,7 +155,7 @@ class Comparison:
         whole = [{s for s, (scores, _) in runs.items() if tasks and tasks <= set(scores)} for runs in each]
         seeds = sorted(set.intersection(*whole))
         terms = [[fmean(runs[s][0][t] for t in tasks) for s in seeds] for runs in each]
-        if self.what == "spread":
+        if self.measure == "spread":
             terms = [[abs(score - median(of)) for score in of] for of in terms]
         cut = len(self.left)
         left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
@@ -192,7 +197,7 @@ class Outcome:
     @property
     def margin(self) -> float:
         """The points within which a difference of these scores is too small to matter."""
-        if self.comparison.what in ("", *MEASURES):
+        if self.comparison.measure or not self.comparison.what:
             return MARGIN
         dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
         return task_margin(self.comparison.what, next(iter(dev.values()), None))
@@ -205,7 +210,7 @@ class Outcome:
     @property
     def enough_seeds(self) -> bool:
         """Whether there are enough seeds for a verdict."""
-        return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.what == "spread" else SEEDS)
+        return len(self.seeds) >= (SPREAD_SEEDS if self.comparison.measure == "spread" else SEEDS)
 
     @property
     def verdict(self) -> str:
@@ -269,9 +274,9 @@ def maker(record: dict) -> str:
 
 
 def alike(each: list[list[dict]]) -> list[list[dict]]:
-    """Each term's records, reordered so that the run to compare comes last: the one made on a processor maker that
-    every term has for that seed (of several makers, the alphabetically last)."""
-
+    """Each term's records, sorted so that of repeated runs the one that counts comes last. Results differ a little
+    between makers of processors, so for each seed runs of one maker are compared, if every term has one (of several
+    such makers, the alphabetically last)."""
     makers = [{(r["config"]["seed"], maker(r)) for r in records} for records in each]
     chosen = dict(sorted(set.intersection(*makers)))  # seed -> maker
     return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
@@ -322,9 +327,9 @@ def _about(records: Sequence[dict]) -> str:
 
 
 def _removed(records: Sequence[dict]) -> Verdict:
-    """What is decided on C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
-    costs less than a quarter of removing all, and no removal costs more than that of all. Of runs of several settings
-    those of the most frequent one count."""
+    """What is decided about C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
+    costs less than a quarter of removing all, and no removal costs more than removing all. If runs have several
+    settings, those of the most frequent one count."""
     settings = [Setting.of(record, alone=True) for record in records]
     most = max(settings, key=settings.count)
     records = [record for record, setting in zip(records, settings, strict=True) if setting == most]
@@ -350,7 +355,7 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 
 
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
-    """What a reader should know of a row's verdict: how many of its comparisons are reproduced, how many pairs are of
+    """What a reader should know of a row's verdict: how many of its comparisons are reproduced, how many pairs are from
     processors of different makers, and whether one task accounts for more than half of a decided difference of
     averages."""
     if len(outcomes) > 1:
@@ -365,7 +370,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
 
 
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
-    """What is decided on a row C."""
+    """What is decided about a row C."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
         return Verdict("not run", "–", "not pursued here")

@@ -4,7 +4,7 @@
 `derived`, with which its result is compared. A source prints rounded numbers, so a printed number agrees with an exact
 one that lies within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
 
-Where the inputs of a derivation are themselves printed, they were rounded before: the mean of three scores printed as
+Where the inputs of a derivation are themselves printed, they are already rounded: the mean of three scores printed as
 0.519, 0.775 and 0.448 can be any number from 0.58017 to 0.58117. `possible` derives such rows from intervals.
 """
 
@@ -120,7 +120,7 @@ def _epochs_of_minbert() -> list[int]:
 
 
 def _sizes_of_minbert() -> list[int]:
-    """The sizes s, of the two that minbert gives, that its heads divide."""
+    """Of the two sizes s that minbert gives, those that its number of heads divides."""
     printed = load_ledger()["B6"].published
     return [s for s in (printed["s_in_text"], printed["s_in_table"]) if s % METHODS["pals-204"].heads == 0]
 
@@ -209,15 +209,15 @@ _ROUNDED: dict[str, tuple[float, float, Callable[[list], list]]] = {
     "B19": (0.1, 0.2, list),
     "B20": (0.1, 0.1, lambda derived: [TABLE_2["fine-tuned"][task] for task in ("qnli", "stsb")]),
 }
-"""Row B computed from printed, rounded numbers -> the unit to which its values are printed; the width of the interval
-in which each value lies (a mean of rounded numbers is off by at most as much as they are, a difference by twice as
-much); and which of its derived values these are. All other rows A and B have exact inputs: sizes, counts,
-definitions."""
+"""Row B whose inputs are printed, rounded numbers -> the unit in which its result is printed; the width of the range in
+which the unrounded result can lie (for a mean as wide as for one input, for a difference of two inputs twice as wide);
+and a function that picks the results concerned from the row's derived values. All other rows A and B have exact inputs:
+sizes, counts, definitions."""
 
 
 def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
-    printed, and whether a number between them is printed so. Empty if inputs are exact."""
+    printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
     if row.id not in _ROUNDED:
         return []
     unit, width, chosen = _ROUNDED[row.id]
@@ -233,7 +233,7 @@ def derive(row_id: str):
     """
     row = load_ledger()[check_name("ledger row", row_id, load_ledger())]
     if row.kind not in "AB":
-        raise ValueError(f"ledger row {row_id} is not derived: runs decide rows C, and rows D are switches")
+        raise ValueError(f"ledger row {row_id} is not derived: only A and B are; runs decide C, and D are switches")
     return _DERIVE[row_id]()
 
 

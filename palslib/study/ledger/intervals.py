@@ -2,7 +2,7 @@
 
 Scores spread about equally for all methods, and averages of runs with the same seed are no more alike than others. So
 one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods are compared with one,
-Dunnett's intervals (1955) hold all together. Where results were looked at several times while seeds were added,
+Dunnett's intervals (1955) hold for all together. Where results were looked at several times while seeds were added,
 `level_of_looks` gives the level at which the intervals of all looks hold together (Pocock 1977).
 """
 
@@ -92,19 +92,19 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     """Every method minus `base`, with Dunnett's simultaneous 95 % intervals: all hold together in 95 of 100 studies.
 
     Returns a row for each method with a run: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`.
-    Where the method or `base` has fewer than three runs the interval is NaN.
+    The interval is NaN where the method or `base` has fewer than three runs or an undefined score, or no scores differ.
     """
     from scipy import stats
 
     others = [method for method, of in scores.items() if method != base and len(of) and len(scores[base])]
-    low = high = [math.nan] * len(others)
-    if len(scores[base]) > 2 and any(len(scores[method]) > 2 for method in others):
-        samples = (np.asarray(scores[method], float) for method in others)
-        found = stats.dunnett(*samples, control=np.asarray(scores[base], float), rng=np.random.default_rng(0))
-        low, high = found.confidence_interval()
+    known = [method for method in others if np.isfinite(scores[method]).all()]
+    several, ends_of = [np.asarray(scores[method], float) for method in (*known, base)], {}
+    if len(scores[base]) > 2 and max(map(len, several[:-1]), default=0) > 2 and any(map(np.ptp, several)):
+        found = stats.dunnett(*several[:-1], control=several[-1], rng=np.random.default_rng(0)).confidence_interval()
+        ends_of = dict(zip(known, zip(found.low, found.high, strict=True), strict=True))
     rows = []
-    for method, *ends in zip(others, low, high, strict=True):
-        seeds = (len(scores[method]), len(scores[base]))
+    for method in others:
+        seeds, ends = (len(scores[method]), len(scores[base])), ends_of.get(method, (math.nan, math.nan))
         ends = ends if seeds[0] > 2 else [math.nan] * 2  # too few to conclude from; they count towards the variance
         of = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
         rows.append((method, of.value, of.low, of.high, *seeds, of.kind()))
@@ -162,9 +162,9 @@ def over_examples(
 ) -> Difference:
     """left - right with an interval that covers dev examples as well as seeds: a bootstrap over both.
 
-    Each draw takes as many runs of each side, and as many rows of each task, with replacement; rows are the same for
-    all runs. The score of a run is the mean of its tasks' first metrics, in percent. With few runs the interval is a
-    little too narrow: n runs, drawn out of n, show (n - 1) / n of the variance of a new seed (5/6 for six).
+    Each draw takes as many runs of each side, and rows of each task, as there are, with replacement; it takes the same
+    rows for all runs. A run's score is the mean of its tasks' first metrics, in percent. With few runs the interval is
+    a little too narrow: n runs, drawn out of n, show (n - 1) / n of the variance of a new seed (5/6 for six).
 
     Args:
         left: for each run, task and split (`rte/validation`) -> its predictions, as `read_predictions` gives them.

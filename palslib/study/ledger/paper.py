@@ -1,20 +1,9 @@
 """The published numbers and the ledger's rows, as data.
 
-Sources, by the short names that the ledger uses:
-
-    paper     Stickland & Murray 2019, "BERT and PALs", https://arxiv.org/abs/1902.02671
-    summary   a two-page summary of it
-    minbert   the CS224N report "MinBERT and PALs"
-    gem       the CS224N report "minBERT using PALs with Gradient Episodic Memory"
-    adapters  Mohebbi & Rajaee, "Final Report" (Houlsby adapters, and sharing them over layers)
-    released  the authors' public code, AsaCooperStickland/Bert-n-Pals (facts about it, never its text)
-
 The tables hold each number as its source prints it, right or wrong, under the method's name in `palslib.methods` where
 it has one; a number that is not recorded here is absent, not zero. Which statements hold and which do not follow is
-stated row by row in `ledger.toml`, beside this file:
-
-    A  numbers that follow from the definitions     B  statements that do not follow
-    C  claims that only training can decide         D  where the released code departs from the paper or good practice
+stated row by row in `ledger.toml`, beside this file; its head says what the short names of the sources stand for, and
+what the kinds of rows A, B, C and D are.
 """
 
 import re
@@ -48,7 +37,7 @@ TABLE_2 = _table(
     },
 )
 
-# RTE on the test server for two systems that the paper compares with (ledger C5).
+# RTE on the test server for two systems with which the paper compares its own (ledger C5).
 RTE_ELSEWHERE = {"bert-large": 70.1, "mt-dnn": 75.5}
 
 
@@ -135,7 +124,7 @@ class Row:
     id: str
     """Letter and number, such as `"A21"`; a separately tested part of a claim has one more letter: `"C13b"`."""
     kind: str
-    """The letter: A, B, C or D (the module's docstring says what each means)."""
+    """The letter: A, B, C or D (the head of `ledger.toml` says what each means)."""
     source: str
     """Who says it, and where: `"paper T3"` is the paper's table 3, `"paper 3.2"` its section 3.2
     (the head of `ledger.toml` lists the sections)."""

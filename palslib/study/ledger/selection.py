@@ -133,9 +133,9 @@ class Selection:
         return all(_plain(built.get(k)) == _plain(v) for k, v in (usual | wanted).items() if k not in _FREE)
 
     def _sized(self, size: int | str | None, record: dict, config: dict) -> bool:
-        """Whether a run has this size. Default: the size fitted to the paper's budget. On BERT-base also the paper's
-        own size; the fitted one counts there only if its ratio is within 0.01 of the paper's (low rank: 101 for 100) or
-        options are given."""
+        """Whether a run has this size. Default: the size fitted to the paper's budget. On BERT-base the paper's own
+        size counts too; the fitted one counts there only if its ratio is within 0.01 of the paper's (low rank: 101 for
+        100) or options are given."""
         if isinstance(size, int):
             return record["method"]["size"] == size
         asked, count = config["size"] or "budget", record.get("counts")  # the default of this recipe
@@ -163,12 +163,16 @@ class Setting:
     @classmethod
     def of(cls, record: dict, alone: bool = False) -> "Setting":
         """The setting of a record; models for one task each (`alone`) may differ in tasks and rates. Data of one name
-        may be whole in one run and sub-sampled in another, so their sizes in the record are compared too."""
+        may be whole in one run and sub-sampled in another, and a user's file may change: unless `alone`, sizes are
+        compared too, and hashes of what is not GLUE's or generated."""
         varied = _VARIED | _PRACTICAL | {"adaptation_rate"} | ({"tasks", "learning_rate"} if alone else set())
         config = {k: v for k, v in record["config"].items() if k not in varied}
         config["backbone"] = config["backbone"].removesuffix(FURTHER)
         config |= {"precision used": record["precision"]}
         config |= {} if alone else {f"{part} rows": record.get("data", {}).get(part) for part in ("train", "dev")}
+        theirs = record["config"]["own" if config["data"] in ("synthetic", "glue") else "tasks"]
+        hashes = {} if alone else {n: h for n, h in record.get("content", {}).items() if n.split("/")[0] in theirs}
+        config |= {"texts and labels": hashes} if hashes else {}
         shared = json.dumps(config, sort_keys=True)
         method = METHODS.get(record["config"]["method"])  # may be undefined where its record is read
         adds = record.get("counts", {}).get("added") != 0

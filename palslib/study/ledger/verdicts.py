@@ -21,9 +21,9 @@ from palslib.study.ledger.paper import Row, load_ledger
 
 ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "gem-300-steps", "minbert-150-steps")
 ASIDE += ("tuning", "confirmation", "bert-base-tuning")
-"""Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen, runs in
-another setting beside it, models trained to be shipped, runs from before the plan (figures/records/FIRST_STUDY.md), and
-tuning and confirmation of the second study, which has its own rule (`results/second.py`); `separate` is evidence."""
+"""Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen; runs in
+another setting beside it; models trained to be shipped; runs from before the plan (figures/records/FIRST_STUDY.md); and
+tuning and confirmation of the second study, which has its own rule (`results/second.py`). `separate` is evidence."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal",
@@ -99,7 +99,7 @@ _NOTES = {
 def format_values(values, like=None) -> str:
     """The text of a ledger entry's numbers, thousands separated, with as many decimals as `like` has.
 
-    Named and nested lists are separated by semicolons. In one list, all but integers get equally many decimals.
+    Named and nested lists are separated by semicolons. In one list, all but integers get the same number of decimals.
     """
     like = values if like is None else like
     if isinstance(values, dict):

@@ -103,8 +103,8 @@ def show_part(frame: pd.DataFrame, kind: str) -> None:
 
 
 def _seen(row: dict) -> str:
-    """What is visible before a click: published numbers and ours; for a claim one line a comparison, without both
-    means: `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
+    """What is visible before a click: published numbers and ours; for a claim one line for each comparison, without
+    the two means: `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
     printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
     lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
     if row["kind"] == "C":

@@ -1,6 +1,6 @@
 """The answer to the paper's question in five sentences, computed from the records (README, notebook 11, the book).
 
-Each answer comes from the second study once its runs decide it, before that from the first.
+Each answer comes from the second study once its runs decide it; before that, it comes from the first.
 """
 
 import math
@@ -26,7 +26,7 @@ from palslib.study.results.tables import label, runs_of, scores_by_method
 
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
-because the interval of five ended at 0."""
+because the interval from five seeds ended at 0."""
 _UNKNOWN = "not known"
 _SAID = {
     "PALs minus sharing everything": {
@@ -37,13 +37,13 @@ _SAID = {
         _UNKNOWN: "Whether PALs beside BERT's layers help is not known yet",
     },
     "PALs minus one PAL for all tasks": {
-        POSITIVE: "A PAL of each task's own is better than one for all tasks",
-        NEGATIVE: "One PAL for all tasks is better than one of each task's own",
-        TOO_SMALL: "One PAL for all tasks does as well as one of each task's own",
+        POSITIVE: "A PAL for each task is better than one for all tasks",
+        NEGATIVE: "One PAL for all tasks is better than one for each task",
+        TOO_SMALL: "One PAL for all tasks does as well as one for each task",
         OPEN: "Whether each task needs a PAL of its own is open",
         _UNKNOWN: "Whether each task needs a PAL of its own is not known yet",
     },
-    "PALs minus low rank (as large, without attention)": {
+    "PALs minus low rank (fitted to the same budget, without attention)": {
         POSITIVE: "The attention within PALs helps",
         NEGATIVE: "Attention is not the reason: low rank, which has none, is better",
         TOO_SMALL: "Attention is not the reason: low rank, which has none, does as well",
@@ -51,17 +51,17 @@ _SAID = {
         _UNKNOWN: "Whether the attention within PALs helps is not known yet",
     },
     "PALs at BERT's rate minus sharing everything": {
-        POSITIVE: "They help with one rate for all, as in the paper",
-        NEGATIVE: "With one rate for all, as in the paper, they do harm",
-        TOO_SMALL: "With one rate for all, as in the paper, they make no difference that matters",
-        OPEN: "With one rate for all, as in the paper, we find no clear difference",
-        _UNKNOWN: "What they do with one rate for all, as in the paper, is not known yet",
+        POSITIVE: "PALs help with one learning rate for all parameters, as in the paper",
+        NEGATIVE: "With one learning rate for all parameters, as in the paper, PALs do harm",
+        TOO_SMALL: "With one learning rate for all parameters, as in the paper, PALs make no difference that matters",
+        OPEN: "With one learning rate for all parameters, as in the paper, we find no clear difference",
+        _UNKNOWN: "What PALs do with one learning rate for all parameters, as in the paper, is not known yet",
     },
 }
-"""The difference that answers each question -> the answer by its kind."""
+"""The difference that answers each question -> the answer for each kind of difference."""
 NOT_SHOWN = (
     "**Not shown**: what holds for BERT-base, after 60,000 steps, or with all rows of MNLI, QQP and QNLI. The runs "
-    "here are of a smaller BERT, shorter, and use 3 to 10 % of these rows."
+    "here train a smaller BERT for fewer steps, and use 3 to 10 % of these rows."
 )
 
 
@@ -76,13 +76,13 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
     decided, first = second.decide(new), first_study(records, own_rate)
     looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
     about = f" (2,000 steps; the interval is wider than usual because we looked at the results after {looks} seeds, "
-    about += "and could have stopped at a lucky one). The learning rate of the PALs, ten times BERT's, was the best of "
-    about += "several, tried with three seeds; that of the shared model the best of three, two of them tried with one "
-    about += "seed, which may favour PALs"
+    about += "and could have stopped at a lucky look). The learning rate of the PALs, ten times BERT's, was chosen by "
+    about += "one seed of a pilot (two more seeds, run later, choose the same); that of the shared model was chosen "
+    about += "from three rates by one seed. This may favour PALs"
     done = len(second.of_grid("tuning", new)), sum(map(len, second.arms(new).values()))
     waits = {
-        second.NOT_ASKED: "by the plan, this is asked once the question before is decided",
-        second.NOT_RUN: "the runs are under way (done are {} of 32 that choose settings, {} of 27 that decide)",
+        second.NOT_ASKED: "the plan asks this once the question before it is decided",
+        second.NOT_RUN: "the runs are under way ({} of 32 that choose settings and {} of 27 that decide are done)",
     }
     said, beside = [], [about, *[" (2,000 steps)"] * 3]
     for (minus, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):
@@ -98,18 +98,20 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
 
 
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
-    """What a study of one's own shows, a sentence for each line of `tables.against`, and what it does not."""
+    """What a user's own study shows, in a sentence for each line of `tables.against`, and what it does not show."""
     said = []
     for row in differences.dropna(subset="difference").to_dict("records"):
         found = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"]))
-        verdict = row["verdict"] if math.isfinite(found.high) else "too few seeds for an interval"
+        verdict = row["verdict"] if math.isfinite(found.high) else "no interval"
         said.append(f"**{label(row['method'])} minus {label(base)}** {found}: {verdict}.")
     shown = set()
     for config in (record["config"] for record in records):
-        data = f"data {config['data']}" if set(config["tasks"]) - set(config["own"]) else "data of one's own"
-        shown.add(f"{config['backbone']}, {config['steps']:,} steps, {data}")
+        data = [f"data {config['data']}"] if set(config["tasks"]) - set(config["own"]) else []
+        data += ["your own data"] if config["own"] else []
+        shown.add(f"{config['backbone']}, {config['steps']:,} steps, {' and '.join(data)}")
     alone = "" if said else "any difference between methods, and "
-    return [*said, f"**Not shown**: {alone}anything beyond {'; '.join(sorted(shown)) or 'no runs'}."]
+    beyond = f"beyond {'; '.join(sorted(shown))}" if shown else "else: there are no runs"
+    return [*said, f"**Not shown**: {alone}anything {beyond}."]
 
 
 def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
@@ -171,8 +173,8 @@ def questions_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tasks_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `second.by_task` as text: a row for each task with its margin, a column for each two arms that are
-    compared, with the difference, its interval and the verdict."""
+    """The frame of `second.by_task` as text: a row for each task with its margin, and a column for each pair of arms
+    that is compared, with the difference, its interval and the verdict."""
     words = with_intervals(frame, "words")["words"] + " " + frame["verdict"]
     rows = frame.assign(words=words, compared=_compared(frame) + " (" + frame["seeds"] + " seeds)")
     rows["task"], rows["margin"] = rows["task"].map(TASK_LABELS), rows["margin"].map("{:.2f}".format)

@@ -14,26 +14,24 @@ from palslib.study.results.pilot import acting_frame, switched_off_frame
 from palslib.study.results.second import answered, arm, of_grid, read_second
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
-"""The record of `over_both`: it needs GLUE's labels, which are not part of the package."""
+"""The record of `over_both`, which needs GLUE's labels; these are not part of the package."""
 
 
 def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     """A row for each arm of the confirmation that adds something, after the last step: the number of `seeds`; `size`,
-    ‖TS(h)‖ / ‖h‖, and `entropy`, that of the added heads' attention over log S (1: uniform), means over seeds, tasks
-    and layers; and the change of the dev average when all that tasks add is switched off, with its 95 % interval."""
+    ‖TS(h)‖ / ‖h‖, and `entropy`, that of the added heads' attention divided by log S (1: uniform), both means over
+    seeds, tasks and layers; and the change of the dev average without all that tasks add, with its 95 % interval."""
     runs = of_grid("confirmation", records)
-    arms = {record["key"]: arm(record) for record in runs}
-    last, off = acting_frame(runs), switched_off_frame(runs)
-    table = last.groupby(last["key"].map(arms), sort=False)[["size", "entropy"]].mean()
-    off = off["difference"].groupby(off["key"].map(arms)).agg(list)
+    table = acting_frame(runs, arm).groupby("setting", sort=False)[["size", "entropy"]].mean()
+    off = switched_off_frame(runs, arm).groupby("setting")["difference"].agg(list)
     table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda of: paired(of).text)})
     return table.rename_axis("arm").reset_index()[["arm", "seeds", "size", "entropy", "switched off"]]
 
 
 def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int = 10_000) -> list[dict]:
-    """The questions that `second.decide` answers, with intervals over dev examples as well as seeds, of the same seeds
-    and the same level, from the predictions of the committed runs: `question`, `left`, `right`, `difference`, `low`,
-    `high`, `seeds` and `level`.
+    """The questions that `second.decide` answers, with intervals over dev examples as well as seeds, from the same
+    seeds and at the same level, from the predictions of the committed runs: `question`, `left`, `right`, `difference`,
+    `low`, `high`, `seeds` and `level`.
 
     Args:
         labels: as in `over_examples`.
@@ -48,10 +46,10 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
 
 
 def dev_labels() -> dict[str, np.ndarray]:
-    """Task and dev split -> the labels, of the splits whose scores enter a dev average."""
+    """Task and dev split -> the labels, for the splits whose scores enter a dev average."""
     names = {task: TASKS[task].evaluation[0] for task in TASKS}
     return {f"{task}/{split}": load_rows(task, "glue", split)["label"].to_numpy() for task, split in names.items()}
 
 
-if __name__ == "__main__":  # `python -m palslib.study.results.beside`, where GLUE is within reach
+if __name__ == "__main__":  # `python -m palslib.study.results.beside`, where GLUE is available
     write_record(OVER_EXAMPLES, {"questions": over_both(read_second(), dev_labels())})

@@ -35,8 +35,8 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A tidy frame: columns `model`, `task` (the three, and `mean`), `report`, `ours`, `standard_error`, `seeds`.
 
     For each row of the report's table 1, `ours` is the mean over seeds, in percent, of the runs that the ledger's C13
-    names for it; NaN without runs, and the standard error is NaN with one seed. A seed's `mean` is that of its three
-    tasks; a seed without all three has none. Raises ValueError if a seed occurs twice, as in runs of several settings.
+    names for it; NaN without runs, and the standard error is NaN with one seed. A seed's `mean` is over its three
+    tasks; a seed that lacks one has none. Raises ValueError if a seed occurs twice, as in runs of several settings.
     """
     rows = []
     for model, printed in MINBERT_TABLE_1.items():
@@ -61,8 +61,8 @@ def curves_frame(records: Sequence[dict]) -> pd.DataFrame:
     """The runs of the report's table over training: `model`, its `kind` and `schedule`, `seed`, `task`, `step`, `score`
     and `loss`.
 
-    The score is of dev, in percent; the loss is the mean over training since the evaluation before. There is a row for
-    each task and evaluation.
+    The score is on dev, in percent; the loss is the mean over training since the previous evaluation. There is a row
+    for each task and evaluation.
     """
     columns = ["model", "kind", "schedule", "seed", "task", "step", "score", "loss"]
     rows = []
@@ -115,8 +115,8 @@ def _term_label(term: Selection) -> str:
 def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
     """The report's claims, a row for each comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
 
-    `difference` is the mean over pairs of runs of one seed, in points, `low` and
-    `high` the ends of its 95 % interval, `seeds` how many.
+    `difference` is the mean over pairs of runs with the same seed, in points; `low` and `high` are the ends of its
+    95 % interval, and `seeds` is the number of pairs.
     """
     rows = []
     for row in (row for row in load_ledger().values() if row.id.startswith("C13")):

@@ -10,6 +10,7 @@ from statistics import fmean
 
 import pandas as pd
 
+from palslib.common.files import write_text
 from palslib.common.names import check_name
 from palslib.common.places import RECORDS
 from palslib.common.reading import read_json
@@ -30,21 +31,21 @@ ONE_RATE = "pals-204 at one rate"
 ARMS = (*METHODS, ONE_RATE)
 QUESTIONS = {
     ("pals-204", "shared"): "Do parameters of each task inside the layers help?",
-    ("pals-204", "pal-common"): "Is it that they are the task's own?",
-    ("pals-204", "low-rank-100"): "Is it their attention?",
+    ("pals-204", "pal-common"): "Is it because they are each task's own?",
+    ("pals-204", "low-rank-100"): "Is it because of their attention?",
     (ONE_RATE, "shared"): "Does the paper's setting, one rate for all, show it?",
 }
-"""The two arms that are compared -> the question, in the order in which they are asked."""
+"""The two arms that are compared -> the question, in the order in which the questions are asked."""
 TUNING_SEEDS = (200, 201)
 FIRST_LOOK, SECOND_LOOK = 0.995, 0.952
-"""The levels of the intervals at both looks at the confirmation."""
+"""The levels of the intervals at the two looks at the confirmation."""
 LOOKS = {FIRST_LOOK: range(300, 306), SECOND_LOOK: range(300, 312)}
 """Level -> the seeds of its look."""
 COLUMNS = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
 """Columns of the frame of `decide`."""
 NOT_ASKED, NOT_RUN = "not asked", "runs are missing"
 _WAITING = {OPEN: NOT_ASKED, NOT_ASKED: NOT_ASKED, NOT_RUN: NOT_RUN}
-"""The verdicts that leave a question undecided -> that of the next one."""
+"""Verdict that leaves a question undecided -> the verdict that the question after it then gets."""
 
 
 def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
@@ -79,8 +80,8 @@ def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "
 
 
 def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) -> dict[str, dict]:
-    """The grids `confirmation` (all seeds of the look of this level; twice the tuning's steps) and `separate` (half of
-    them), from the complete frame of `tuning`.
+    """The grids `confirmation` (all seeds of the look with this level; twice the tuning's steps) and `separate` (half
+    the tuning's steps), from the complete frame of `tuning`.
 
     Raises:
         ValueError: naming methods whose tuning is not complete.
@@ -110,7 +111,7 @@ def arm(record: dict) -> str:
 
 
 def arms(records: Iterable[dict], level: float = FIRST_LOOK) -> dict[str, dict[int, dict]]:
-    """Arm -> seed -> the record of its confirmation run, of the seeds that count at the look of this level."""
+    """Arm -> seed -> the record of its confirmation run, for the seeds that count at the look with this level."""
     found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
         if (seed := record["config"]["seed"]) in counted(name := arm(record), level):
@@ -119,8 +120,8 @@ def arms(records: Iterable[dict], level: float = FIRST_LOOK) -> dict[str, dict[i
 
 
 def counted(name: str, level: float) -> range:
-    """The seeds with which an arm counts at the look of this level. Of the fifth arm the first look takes three alone,
-    so that no later run of it changes what was decided (DEVIATIONS.md, 28 November)."""
+    """The seeds of an arm that count at the look with this level. The first look takes only three of the fifth arm,
+    so that no later run of that arm changes what was decided (DEVIATIONS.md, 28 November)."""
     return LOOKS[level][:SEEDS] if (name, level) == (ONE_RATE, FIRST_LOOK) else LOOKS[level]
 
 
@@ -165,13 +166,13 @@ def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, di
 
 
 def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame:
-    """The frame of `decide`, of the questions answered there, by averages over the other tasks. It decides nothing."""
+    """The frame of `decide`, its answered questions alone, from averages over the other tasks. It decides nothing."""
     rows = [row | _difference(runs, row, row["level"], tasks) for row, runs in answered(records)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def by_task(records: Sequence[dict]) -> pd.DataFrame:
-    """For each question that has an answer its difference by task, paired by seed, with intervals that hold for all
+    """For each question that has an answer, its difference by task, paired by seed, with intervals that hold for all
     tasks together (Bonferroni's 95 %): `left`, `right`, `task`, `difference`, `low`, `high`, `seeds`, `margin`,
     `verdict`. It decides nothing."""
     rows = []
@@ -188,7 +189,7 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
 
 
 def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
-    """Seed -> task -> score, of the models for one task each whose eight runs of a seed are all there."""
+    """Seed -> task -> score, of the models for one task each, for the seeds whose eight runs are all there."""
     found: dict[int, dict[str, float]] = {}
     for record in of_grid("separate", records):
         found.setdefault(record["config"]["seed"], {}).update(main_scores(record["results"]["last"]["scores"]))
@@ -229,7 +230,7 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
 
 
 def read_second() -> list[dict]:
-    """The committed records of the second study's grids. Raises ValueError for one that is none of its grid's runs."""
+    """The committed records of the second study's grids. Raises ValueError for one that is not a run of its grid."""
     found = []
     for name in ("tuning", "confirmation", "separate"):
         keys = {config.key for config in Grid.named(name).configs(Path("runs"))}
@@ -245,8 +246,8 @@ def ledger_frame() -> pd.DataFrame:
 
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:
-    """What has been run and what is missing: for each grid its number of `runs`, of those `recorded` in the folder of
-    its name, and `missing`; `hours` that the recorded ones took."""
+    """What has been run and what is missing: for each grid the number of its `runs`, of those `recorded` in the folder
+    of its name, and of those `missing`; and the `hours` that the recorded ones took."""
     rows = []
     for name in sorted(path.stem for path in PLANS.glob("*.json")):
         grid = Grid.named(name)
@@ -258,7 +259,10 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-if __name__ == "__main__":  # the grids that follow from a tuning, as JSON; for BERT-base: bert-base-tuning FOLDER,
-    of, *more = sys.argv[1:] or ("tuning",)
-    folder, *diverged = more or (RECORDS / of,)  # then the names of settings that diverged
-    print(json.dumps(grids(tuning(read_records(Path(folder)), diverged, of), of), indent=1))
+if __name__ == "__main__":  # prints the grids that follow from a tuning; for BERT-base: bert-base-tuning FOLDER, then
+    of, *more = sys.argv[1:] or ("tuning",)  # the names of settings that diverged; writes the grids into FOLDER, too
+    folder, *diverged = more or (RECORDS / of,)
+    found = grids(tuning(read_records(Path(folder)), diverged, of), of)
+    for name, grid in found.items() if more else ():
+        write_text(Path(folder) / f"{name}.json", json.dumps(grid, indent=1))
+    print(json.dumps(found, indent=1))

@@ -133,7 +133,7 @@ def _why(record: dict, usual: dict) -> str:
 
 
 def line_of(record: dict) -> str | None:
-    """The line that a finished run belongs to; None for one that changes single fields of its recipe."""
+    """The line that a finished run belongs to; None for a run that changes single fields of its recipe."""
     config = record["config"]
     texts = (config["method"], f"{config['method']} {_options(record)}".rstrip())
     return next((text for text in texts if _selection(text, config["schedule"]).matches(record)), None)
@@ -174,10 +174,10 @@ def _with_schedule(line: str, schedule: str) -> str:
     return " ".join([method, schedule, *options])
 
 
-def compared(left: str, right: str, records: Sequence[dict], what: str = "average") -> Outcome:
+def compared(left: str, right: str, records: Sequence[dict], task: str = "") -> Outcome:
     """Two lines under the usual schedule, paired by seed, by their dev average or by a task."""
-    both = (_with_schedule(line, usual_schedule(records)) for line in (left, right))
-    return Comparison.parse(f"{' > '.join(both)} : {what}", anywhere=True).decide(records)
+    both = " > ".join(_with_schedule(line, usual_schedule(records)) for line in (left, right))
+    return Comparison.parse(f"{both} : {task}" if task else both, anywhere=True).decide(records)
 
 
 def like_the_papers(records: Sequence[dict]) -> bool:
@@ -188,7 +188,7 @@ def like_the_papers(records: Sequence[dict]) -> bool:
 
 
 def _mean(scores: Sequence[float | None]) -> dict:
-    """Mean, standard error (NaN for one seed, and both where a score is None) and number of seeds."""
+    """Mean, standard error (NaN for one seed; both are NaN where a score is None) and number of seeds."""
     of = pd.Series(scores, dtype=float)
     return {"mean": of.mean(skipna=False), "error": of.sem(skipna=False), "seeds": len(of)}
 
@@ -296,7 +296,7 @@ def _options(record: dict) -> str:
 
 
 def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) -> pd.DataFrame:
-    """A row for each line and column of table 2, or for each line and task of runs on others than the paper's eight:
+    """A row for each line and column of table 2, or for each line and task where runs do not have the paper's eight:
     the paper's test score (else NaN), our dev score (`mean`, `error`, `seeds`)."""
     rows, theirs = [], like_the_papers(records)
     columns = (*COLUMNS, "average") if theirs else records[0]["config"]["tasks"]
@@ -387,8 +387,8 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
     Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
     if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
     `difference` (switched minus the paper's recipe at this rate, paired by seed), `low`, `high`, `seeds`,
-    `undefined`, the number of seeds without a dev average, and `other processor`, that of pairs of runs on processors
-    of different makers. Rows of the ledger without runs are absent.
+    `undefined`, the number of seeds without a dev average, and `other processor`, the number of pairs whose two runs
+    are on processors of different makers. Rows of the ledger without runs are absent.
     """
     usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
     of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
@@ -427,7 +427,7 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
 
 def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
     """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
-    of the differences between pairs), and the smallest difference that these pairs, or else three, can then show with a
+    of the differences between pairs), and the smallest difference that so many pairs, at least three, can show with a
     power of 80 %.
 
     Args:

@@ -232,7 +232,7 @@ def test_errors_say_what_there_is(model, tokenizer):
     plain, other = attention_maps(model, None, tokenizer, TEXT), attention_maps(model, "rte", tokenizer, PAIR)
     for named, act in {
         "'rtee'.* cola, rte": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
-        "tasks": lambda: plain.of("pal"),
+        "name a task": lambda: plain.of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
         "layer 2.* 0, 1": lambda: plain.layer("bert", 2),
         "texts": lambda: head_divergences(plain, other, ("bert", "bert")),

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_parameters, train
 from palslib.bert.backbones import load_tokenizer
+from palslib.data.metrics import METRICS
 from palslib.methods.backbone import BACKBONES
 from palslib.methods.low_rank import LowRank
 from palslib.methods.method import Box, Method, Part, Term
@@ -184,6 +185,18 @@ def test_s_goes_in_steps_of_the_heads_and_another_s_is_explained_not_raised():
     assert (size.min, size.step, size.value) == (1, 1, 100)
 
 
+def test_an_option_whose_values_the_controls_do_not_have_is_left_as_it_is():
+    @dataclass(frozen=True, kw_only=True)
+    class Last(LowRank, kind="last, explored"):
+        layers: int = 2
+
+        def adapted_layers(self, num_layers):
+            return range(num_layers - self.layers, num_layers)
+
+    explorer = explore_parameters(Last("last", size=10))
+    assert explorer.controls["layers"].disabled and "30,720 each task" in words(explorer)  # 2 · 2d · 10
+
+
 def test_an_s_above_the_sliders_end_is_counted_as_it_is():
     """The end moves; a slider would cut the value in silence."""
     explorer = explore_parameters(LowRank("wide", size=1_500))
@@ -221,7 +234,7 @@ def test_round_robin_shows_how_often_small_tasks_are_repeated():
     explorer = explore_schedules("round-robin")
     assert cells(explorer, "RTE") == ["RTE", "2,490", "0.1250", "7,500", "7,500", "96.39"]
     assert cells(explorer, "MNLI")[-1] == "0.61"
-    assert cells(explorer, "together")[3:5] == ["60,000", "60,000"]
+    assert cells(explorer, "total")[3:5] == ["60,000", "60,000"]
     assert explorer.controls["alpha"].disabled and explorer.controls["epoch"].disabled
 
 
@@ -251,7 +264,7 @@ def test_fewer_epochs_take_the_epoch_slider_with_them():
     explorer.controls["epoch"].value = 20
     explorer.controls["epochs"].value = 5
     assert (explorer.controls["epoch"].value, explorer.controls["epoch"].max) == (5, 5)
-    assert "α = 0.200" in words(explorer) and cells(explorer, "together")[3] == "12,000"
+    assert "α = 0.200" in words(explorer) and cells(explorer, "total")[3] == "12,000"
 
 
 def test_another_seed_draws_other_steps_of_the_same_expectation():
@@ -378,6 +391,15 @@ def test_a_finished_run_is_shown_and_not_trained_again(ended):
     assert message(explorer).startswith("finished") and explorer.session.bar.value == 8
     assert cells(explorer, "RTE")[1] == str(record["sampling"]["drawn"]["rte"])
     assert (folder / "record.json").read_text() == before
+
+
+def test_a_score_that_is_undefined_is_said_to_be(tmp_path, monkeypatch):
+    """As Pearson's correlation is where one batch of eight gets equal predictions (ledger D3)."""
+    monkeypatch.setitem(METRICS, "pearson", lambda labels, predictions: float("nan"))
+    explorer = explore_training(tiny_run(tmp_path, tasks=("stsb",), recipe_options={"correlations": "batches of 8"}))
+    start_and_wait(explorer)
+    assert "dev average undefined after" in message(explorer)
+    assert cells(explorer, "STS-B")[4] == "undefined (pearson)"
 
 
 def test_what_cannot_be_trained_is_said_and_the_buttons_come_back(tmp_path):

@@ -8,6 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from palslib.methods.backbone import Backbone
+from palslib.methods.ia3 import IA3
 from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import METHODS, get_method
 from palslib.study.figures.blocks import ALL_TASKS, BERT, TASK, TASK_ALL_LAYERS
@@ -31,17 +32,6 @@ class LoRA(Method):
 
     def captions(self, backbone):
         return [("layer", "$A$, $B$: two pairs per task and layer")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IA3(Method):
-    """Keys, values and the inner activation, each times a vector (Liu et al. 2022)."""
-
-    kind = "IA3, drawn"
-
-    def parts(self, backbone):
-        yield Part("attention", (Box("keys · $l_k$\nvalues · $l_v$"),))
-        yield Part("inner", (Box(f"· $l$, {backbone.intermediate_size} numbers"),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +204,8 @@ ATTENTION, FEED_FORWARD = "attention\n12 heads of 64", "feed-forward\n768→3072
     [
         (LORA, ATTENTION, ["$A$  768→8", "$B$  8→768\nquery, value"], True),
         (LORA_APART, ATTENTION, ["$B$  8→768\nquery", "$B$  8→768\nvalue"], True),
-        (ONE_IA3, ATTENTION, ["keys · $l_k$\nvalues · $l_v$"], False),
-        (ONE_IA3, FEED_FORWARD, ["· $l$, 3072 numbers"], False),
+        (ONE_IA3, ATTENTION, ["scale $k$, $v$"], False),
+        (ONE_IA3, FEED_FORWARD, ["scale"], False),
     ],
 )
 def test_what_changes_the_inside_of_a_block_stands_beside_it(method, block, beside, reads):

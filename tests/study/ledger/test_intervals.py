@@ -51,6 +51,10 @@ def test_a_familys_intervals_are_scipys_dunnett():
     assert frame["seeds"].tolist() == [8, 3] and frame["base seeds"].tolist() == [8, 8]
     alone = difference(scores, "a", "base")
     assert frame.loc["a", "low"] < alone.low < alone.high < frame.loc["a", "high"]
+    equal = family({"base": [50.0] * 3, "a": [50.0] * 3}, "base")  # constant predictions, without any variance
+    assert equal["low"].isna().all() and equal["verdict"].tolist() == ["open"]
+    some = family({"base": [60.0, 61.0, 62.0], "a": [61.0, 62.0, 63.5], "b": [40.0, math.nan, 41.0]}, "base")
+    assert some["low"].isna().tolist() == [False, True]
     assert family({"base": [1.0], "a": [2.0]}, "base")["low"].isna().all() and family({"base": []}, "base").empty
     one = family({"base": [60.0, 61.0, 62.0], "a": [61.0, 62.0, 63.0], "b": [40.0]}, "base").set_index("method")
     assert one["low"].isna().tolist() == [False, True] and one.loc["b", "verdict"] == "open"  # of a single run

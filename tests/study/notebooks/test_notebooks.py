@@ -152,7 +152,7 @@ def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, caps
     assert re.search(r"^02_dies .* FAILED at cell 4$", shown, re.MULTILINE) and "DeadKernelError" in shown
     assert re.search(r"^03_is_none .* FAILED at the start$", shown, re.MULTILINE)
     assert re.search(r"^04_works .* 2  works$", shown, re.MULTILINE)
-    assert "1 of 4 notebooks ran through" in shown
+    assert "1 of 4 notebooks succeeded" in shown
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["01_fails.ipynb", "02_dies.ipynb", "04_works.ipynb"]
 
 

@@ -373,6 +373,8 @@ def test_whether_adaptations_act_by_setting():
     low_rank = runs("low-rank-100", 60.0, off=-4.0, adaptation_rate=10)
     sizes, off = acting([*low_rank, *pilot], methods=("pals-204", "low-rank-100"))
     assert off["setting"].tolist()[-1] == "low rank: 10 × BERT's rate" and len(off) == 5
+    off = acting([*pilot, *frozen], methods=("pals-204", "pals-204 freeze=backbone"))[1]  # as notebook 11's lines
+    assert off["setting"].tolist()[-1] == "PALs, freeze=backbone: 10 × BERT's rate" and len(off) == 5
     table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
     assert table["seeds"].tolist() == [2, 2, 2]
     assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
@@ -399,7 +401,7 @@ def test_the_pilots_setting_is_the_best_that_acts():
     assert settings.tolist() == ["10 × BERT's rate", "10 × BERT's rate, $V^D$ from N(0, 0.02)"]
     with pytest.raises(ValueError, match="two runs of one seed in one group"):
         pilot_frame([*ten, *ten])
-    with pytest.raises(ValueError, match="no setting of PALs with 2,000 steps acts, in 2 settings"):
+    with pytest.raises(ValueError, match="none of 2 settings has PALs, 2,000 steps and a score a point lower"):
         chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
 
 
@@ -453,7 +455,7 @@ def test_the_answer_in_five_sentences():
     said = answer(RECORDS, new=[])
     assert len(said) == 5 and said[0].startswith("**PALs beside BERT's layers help here**")
     assert "+2.00 [+1.75, +2.25], 3 seeds" in said[0]
-    assert "is not known yet" in said[1] and "0 of 32 that choose settings, 0 of 27 that decide)" in said[1]
+    assert "is not known yet" in said[1] and "(0 of 32 that choose settings and 0 of 27 that decide are" in said[1]
     assert "not known yet" in said[2] and "not known yet" in said[3]  # low rank has two seeds, one rate none
     assert said[4].startswith("**Not shown**: what holds for BERT-base") and len(answer([])) == 5
     sizes = read_records(COMMITTED / "main")[0]["data"]["train"]
@@ -469,11 +471,11 @@ def test_the_answer_in_five_sentences():
 
 
 def small(method: str, seed: int, score: float, steps: int = 40, recipe: str = "paper") -> dict:
-    """A run of two tasks, one of them one's own, on generated data with the backbone for tests."""
+    """A run of two tasks, one of them one's own, called like a measure, on generated data with the tiny backbone."""
     of = {"tasks": ["rte"], "backbone": "tiny", "data": "synthetic", "schedule": "proportional", "recipe": recipe}
     record = run(method, seed, score, steps=steps, **of)
-    scores = {"rte": {"accuracy": score}, "mood": {"accuracy": score + 2}}
-    record["config"] |= {"tasks": ["rte", "mood"], "own": {"mood": "mood.csv"}}
+    scores = {"rte": {"accuracy": score}, "spread": {"accuracy": score + 2}}
+    record["config"] |= {"tasks": ["rte", "spread"], "own": {"spread": "mood.csv"}}
     record["results"]["last"] |= {"scores": scores, "dev_average": score + 1, "glue_average": None}
     return record
 
@@ -498,14 +500,18 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     assert (row["difference"], row["high"]) == (approx(1.0), approx(1 + half, abs=0.01)) and math.isnan(row["paper"])
     said = own_answer(found, against(found, base, methods), base)
     assert said[0].startswith("**Houlsby minus LHUC** +1.00 [") and "3 seeds: open." in said[0]
-    assert said[1].endswith("beyond tiny, 40 steps, data synthetic.")
-    alone = [run | {"config": run["config"] | {"tasks": ["mood"], "own": {"mood": "mood.csv"}}} for run in found]
-    assert own_answer(alone, against(found, base, methods), base)[1].endswith("40 steps, data of one's own.")
+    assert said[1].endswith("beyond tiny, 40 steps, data synthetic and your own data.")
+    alone = [run | {"config": run["config"] | {"tasks": ["spread"], "own": {"spread": "mood.csv"}}} for run in found]
+    assert own_answer(alone, against(found, base, methods), base)[1].endswith("40 steps, your own data.")
+    hashed = [run | {"content": {"spread/train": "a", "rte/train": "c"}} for run in found]
+    changed = hashed[0] | {"content": {"spread/train": "b"}}  # the file was exchanged between the runs
+    assert one_setting([*hashed, changed]) == hashed
+    assert left_out([*hashed, changed], hashed)["why"].tolist() == ["texts and labels {'spread/train': 'b'}"]
     cells = table_3_cells(table_3(found, methods=methods))
     assert cells.values.tolist() == [["LHUC", "62.0 ± 0.58 (3)"], ["Houlsby", "63.0 ± 0.58 (3)"]]
-    assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "mood"), "mean"] == approx(63.0)
+    assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "spread"), "mean"] == approx(63.0)
     tasks = task_differences(found, left, base)
-    assert tasks["task"].tolist() == ["rte", "mood"] and tasks["difference"].tolist() == [1.0, 1.0]
+    assert tasks["task"].tolist() == ["rte", "spread"] and tasks["difference"].tolist() == [1.0, 1.0]
     released = one_setting([small("pals-204", seed, 60.0, recipe="released") for seed in range(3)])
     assert lines(released) == ["pals-204 recipe=released"]
     assert own_answer([], against([], "shared", ()), "shared")[0].startswith("**Not shown**: any difference")
@@ -537,8 +543,8 @@ def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_b
     said, asked = answer(RECORDS, new=new), decide(new)["verdict"].tolist()
     assert asked == ["positive", "open", "not asked", "not asked"] and len(questions_table(decide(new))) == 2
     assert said[1].startswith("**Whether each task needs a PAL of its own is open**")
-    assert said[2].endswith("by the plan, this is asked once the question before is decided.")
-    assert "under way (done are 0 of 32 that choose settings, 26 of 27" in answer(RECORDS, new=new[1:])[1]
+    assert said[2].endswith("the plan asks this once the question before it is decided.")
+    assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer(RECORDS, new=new[1:])[1]
 
 
 def test_the_headlines_interval_widens_with_the_looks():
