@@ -33,9 +33,9 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def answer() -> str:
-    """The five numbered sentences with which notebook 11 answers the paper's question."""
+    """The five numbered sentences with which notebook 11 answers the paper's question, and notes on their words."""
     runs, own_rate = tables.of_first_study(evidence()), read_records(RECORDS / "same-rate")
-    return answers.numbered(answers.answer(runs, own_rate, second.read_second()))
+    return answers.numbered(answers.answer(runs, own_rate, second.read_second())) + f"\n\n{answers.NOTES}"
 
 
 def questions() -> str:
