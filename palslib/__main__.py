@@ -244,8 +244,8 @@ class Sweep:
     retries: Annotated[int, Field(ge=0, le=1000)] = 1
     """Further attempts at a failed run, each from its checkpoint."""
     command: str | None = None
-    """The command that trains a CONFIG.json. None: `python -m palslib train`; for a run with a method of your own
-    `python FILE train`, where FILE is the program that called this."""
+    """The command that trains a CONFIG.json. None: `python -m palslib train`, or, if a run has a method of your own,
+    `python FILE train`, where FILE is the program that called this and passes its words on to palslib."""
     slurm: dict | None = None
     """Run as Slurm jobs, with these options of sbatch: partition=gpu gpus_per_node=1 cpus_per_task=8."""
 

@@ -67,7 +67,7 @@ def check_pieces(ids, known: int, whose: str, what: str = "word piece") -> None:
     for wrong in (int(ids.min()), int(ids.max())) if len(ids) else ():
         if not 0 <= wrong < known:
             about = "; for added words, call resize_token_embeddings(len(tokenizer)) on it" * (what == "word piece")
-            raise ValueError(f"{whose}: {what} {wrong}, but the backbone has {known:,} embeddings (from 0){about}")
+            raise ValueError(f"{whose}: {what} {wrong}, but the backbone knows 0 to {known - 1:,}{about}")
 
 
 def check_encoder(encoder: nn.Module) -> None:

@@ -137,7 +137,7 @@ def _locked(path: Path, folder: Path, names: tuple[str, ...]) -> IO[str] | None:
                 holder = file.read()
             except OSError as error:  # as on some network file systems
                 file.close()
-                why = f"a run must lock its folder, but its file system has no locks ({error.strerror}): choose another"
+                why = f"a run must lock its folder, which its disk does not allow ({error.strerror}): choose another"
                 raise OSError(error.errno, why, str(folder)) from error
             file.close()
             if holder and holder == os.environ.get(PARENT):

@@ -42,7 +42,7 @@ def check_task_name(name: str) -> str:
     `MOST_LETTERS`, for a name with a folder separator or an invisible character other than the blank, and for `model`,
     whose file would be that of a whole model.
     """
-    valid = f"give 1 to {MOST_LETTERS} printable characters (as bytes in UTF-8), without / or \\, not only dots and "
+    valid = f"give letters, digits or signs ({MOST_LETTERS} bytes at most; é takes 2), no / or \\, not only dots and "
     valid += "blanks, and not 'model'"
     seen = isinstance(name, str) and name.strip(" .") and name.isprintable() and not set(name) & set("/\\")
     if not seen or len(name.encode()) > MOST_LETTERS or name == "model":
@@ -75,7 +75,7 @@ class Task:
     """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
     scores on another one bear its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
     scale: Annotated[Number, Field(gt=0)] = 5.0
-    """Scores are divided by this for training and predictions multiplied by it (ledger D16)."""
+    """Scores are divided by this for training and predictions multiplied by it (ledger D16); 1 for a cosine."""
     label: str = "label"
     """The column of the label."""
     separator: str = ","
@@ -136,7 +136,10 @@ class Task:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and self.labels:
             raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
-        self._check("scale", self.head != "cosine" or self.scale == 1, "factor of 1 with a cosine (which gives 0 to 5)")
+        if self.head == "cosine" and self.scale != 1:
+            raise ValueError(
+                f"task {self.name!r}: head 'cosine' gives scores from 0 to 5: give scale=1, not {self.scale}"
+            )
 
     def balanced(self, labels: np.ndarray) -> "Task":
         """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
@@ -156,6 +159,8 @@ class Task:
     def said(self) -> dict:
         """The fields, except the name, that differ from their defaults, in the form of JSON."""
         values = {f.name: value for f in fields(self)[1:] if (value := getattr(self, f.name)) != f.default}
+        if self.separator != sources.SUFFIXES.get(sources.ending(self.data or ""), ","):
+            values["separator"] = self.separator  # a config takes that of the file's ending where none is said
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def _check(self, field: str, holds: bool, valid: str) -> None:
@@ -373,7 +378,8 @@ def task_from_file(
         sources.checked(frame, task, path.name)
         numbers = [sources.number_of(cell) for cell in frame[label]]
         largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
-        return replace(task, **{"scale": largest if 0 < largest < math.inf else 1.0} | options)
+        scale = largest if 0 < largest < math.inf and options.get("head") != "cosine" else 1.0
+        return replace(task, **{"scale": scale} | options)
     where = f"{path.name}, column {label!r}"
     empty = "is empty (skip_unlabelled=True leaves out rows without a label)"
     wrong = {"is not a label": lambda x: not isinstance(x, str), empty: lambda x: not x.strip()}

@@ -157,7 +157,7 @@ class Method:
         return ranges.get(getattr(self, "layers", None), range(0))
 
     def under(self, recipe) -> dict:
-        """The options that a recipe (`plan.recipes.Recipe`) sets for it (ledger D6 to D9, D15)."""
+        """The options that a recipe asks for (ledger D6 to D9, D15); `Recipe.apply` sets those unlike the paper's."""
         return {"init": recipe.init} if self.takes("init") else {}
 
     # ---------------------------------------------------------------------------------------- common to all families

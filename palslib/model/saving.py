@@ -346,8 +346,9 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     """The model in a folder, prepared for training these tasks: those that it has go on from their parameters, new ones
     are drawn from `seed` (None: the saved model's own seed). The model's other tasks will not be trained.
 
-    What is frozen follows `method.freeze`, not the saved model. Raises ValueError if the saved model has another method
-    or backbone, or if one of its tasks has the name of one in `tasks` but is another task.
+    What is frozen follows `method.freeze`, not the saved model; where BERT is frozen, so is what all tasks share, if
+    the model has other tasks. Raises ValueError if the saved model has another method or backbone, or if one of its
+    tasks has the name of one in `tasks` but is another task.
     """
     model = cls.from_pretrained(folder)
     theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))

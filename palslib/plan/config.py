@@ -204,7 +204,8 @@ class RunConfig:
             )
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
-        if twice := self.own_method.keys() & {*self.method_options, *(["size"] if isinstance(self.size, int) else [])}:
+        more = self.method_options | ({"size": self.size} if isinstance(self.size, int) else {})
+        if twice := [name for name, value in more.items() if self.own_method.get(name, value) != value]:
             raise ValueError(f"{min(twice)} is in own_method already: give it once")
         if self.start and self.weights == "random":
             raise ValueError("weights='random' contradicts start, which loads the weights of a saved model")

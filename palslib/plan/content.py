@@ -154,7 +154,7 @@ def exchanged_since(record: dict, config: RunConfig, known: dict[tuple, str] | N
                 if (value := compute()) and name in before:
                     now[name] = value
                 elif value or name in before:
-                    unread[name] = "only one of the two has a hash"
+                    unread[name] = f"no hash of it {'now' if name in before else 'in the record'}"
             except OSError as error:
                 unread[name] = str(error).partition(". ")[0]
     except OSError as error:  # the classes of a task are in its file

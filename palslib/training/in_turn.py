@@ -58,6 +58,7 @@ def train_in_turn(
             here = folder / f"{number}-{task}"
             own = {name: about for name, about in whole.own.items() if name == task}
             about = {**known, "tasks": [task], "own": own, "start": start, "folder": str(here)}
+            about |= {"weights": "pretrained"} if start else {}  # random ones are drawn once, before the first task
             once = RunConfig.from_dict({**about, "passes": 1}).with_steps().steps
             every = min(once, epoch_steps or once)
             steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}

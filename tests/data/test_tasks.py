@@ -96,7 +96,7 @@ def test_what_a_task_cannot_have(field, value):
         Task(**{"name": "mine", "texts": ("text",), field: value})
     with pytest.raises(ValueError, match="takes no classes"):
         Task("mine", ("a", "b"), ("x", "y"), head="cosine")
-    with pytest.raises(ValueError, match="scale must be a factor of 1 with a cosine"):
+    with pytest.raises(ValueError, match="head 'cosine' gives scores from 0 to 5: give scale=1, not"):
         Task("mine", ("a", "b"), head="cosine")
 
 
@@ -368,6 +368,7 @@ def test_bad_scores(tmp_path, score):
         with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite"):
             read(PAIRS, path)
     assert task_from_file(written(tmp_path, "text,label\na,-10\nb,5\n"), score=True).scale == 10
+    assert task_from_file(written(tmp_path, "a,b,label\nc,d,4\n"), ("a", "b"), score=True, head="cosine").scale == 1
 
 
 @pytest.mark.parametrize("score", ["5.01", "-1"])

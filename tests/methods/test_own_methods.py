@@ -203,6 +203,7 @@ def test_a_recipe_leaves_what_a_user_says_of_a_method(recipe):
 def test_what_a_config_refuses_of_a_method(changes, message):
     with pytest.raises(ValueError, match=message):
         config(**{"method": "lora"} | changes)
+    assert config(method="lora", own_method={"kind": "lora", "size": 4}, size=4).own_method["size"] == 4
 
 
 SOURCE = """

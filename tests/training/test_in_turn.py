@@ -126,4 +126,7 @@ def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
     (record,) = train_in_turn(["sst2"], tmp_path / "a", "houlsby-64-not-shared", start=start, **TINY)
     assert record["config"]["tasks"] == ["sst2"]
     assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
-    assert len(train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **TINY)) == 2
+    random = {"weights": "random", **TINY}  # drawn before the first task, not again before the next
+    assert len(train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **random)) == 2
+    both = [weights(tmp_path / "b" / run, "best") for run in ("1-sst2", "2-rte")]
+    assert_same_bits(*({k: v for k, v in of.items() if k.startswith("bert")} for of in both))

@@ -34,7 +34,7 @@ def lines(record: dict) -> list[str]:
 
     for row in parts["step"]:
         r, floor = row["ratio"], row["ratio floor"]
-        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) times shared's time; operations: {floor:.3f}"
+        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) times shared's time; by operations {floor:.3f}"
         add("a", row["what"], row, "" if row["what"] == "shared" else ratio)
     for row in parts["released"]:
         add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")

@@ -92,7 +92,8 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     """Every method minus `base`, with Dunnett's simultaneous 95 % intervals: all hold together in 95 of 100 studies.
 
     Returns a row for each method with a run: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`.
-    The interval is NaN where the method or `base` has fewer than three runs or an undefined score, or no scores differ.
+    The interval is NaN where the method or `base` has fewer than three runs or an undefined score, or where all
+    runs of each method score the same.
     """
     from scipy import stats
 

@@ -144,5 +144,7 @@ def chosen_setting(table: pd.DataFrame) -> pd.Series:
     """
     acts = table[(table["method"] == LABELS["pals-204"]) & (table["steps"] == 2_000) & (table["switched off"] <= -1)]
     if acts.empty:
-        raise ValueError(f"none of {len(table)} settings has PALs, 2,000 steps and a score a point lower without PALs")
+        raise ValueError(
+            f"in none of {len(table)} settings do PALs act, with 2,000 steps and a score a point lower without PALs"
+        )
     return acts.loc[acts["dev average"].idxmax()]

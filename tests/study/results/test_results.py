@@ -401,7 +401,7 @@ def test_the_pilots_setting_is_the_best_that_acts():
     assert settings.tolist() == ["10 × BERT's rate", "10 × BERT's rate, $V^D$ from N(0, 0.02)"]
     with pytest.raises(ValueError, match="two runs of one seed in one group"):
         pilot_frame([*ten, *ten])
-    with pytest.raises(ValueError, match="none of 2 settings has PALs, 2,000 steps and a score a point lower"):
+    with pytest.raises(ValueError, match="in none of 2 settings do PALs act, with 2,000 steps"):
         chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
 
 
