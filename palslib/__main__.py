@@ -8,6 +8,7 @@ several processes, only the first one prints results.
 
 import itertools
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -94,7 +95,7 @@ class Predict:
     text: Names = ()
     """The column of the text, or the two columns of a pair; none: as in training."""
     separator: str | None = None
-    """The separator between the cells of a CSV or TSV; None: as in training, or the default of the file's ending."""
+    """The separator between the cells of a CSV or TSV (a tab: $'\\t'); None: as in training, or that of the ending."""
     quoted: bool | None = None
     """Whether quotation marks enclose cells; None: as in training."""
     encoding: str | None = None
@@ -117,7 +118,9 @@ class Predict:
                 locate(place(file))
                 if self.files.count(file) > 1:
                     raise ValueError(f"{file} is given twice")
-            if self.output and (self.output.suffix.lower() != ".csv" or (self.output.exists() and not self.force)):
+            there = self.output and os.path.lexists(self.output)
+            plain = there and self.force and self.output.is_file() and not self.output.is_symlink()
+            if self.output and (self.output.suffix.lower() != ".csv" or (there and not plain)):
                 raise ValueError(f"--output {self.output}: give a new file that ends in .csv; --force replaces a file")
         import torch
 

@@ -69,7 +69,7 @@ def portable(name: str) -> str:
 
 def has_tokenizer(backbone: str) -> bool:
     """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
-    place = Path(plain(backbone))
+    place = minilm_folder() if plain(backbone) in ("minilm", "tiny") else Path(plain(backbone))
     return not place.is_dir() or any(path for pattern in _VOCABULARY for path in place.glob(pattern))
 
 
@@ -141,8 +141,8 @@ def load_config(backbone: str):
             max_position_embeddings=128,
         )
     with _reading("the configuration", backbone):
-        path = Path(backbone) / "config.json"
-        place, said = _location(backbone, "config.json"), read_object(path) if path.is_file() else {}
+        path = Path(place := _location(backbone, "config.json")) / "config.json"
+        said = read_object(path) if path.is_file() else {}
         config = checked_config(said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
     check_kind(backbone, config)
     return config
@@ -219,7 +219,8 @@ def _pretrained(backbone: str, asked: int):
     import torch
     from transformers import AutoModel
 
-    bins, safe = (sorted(Path(backbone).glob(kind)) for kind in ("*.bin", "*.safetensors"))
+    folder = minilm_folder() if backbone == "minilm" else Path(backbone)
+    bins, safe = (sorted(folder.glob(kind)) for kind in ("*.bin", "*.safetensors"))
     if bins and not safe:
         warnings.warn(
             f"{bins[0]} is a pickle: only tensors are read from it, no code is run (weights_only)", stacklevel=3

@@ -167,11 +167,13 @@ class Rows:
             )
         device = torch.device(device or input_ids.device)
         one_group = device.type != "cpu" if one_group is None else one_group
-        order = torch.argsort(lengths, descending=True, stable=True) if sort else torch.arange(len(lengths))
+        order = (
+            torch.argsort(lengths, descending=True, stable=True) if sort else torch.arange(len(lengths), device="cpu")
+        )
         ends, lengths = lengths.cumsum(0), lengths[order]
         starts, sizes = lengths.cumsum(0) - lengths, lengths.tolist()
-        row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # (N,)
-        place = torch.arange(len(row)) - starts[row]
+        row = torch.repeat_interleave(torch.arange(len(lengths), device="cpu"), lengths)  # (N,)
+        place = torch.arange(len(row), device="cpu") - starts[row]
         source = (ends[order] - lengths)[row] + place  # index of each piece in the input
         bounds = [*starts.tolist(), len(row)]  # of each row among the N pieces
         reach = max(sizes) if positions is None else int(positions.max()) + 1
@@ -237,7 +239,8 @@ class Rows:
         places = torch.arange(width, device=device).expand(size, width).flatten()
         rows = torch.arange(size, device=device)
         groups = (Group(0, size * width, size, width, None, None, hidden),)
-        return cls(input_ids.flatten(), types.flatten(), places, rows * width, rows, (width,), groups, width)
+        starts = rows * width + (mask != 0).float().argmax(1)  # padding may be on the left
+        return cls(input_ids.flatten(), types.flatten(), places, starts, rows, (width,), groups, width)
 
     def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
         """The same rows, each padded to `width` word pieces (S if that is more); nothing attends to the padding.
@@ -282,7 +285,8 @@ class Rows:
         order = sorted(range(len(given)), key=lambda k: -self.lengths[given[k]])  # longest first, as `pack` leaves them
         chosen, starts, device = [given[k] for k in order], self.starts.tolist(), self.input_ids.device
         lengths = [self.lengths[i] for i in chosen]
-        pieces = torch.cat([torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]).to(device)
+        each = [torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]
+        pieces = torch.cat([torch.arange(0), *each]).to(device)
         packed = Rows.pack(self.input_ids[pieces], self.token_type_ids[pieces], lengths, device, self.positions[pieces])
         return replace(packed, order=torch.tensor(order, device=device)), pieces
 

@@ -156,4 +156,4 @@ def set_aside(paths: Iterable[Path]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole or not at all."""
     with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")

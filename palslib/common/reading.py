@@ -19,7 +19,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
         raise ValueError(f"{path}: not {what} but a pipe or a device")
     try:
         hooks = {"parse_constant": _number, "parse_float": _number, "parse_int": _whole}
-        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats, **hooks)
+        values = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=without_repeats, **hooks)
         too_deep = _depth(values) > _DEPTH
     except ValueError as error:
         raise ValueError(f"{path}: not {what}: {error}") from error

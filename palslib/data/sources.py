@@ -74,8 +74,9 @@ def locate(data: str | Path) -> str:
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
-    own = ending(Path(data)) in SUFFIXES and Path(data).is_file()
-    if mirror and not own and "/" not in data and data not in (".", "..") and (mirror / data).exists():
+    first = data.replace("{split}", "train")
+    own = ending(Path(data)) in SUFFIXES and Path(first).is_file()
+    if mirror and not own and "/" not in data and data not in (".", "..") and (mirror / first).exists():
         return str(mirror / data)
     if data == "glue":
         return "nyu-mll/glue"
@@ -171,9 +172,9 @@ def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFr
         loaded = datasets.load_dataset(source, name, split=split)
     except OSError as error:  # ConnectionError is one
         raise ConnectionError(
-            f"could not reach {source!r} on the Hub for task {name!r}, and no folder or file has this name. Three "
-            "things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is a "
-            "mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
+            f"could not reach {source!r} on the Hub for task {name!r} ({error}), and no folder or file has this name. "
+            "Three things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is "
+            "a mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
         ) from error
     except (datasets.exceptions.DatasetsError, pa.ArrowException, ValueError, TypeError) as error:
         raise ValueError(f"{source} {name}/{split}: {error}") from error
@@ -187,7 +188,7 @@ def _described(folder: Path, name: str, where: str) -> dict:
 
     if not (folder / "README.md").is_file():
         return {}
-    head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text("utf-8-sig", errors="replace"), re.DOTALL)
     try:
         about = yaml.safe_load(head[1]) if head else {}
     except (yaml.YAMLError, RecursionError) as error:
@@ -203,7 +204,7 @@ def _described(folder: Path, name: str, where: str) -> dict:
             files.setdefault(split, []).extend(paths if isinstance(paths, list) else [paths])
         infos = about.get("dataset_info", [])
         infos = [one for one in (infos if isinstance(infos, list) else [infos]) if one.get("config_name", name) == name]
-        kinds = {f["name"]: f["dtype"] for one in infos for f in one.get("features", [])}
+        kinds = {f["name"]: f.get("dtype") for one in infos for f in one.get("features", [])}
         classes = {column: kind["class_label"]["names"] for column, kind in kinds.items() if isinstance(kind, dict)}
         names = {c: [n[k] for k in sorted(n, key=int)] if isinstance(n, dict) else [*n] for c, n in classes.items()}
         rows = {one["name"]: int(one["num_examples"]) for info in infos for one in info.get("splits", [])}
@@ -324,7 +325,7 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
     for line, content in enumerate(text.split("\n"), start=1):
         if content.strip():
             try:
-                hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+                hooks = {"parse_int": str, "parse_float": str, "parse_constant": float}  # NaN: no text, no label
                 rows[line] = {**json.loads(content, object_pairs_hook=without_repeats, **hooks)}
             except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{path.name}, line {line}: not a JSON object of columns: {error}") from error

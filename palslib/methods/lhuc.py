@@ -42,7 +42,7 @@ class Vectors(Module):
 
     def forward(self, layer: int):
         """A layer's scale 2σ(w), (d,)."""
-        return 2 * torch.sigmoid(self.get_parameter(str(layer)))
+        return 2 * torch.sigmoid(getattr(self, str(layer)))
 
 
 class Scales(Adaptation):

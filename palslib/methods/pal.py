@@ -161,7 +161,7 @@ class ProjectedWithin(Adaptation):
     def projection(self, layer: int) -> Projection:
         """The pair V^E, V^D of a layer."""
         pairs = self.shared.projections if self.projections is None else self.projections
-        return pairs[layer - self.layers.start] if len(pairs) > 1 else pairs[0]
+        return pairs[self.layers.index(layer)] if len(pairs) > 1 else pairs[0]
 
     def function(self, layer: int):
         """The function g of a layer."""

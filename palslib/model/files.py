@@ -23,8 +23,8 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
         raise ValueError(f"the model has {len(model.tasks)} tasks: name one (task). Valid: {', '.join(model.tasks)}")
     task = model._known(next(iter(model.tasks)) if name is None else name)
     given = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
-    if ending(file) != ending(task.files):  # else the file is read like the training files
-        given |= {"separator": SUFFIXES.get(ending(file), task.separator), "quoted": True, "encoding": "utf-8"}
+    if ending(file) in SUFFIXES and ending(file) != ending(task.files):  # else it is read like the training files
+        given |= {"separator": SUFFIXES[ending(file)], "quoted": True, "encoding": "utf-8"}
     given |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
     return replace(task, **given, data=str(place(file)))
 
@@ -98,7 +98,7 @@ def evaluate_file(
         if labels := one.labels:
             every = [metric for metric in OF_CLASSES if metric != "f1" or len(labels) == 2]
             one = replace(one, metrics=tuple(dict.fromkeys([*one.metrics, *every, *BY_CLASS])))
-        for split in splits or (("all",) if Path(one.data).is_file() else one.evaluation):
+        for split in splits or (("all",) if Path(locate(one.data)).is_file() else one.evaluation):
             rows = load_rows(one, one.data, split)
             found, true = _outputs(model, one, rows, progress), rows["label"].to_numpy()
             column = {"rows": len(rows)} | score(one, true, found)

@@ -201,7 +201,7 @@ class MultiTaskModel(
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
         """Makes a module on the backbone's device; its random weights depend only on the seed and a name."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.device("meta" if self.device.type == "meta" else "cpu"), torch.random.fork_rng(devices=[]):
             # torch.manual_seed would reset a GPU's generator too
             torch.default_generator.manual_seed(seed_from(self.seed, name))
             module, std = make(), self.config.initializer_range

@@ -5,6 +5,9 @@ the model's parameters: training it trains the model, which still predicts and i
 
 Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits. The
 example batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
+
+On several GPUs start a process for each (`torchrun`). `nn.DataParallel`, which `Trainer` uses otherwise, would separate
+the two texts of pairs that are encoded separately, and does not copy what tasks share.
 """
 
 from torch import nn

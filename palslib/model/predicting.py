@@ -173,6 +173,6 @@ def _answer(task: Task, logits: torch.Tensor) -> tuple[str | None, float, tuple[
     if task.is_regression:
         return None, logits.item() * task.scale, ()
     if task.num_outputs == 1:
-        logits = torch.stack([torch.zeros(()), logits[0]])  # the softmax of (0, x) is (σ(-x), σ(x))
+        logits = torch.stack([logits.new_zeros(()), logits[0]])  # the softmax of (0, x) is (σ(-x), σ(x))
     p = logits.softmax(0)
     return task.labels[p.argmax()], p.max().item(), tuple(p.tolist())

@@ -35,7 +35,7 @@ from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.sealed import MANIFEST, SEAL, Damaged, has_seal, prove, prove_file, seal, seal_file
+from palslib.common.sealed import MANIFEST, SEAL, Damaged, has_seal, prove, prove_file, seal, seal_file, sealed_files
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
@@ -201,16 +201,15 @@ def save_pretrained(
         raise TypeError(f"save_pretrained has no option {unused[0]!r} without push_to_hub=True")
     if Path.cwd().is_relative_to(folder):
         raise ValueError(f"{folder} is or contains the current folder: choose a folder for the model alone")
-    ours = (*_FILES, MANIFEST, *(() if model.own_tokenizer is None else TOKENIZER_FILES))
+    ours = (*_FILES, MANIFEST, *(sealed_files(folder) if model.own_tokenizer is None else TOKENIZER_FILES))
     theirs = sorted({path.name for name in ours for path in folder.glob(name)})
     if theirs and "palslib.json" not in theirs:
         raise FileExistsError(f"{folder} holds {', '.join(theirs)}, which palslib did not write: choose another folder")
     with atomic_write(folder) as temporary:
         if folder.is_dir():  # its other files (a task's) are kept
             try:
-                shutil.copytree(
-                    folder, temporary, symlinks=True, ignore=shutil.ignore_patterns(*ours), copy_function=_keep
-                )
+                top, old = str(folder), shutil.ignore_patterns(*ours)
+                shutil.copytree(folder, temporary, True, lambda at, of: old(at, of) if at == top else (), _keep)
             except shutil.Error as error:  # a list of all failures; the first has the cause: a full disk
                 why = error.args[0][0][2]
                 raise OSError(f"{folder}: not saved, because its other files could not be kept: {why}") from None
@@ -230,8 +229,8 @@ def write_model(model: torch.nn.Module, folder: Path) -> None:
         "method": model.method.to_dict(),
         "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
         "seed": model.seed,
-        "max_length": model.max_length,
-        "head_dropout": model.head_dropout,
+        "max_length": int(model.max_length),
+        "head_dropout": None if model.head_dropout is None else float(model.head_dropout),
     }
     tensors = _renamed(model.state_dict(), _prefixes(model))
     _write(tensors, folder / "model.safetensors", {"format": "pt"})  # "pt" is for AutoModel
@@ -379,7 +378,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
 
 def from_task(cls, path: str | Path, backbone: str):
     """A model with the one task of a file that `save_task` wrote, on a backbone by name or a saved model's backbone."""
-    if (place(backbone) / "palslib.json").is_file():
+    if backbone not in ("minilm", "tiny") and (place(backbone) / "palslib.json").is_file():
         model = cls.from_pretrained(backbone)
     else:
         about, _ = _read(place(path), "save_task")

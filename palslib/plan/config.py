@@ -178,11 +178,13 @@ class RunConfig:
         tasks = named.get("tasks")
         if isinstance(tasks, (list, tuple)):
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
-            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES}
+            known = own if isinstance(own := named.get("own") or {}, dict) else {}
+            paths = [t for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES and t not in known]
+            files = {path: name_of(Path(path)) for path in paths}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             mine |= {name: path for path, name in files.items()}
-            if mine and isinstance(own := named.get("own") or {}, dict):
-                named["own"] = own | mine  # a new file replaces an earlier one of its name
+            if mine and own == known:
+                named["own"] = known | mine  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):

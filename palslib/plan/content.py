@@ -95,7 +95,7 @@ def _followed(thing: type | Callable, seen: dict) -> list[type | Callable]:
     seen[thing] = None
     for value in (*_used(thing).values(), *getattr(thing, "__bases__", ())):
         # properties, class methods and static methods hold functions
-        other = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        other = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
         known = isinstance(other, (type, FunctionType)) and other.__module__ == thing.__module__
         if known and other not in seen:
             _followed(other, seen)

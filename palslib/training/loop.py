@@ -40,7 +40,7 @@ from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
 from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
 from palslib.training.checkpoints import Checkpoints, put_aside, recover_files, tidy
-from palslib.training.episodic_memory import EpisodicMemory
+from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
 from palslib.training.signals import StopSignals
@@ -115,6 +115,10 @@ class Run:
         self.history: list[dict] = []
         self.predictions: Predictions | None = None  # of the last evaluation
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
+        if config.memory:
+            constrained_parameters(
+                self.model, config.memory_over
+            )  # ValueError before the first step, if there are none
         self.lock: Lock | None = None  # the folder's lock, if this process writes into it
         self.kept: dict[str, str] = {}  # the checksums of the weights that were kept: `best`, `last`
         self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
@@ -298,7 +302,7 @@ class Run:
             except (ValueError, OSError) as error:
                 raise Damaged(f"its best weights are missing or damaged: {error}") from error
             if found != state["kept"].get("best"):
-                raise Damaged("its best weights are missing: the folder best holds those of another run")
+                raise Damaged("its best weights are missing: the folder best holds other ones")
 
     def save(self) -> None:
         """Saves a checkpoint, unless this step has one already."""
@@ -441,7 +445,8 @@ def train(
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
-        folder = next(f for n in itertools.count(1) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
+        numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
+        folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
     again = "the same call resumes it" if resume else f"folder={str(folder)!r} resumes it"
     return run_in_folder(Run, config, folder, RUN_FILES, again, on_step, on_phase)
 
@@ -461,7 +466,7 @@ def run_in_folder(
     for place in filter(None, (config.start, plain(config.backbone))):
         if place not in ("tiny", "minilm") and Path(place).resolve() in written:
             raise ValueError(f"folder {folder}: the run would overwrite {place}, which it starts from; choose another")
-    record, changed = _record(config, folder)
+    record, changed = _record(kind, config, folder)
     if record and not changed:
         tidy(folder)
         return Trained(record, folder)
@@ -471,7 +476,7 @@ def run_in_folder(
         kept = [folder / name for name in files if name != "checkpoint"]
 
         def looked_at() -> tuple[dict | None, list[str]]:
-            record, changed = _record(config, folder)
+            record, changed = _record(kind, config, folder)
             notes = [put_aside("the record", changed, kept)] if changed else []
             say(notes, folder)
             return None if changed else record, notes
@@ -486,7 +491,7 @@ def run_in_folder(
             return _train(run, on_step, signals)
 
 
-def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
+def _record(kind: type[Run], config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     """The record of a run (None if it has not finished), and the names of inputs that have been exchanged since."""
     path = folder / "record.json"
     if not path.exists():
@@ -495,7 +500,9 @@ def _record(config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
     if record.get("key") != config.key:
         differ = ", ".join(config.differing(record.get("config")))
         raise ValueError(f"{folder} holds the record of another config ({differ}); choose another folder")
-    if "kind" not in record:  # of a run that trains tasks
+    if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
+        raise ValueError(f"{folder} holds the record of the other command, train or pretrain; choose another folder")
+    if kind is Run:
         check_fields(path, record)
     if not config.has_kept(kept := record.get("config", {}).get("keep")):
         raise ValueError(

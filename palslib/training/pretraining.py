@@ -70,6 +70,7 @@ class Pretraining(Run):
     last one."""
 
     label = "masked language model"
+    at_best = False  # best weights are not kept
 
     def make_model(self) -> torch.nn.Module:
         model = masked_language_model(self.config.backbone, self.config.seed, self.config.weights)

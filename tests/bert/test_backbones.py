@@ -35,6 +35,14 @@ def test_minilm(minilm):
     assert tokenizer.convert_ids_to_tokens(tokenizer("A PAL")["input_ids"]) == ["[CLS]", "a", "pal", "[SEP]"]
 
 
+def test_a_folder_that_has_its_name_is_no_backbone(tmp_path, monkeypatch):
+    """As a task saved as `minilm` leaves it."""
+    (tmp_path / "minilm").mkdir()
+    (tmp_path / "minilm" / "sst2.safetensors").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert backbones.has_tokenizer("minilm") and backbones.load_encoder("minilm").config.hidden_size == 384
+
+
 def test_minilm_under_pals_starts_as_it_is(minilm):
     """Every hidden state of a real backbone, and its logits, to rounding; to the bit as without PALs."""
     plain = AutoModel.from_pretrained(backbones.minilm_folder(), dtype=torch.float32).eval()

@@ -48,6 +48,11 @@ def test_labels_that_differ(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"text": 1.10, "label": 9007199254740993}\n{"text": 2e0, "label": 7}\n')
     task = task_from_file(tmp_path / "m.jsonl")  # as written
     assert task.labels == ("7", "9007199254740993") and load_rows(task, split="all")["text"].tolist() == ["1.10", "2e0"]
+    (tmp_path / "m.jsonl").write_text(
+        '{"text": "a", "label": NaN}\n{"text": "b", "label": 7}\n{"text": "c", "label": 8}'
+    )
+    with pytest.warns(UserWarning, match="without a label"):
+        assert task_from_file(tmp_path / "m.jsonl", skip_unlabelled=True).labels == ("7", "8")
 
 
 @pytest.mark.parametrize("other", ["cafe\u0301", "caf\u00e9\u200b", "caf\u00e9\ufe0f"])

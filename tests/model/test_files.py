@@ -75,6 +75,10 @@ def test_an_output_file_is_new_or_replaced_when_asked(saved, tmp_path, capsys):
     call = ["predict", saved / "model", tmp_path / "a.csv", tmp_path / "b.csv", "--task", "mood", "--output", out]
     call = [*map(str, call)]
     assert main(call) == 2 and out.read_text() == "mine" and "--force" in capsys.readouterr().err
+    (tmp_path / "link.csv").symlink_to("elsewhere")
+    assert (
+        main([*call[:-1], str(tmp_path / "link.csv"), "--force"]) == 2 and "give a new file" in capsys.readouterr().err
+    )
     assert main([*call, "--force"]) == 0 and capsys.readouterr().out == ""
     assert pd.read_csv(out)["file"].tolist() == [str(tmp_path / name) for name in ("a.csv", "b.csv") for _ in range(30)]
     (tmp_path / "a.csv").write_text('tweet,note\na,"b\rc"\n')  # a line's end in a cell
@@ -84,7 +88,7 @@ def test_an_output_file_is_new_or_replaced_when_asked(saved, tmp_path, capsys):
     assert main([*call, "--force"]) == 1 and "a.csv has two columns 'note'" in capsys.readouterr().err
 
 
-def test_files_are_scored_side_by_side(model, tmp_path):
+def test_files_are_scored_side_by_side(model, tmp_path, monkeypatch):
     """Macro F1, precision and recall as scikit-learn has them; the counts of every true and predicted label."""
     files = tmp_path / "mood-validation.csv", tmp_path / "mood-test.csv"
     LABELLED.to_csv(files[0], index=False)
@@ -102,6 +106,8 @@ def test_files_are_scored_side_by_side(model, tmp_path):
     for i in MOOD.labels:
         for j in MOOD.labels:
             assert column[f"{i} as {j}"] == (table.loc[i, j] if j in table else 0)
+    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    assert model.evaluate_file("mood-test.csv", task="mood").loc["rows"].tolist() == [20]  # also where it lies there
     splits = model.evaluate_file(tmp_path / "mood-{split}.csv", task="mood", splits=("validation", "test"))
     assert splits.to_numpy().tolist() == found[: len(splits)].to_numpy().tolist()
 
@@ -149,5 +155,8 @@ def test_a_file_is_read_as_in_training_where_its_ending_is_the_same(model, tmp_p
     (tmp_path / "c.csv").write_text("tweet|id\n“für|1\n")
     for name, reading in (("a.csv", {}), ("b.tsv", {}), ("c.csv", {"separator": "|", "encoding": "utf-8"})):
         assert other.predict_file(tmp_path / name, **reading)["tweet"][2].endswith("für")
+    LABELLED.to_csv(tmp_path / "dev.csv", sep=";", index=False, encoding="cp1252")
+    other.tasks["mood"] = replace(task, files="{split}.csv")
+    assert other.evaluate_file(tmp_path).loc["rows"].tolist() == [30]  # a folder's files, too
     with pytest.raises(ValueError, match="unknown option 'seperator': did you mean 'separator'"):
         other.predict_file(tmp_path / "a.csv", seperator=",")

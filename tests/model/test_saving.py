@@ -105,6 +105,8 @@ def test_files(tmp_path):
 def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     first, second = trained("pals-204"), tiny_model("pals-204", seed=3)
     first.save_task("rte", tmp_path)
+    first.head_dropout = np.float32(0.5)  # is saved as a number
+    first.save_pretrained(tmp_path / "within")
     with (tmp_path / "notes.txt").open("w") as log:  # still open when its folder is replaced
         first.save_pretrained(tmp_path)
         second.save_pretrained(tmp_path)
@@ -112,7 +114,8 @@ def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path), second)
     ours = ["README.md", "config.json", "manifest.json", "model.safetensors", "palslib.json"]
-    assert sorted(os.listdir(tmp_path)) == sorted([*ours, "notes.txt", "rte.safetensors"])
+    assert sorted(os.listdir(tmp_path)) == sorted([*ours, "notes.txt", "rte.safetensors", "within"])
+    assert MultiTaskModel.from_pretrained(tmp_path / "within").head_dropout == 0.5
     assert list(tmp_path.parent.glob(tmp_path.name + ".*")) == []
 
 

@@ -69,6 +69,9 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
         assert "new" in str(anew.own["m"]) and anew.key != named.key
     assert named.tasks == ("rte", "m") and named.own == {"m": str(tmp_path / "m.tsv")}
     assert named.task("m").labels == ("bad", "good")
+    (tmp_path / "r.csv.tsv").write_text("text\tlabel\na\tx\nb\ty\n")  # a name like a file's stays this task's
+    found = config(str(tmp_path / "r.csv.tsv"))
+    assert replace(found, steps=3).own == found.own == {"r.csv": str(tmp_path / "r.csv.tsv")}
     (tmp_path / "c.tsv").write_text("text,label\na,x\nb,y\n")
     assert config(task_from_file(tmp_path / "c.tsv", separator=",")).task("c").separator == ","
     with pytest.raises(ValueError, match="each only once"):

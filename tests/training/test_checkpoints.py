@@ -169,7 +169,7 @@ def test_damaged_best_weights_are_made_again(runs, stopped, damage):
     else:
         DAMAGES[damage](best / "model.safetensors")
     steps, record = finish(stopped)
-    said = "the folder best holds those of another run" if damage == "another run's" else "its best weights are missing"
+    said = "the folder best holds other ones" if damage == "another run's" else "its best weights are missing"
     assert said in record["notes"][0] and steps[0] == 5
     check_same_end(stopped.folder, runs / "whole")
     (trained := train(stopped)).model("best")

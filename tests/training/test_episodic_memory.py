@@ -266,7 +266,7 @@ def test_tasks_that_share_nothing_have_nothing_to_constrain(tmp_path):
     assert own == [{"backbone", "adaptations", "heads"}, {"backbone"}]
     frozen = {"method_options": {"freeze": "backbone"}}
     with pytest.raises(ValueError, match="share no trained parameters; use 'trained'"):
-        train(config(tmp_path / "shared", memory_over="shared", **frozen))
+        train(config(tmp_path / "shared", memory_over="shared", **frozen), on_step=lambda run: pytest.fail("a step"))
     record = train(config(tmp_path / "trained", **frozen))
     assert record["memory"] == {"size": 8, "checked": 6, "projected": 0}
 

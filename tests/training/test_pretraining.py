@@ -191,9 +191,10 @@ def test_record(whole, tmp_path, capsys):
     assert names_in(folder.parent) == ["backbone"]
 
 
-@pytest.mark.parametrize(("stop", "every"), [(2, 0), (4, 2)])
-def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every):
-    settings = config(tmp_path / "backbone", checkpoint_every=every)
+@pytest.mark.parametrize(("stop", "every", "keep"), [(2, 0, "best"), (4, 2, "last")])
+def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every, keep):
+    """Whatever `keep` says, which plays no part."""
+    settings = config(tmp_path / "backbone", checkpoint_every=every, keep=keep)
     assert pretrain(settings, on_step=lambda step: step != stop)["step"] == stop
     assert names_in(tmp_path / "backbone") == ["checkpoint", "checkpoint.old"] if every else ["checkpoint"]
     seen = []
@@ -236,6 +237,8 @@ def test_a_folder_of_something_else_is_left_alone(whole, tmp_path):
         with pytest.raises(ValueError, match=f"{word}.*[:;] choose another folder"):
             pretrain(config(folder, steps=7))
     assert (notes / "config.json").read_text() == "mine"
+    with pytest.raises(ValueError, match="record of the other command, train or pretrain"):
+        train(config(whole[1]))
     pretrain(config(tmp_path / "backbone"), on_step=lambda step: False)
     with pytest.raises(ValueError, match="a checkpoint of another config, checkpoint;"):
         pretrain(config(tmp_path / "backbone", seed=1))
@@ -250,7 +253,7 @@ def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_pa
     two_classes(path := tmp_path / "mood.csv")
     path.write_text(path.read_text().replace("day", "zyzzyva"))
     settings = small(tmp_path / "run", tasks=(str(path),), backbone=str(tmp_path / "bert"), steps=1)
-    with pytest.raises(ValueError, match=r"task 'mood', split 'train': word piece 30522, .* 30,522 embeddings"):
+    with pytest.raises(ValueError, match=r"task 'mood', split 'train': word piece 30522, .* 0 to 30,521"):
         call(settings)
     if call is pretrain:
         with pytest.raises(ValueError, match="the tokenizer: word piece"):

@@ -3,11 +3,11 @@
 A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
 degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
-worse) uses -0.5 points in place of 0. Otherwise the difference is too small to matter if the whole interval lies within
-a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1 point for CoLA and STS-B).
-If it does not, the comparison is inconclusive, as it is with fewer than three seeds (five for a spread). It is not
-testable at this scale if a run has fewer steps than the row's `steps`, or if it compares one task and both sides have a
-median score of 0 (a Matthews correlation of 0: predictions are constant, nothing was learnt).
+worse) uses -0.5 points in place of 0. Otherwise a difference of two scores, for `>`, is too small to matter if the
+whole interval lies within a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1
+point for CoLA and STS-B). If it does not, the comparison is inconclusive, as it is with fewer than three seeds (five
+for a spread). It is not testable at this scale if a run has fewer steps than the row's `steps`, or if it compares one
+task and both sides have a median score of 0 (a Matthews correlation of 0: predictions are constant, nothing is learnt).
 
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
 compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: the one

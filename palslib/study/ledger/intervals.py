@@ -165,7 +165,7 @@ def over_examples(
 
     Each draw takes as many runs of each side, and rows of each task, as there are, with replacement; it takes the same
     rows for all runs. A run's score is the mean of its tasks' first metrics, in percent. With few runs the interval is
-    a little too narrow: n runs, drawn out of n, show (n - 1) / n of the variance of a new seed (5/6 for six).
+    too narrow: n runs, drawn out of n, show (n - 1) / n of the variance of a new seed (5/6 for six, 2/3 for three).
 
     Args:
         left: for each run, task and split (`rte/validation`) -> its predictions, as `read_predictions` gives them.

@@ -68,8 +68,8 @@ NOTES = (
     "The *first study* took 2,000 steps, the *second* 8,000. *Tuned alike*: each method has the best of four settings "
     "of its learning rates, chosen on texts held out from training. *Open*: the interval contains 0 and reaches "
     "further than half a point to one side. *99.5 %*: the second study may look at its results twice, at 6 seeds with "
-    "intervals of 99.5 % and, if a question is open, at 12 seeds with 95.2 %; together, the two looks have the usual 5"
-    " % chance of a false alarm. *3 seeds against 6*: three of the method that is named first."
+    "intervals of 99.5 % and, if a question is open, at 12 seeds with 95.2 %; together, the two looks have the usual "
+    "chance of a false alarm, 5 %. *3 seeds against 6* (or 8): three of the method that is named first."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 

@@ -173,15 +173,15 @@ def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame
 
 def by_task(records: Sequence[dict]) -> pd.DataFrame:
     """For each question that has an answer, its difference by task, paired by seed, with intervals that hold for all
-    tasks together (Bonferroni's 95 %): `left`, `right`, `task`, `difference`, `low`, `high`, `seeds`, `margin`,
-    `verdict`. It decides nothing."""
+    tasks together at its level (Bonferroni's): `left`, `right`, `task`, `difference`, `low`, `high`, `seeds`,
+    `margin`, `verdict`. It decides nothing."""
     rows = []
     for row, runs in answered(records):
         left, right = runs[row["left"]], runs[row["right"]]
         pairs = [(left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())]
         for task in TASKS:
             gaps = [_score(a, task) - _score(b, task) for a, b in pairs]
-            found, sizes = paired(gaps, 1 - 0.05 / len(TASKS)), pairs[0][0]["data"]["dev"][task]
+            found, sizes = paired(gaps, 1 - (1 - row["level"]) / len(TASKS)), pairs[0][0]["data"]["dev"][task]
             within = task_margin(task, next(iter(sizes.values())))
             about = {"left": row["left"], "right": row["right"], "task": task}
             rows.append(about | found.cells | {"margin": within, "verdict": found.kind(within)})
