@@ -22,7 +22,7 @@ def kept(like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
     dropped, size = round(p * _LEVELS), like.numel()
     if like.device.type != "cpu" or not 0 < dropped < _LEVELS:
         return functional.dropout(torch.ones_like(like), p), 1.0
-    words = torch.empty(math.ceil(size / 4), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(math.ceil(size / 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     bits = words.view(torch.int16)[:size].view(like.shape)  # uniform on -2^15 ... 2^15 - 1
     last = dropped - _LEVELS // 2 - 1  # values up to this one are dropped
     ones = bits.clamp_(last, last + 1).sub_(last)  # a comparison and its cast take ten times as long

@@ -74,9 +74,9 @@ def locate(data: str | Path) -> str:
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
-    first = data.replace("{split}", "train")
-    own = ending(Path(data)) in SUFFIXES and Path(first).is_file()
-    if mirror and not own and "/" not in data and data not in (".", "..") and (mirror / first).exists():
+    some = glob.escape(data).replace("{split}", "*")
+    own = ending(Path(data)) in SUFFIXES and any(map(os.path.isfile, glob.glob(some)))
+    if mirror and not own and "/" not in data and data not in (".", "..") and glob.glob(some, root_dir=mirror):
         return str(mirror / data)
     if data == "glue":
         return "nyu-mll/glue"
@@ -325,7 +325,7 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
     for line, content in enumerate(text.split("\n"), start=1):
         if content.strip():
             try:
-                hooks = {"parse_int": str, "parse_float": str, "parse_constant": float}  # NaN: no text, no label
+                hooks = {"parse_int": str, "parse_float": str, "parse_constant": lambda x: None if x == "NaN" else x}
                 rows[line] = {**json.loads(content, object_pairs_hook=without_repeats, **hooks)}
             except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{path.name}, line {line}: not a JSON object of columns: {error}") from error

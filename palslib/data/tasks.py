@@ -79,7 +79,7 @@ class Task:
     label: str = "label"
     """The column of the label."""
     separator: str = ","
-    """The separator of columns in a delimited file, a single character."""
+    """The separator of columns in a delimited file, a single character; for a .tsv, give a tab."""
     skip_unlabelled: bool = False
     """Whether rows of a file with an empty label are left out, with a warning; otherwise they are an error."""
 
@@ -392,10 +392,11 @@ def task_from_file(
     scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n != n.to_integral_value() for n in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         what = "numbers, like scores" if scores else "too many for classes"
+        data = f"data={path.name!r}" + (f", separator={separator!r}" if separator != "," else "")
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
             f"are {what}. If they are scores, call task_from_file({path.name!r}, score=True); if they are classes, "
-            f"name them in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, data={path.name!r})"
+            f"name them in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, {data})"
         )
     known: dict[str | Decimal, str] = {}
     for name in labels:

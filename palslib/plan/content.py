@@ -68,7 +68,7 @@ def _hashed(text: str) -> str:
 def _backbone_content(backbone: str) -> str | None:
     if backbone == "minilm":
         return MINILM_SHA256[:24]  # which is checked on loading
-    if Path(backbone).is_dir():
+    if backbone != "tiny" and Path(backbone).is_dir():
         return folder_content(Path(backbone))
     return None if backbone == "tiny" else getattr(load_config(backbone), "_commit_hash", None)  # on the Hub
 
@@ -94,8 +94,9 @@ def _followed(thing: type | Callable, seen: dict) -> list[type | Callable]:
     """A class or function, and the classes and functions of its module that it uses, in order."""
     seen[thing] = None
     for value in (*_used(thing).values(), *getattr(thing, "__bases__", ())):
-        # properties, class methods and static methods hold functions
-        other = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+        # properties, also cached ones, cached functions, class methods and static methods hold functions
+        held = (getattr(value, name, None) for name in ("fget", "func", "__func__", "__wrapped__"))
+        other = value if isinstance(value, (type, FunctionType)) else next(filter(None, held), value)
         known = isinstance(other, (type, FunctionType)) and other.__module__ == thing.__module__
         if known and other not in seen:
             _followed(other, seen)

@@ -23,7 +23,7 @@ RIDGE = 1e-10  # added to the squared length, 1, of a memory's gradient, so that
 def inner_products(A: torch.Tensor, B: torch.Tensor) -> np.ndarray:
     """AB' in float64, (s, P) and (t, P) to (s, t)."""
     parts = zip(A.split(CHUNK, 1), B.split(CHUNK, 1), strict=True)
-    return sum((a.double() @ b.double().T for a, b in parts), torch.zeros(())).cpu().numpy()
+    return sum((a.double() @ b.double().T for a, b in parts), A.new_zeros((), dtype=torch.float64)).cpu().numpy()
 
 
 def solve_dual(K: np.ndarray, c: np.ndarray, margin: float = 0.0) -> np.ndarray:

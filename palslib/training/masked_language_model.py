@@ -29,9 +29,9 @@ HEAD = "masked_language_model.safetensors"  # beside the encoder, in folders tha
 def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The word pieces (N,) after masking, and which were chosen (N,); special ones ([CLS], [SEP]) never are."""
     generator = torch.Generator().manual_seed(seed)
-    choice, fate = (torch.rand(ids.shape, generator=generator) for _ in range(2))
-    chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
-    random = torch.randint(len(tokenizer), ids.shape, generator=generator)
+    choice, fate = (torch.rand(ids.shape, generator=generator, device="cpu") for _ in range(2))
+    chosen = (choice < CHOSEN) & ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids, device="cpu"))
+    random = torch.randint(len(tokenizer), ids.shape, generator=generator, device="cpu")
     replaced = torch.where(fate < MASKED, tokenizer.mask_token_id, torch.where(fate < MASKED + RANDOM, random, ids))
     return torch.where(chosen, replaced, ids), chosen
 
@@ -43,13 +43,14 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is of type {config.model_type}; further pre-training needs type bert")
     encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
+    has_head = place not in ("tiny", "minilm") and head.is_file()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from(seed, "masked language model"))
-        if weights == "random" or place in ("tiny", "minilm") or head.is_file():
+        if weights == "random" or place in ("tiny", "minilm") or has_head:
             model = BertForMaskedLM(config)
         else:  # if the checkpoint has no head, transformers says so
             model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
-    if weights == "pretrained" and head.is_file():
+    if weights == "pretrained" and has_head:
         model.cls.load_state_dict(load_file(head))
     model.bert = encoder
     model.tie_weights()

@@ -254,6 +254,9 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, c
 PLACES = {
     "a base class": "class Base:\n def g(self): return CODE\nclass Mine(Base): pass",
     "a property": "class Mine:\n @property\n def g(self): return CODE",
+    "a cached property": "import functools as f\nclass Mine:\n @f.cached_property\n def g(self): return CODE",
+    "a cached function": "import functools as m\n@m.cache\ndef f(): return CODE\nclass Mine:\n def g(self): return f()",
+    "a class with func": "class A:\n def func(self): pass\n def h(self): return CODE\nclass Mine:\n def g(self): A()",
     "a class method": "class Mine:\n @classmethod\n def g(cls): return CODE",
     "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
     "a table of the module": "k = {'q': [1, CODE]}\nclass Mine:\n def g(self): return k",

@@ -109,6 +109,7 @@ def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     first.save_pretrained(tmp_path / "within")
     with (tmp_path / "notes.txt").open("w") as log:  # still open when its folder is replaced
         first.save_pretrained(tmp_path)
+        MultiTaskModel.from_backbone("tiny", "shared", ["rte"]).save_pretrained(tmp_path)  # with a tokenizer
         second.save_pretrained(tmp_path)
         log.write("mine")
     assert (tmp_path / "notes.txt").read_text() == "mine"

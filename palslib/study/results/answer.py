@@ -69,7 +69,8 @@ NOTES = (
     "of its learning rates, chosen on texts held out from training. *Open*: the interval contains 0 and reaches "
     "further than half a point to one side. *99.5 %*: the second study may look at its results twice, at 6 seeds with "
     "intervals of 99.5 % and, if a question is open, at 12 seeds with 95.2 %; together, the two looks have the usual "
-    "chance of a false alarm, 5 %. *3 seeds against 6* (or 8): three of the method that is named first."
+    "chance of a false alarm, 5 %. *3 seeds against 6* (or 8): three of the method that is named first. "
+    "In [a, b], a minus says that this method scores less."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 

@@ -14,6 +14,7 @@ from palslib.grid.sweep import PLANS, Grid
 from palslib.records import read_records
 from palslib.study.ledger import claims
 from palslib.study.ledger.claims import task_margin
+from palslib.study.ledger.intervals import paired
 from palslib.study.ledger.verdicts import VERDICTS, verdict_frame
 from palslib.study.results import second
 from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide, grids, progress, tuning
@@ -170,6 +171,9 @@ def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
     assert rte["difference"].tolist() == approx([1, 1, 1, 0]) and rte["seeds"].tolist()[::3] == ["6 and 6", "3 and 3"]
     assert rte["verdict"].tolist() == ["positive"] * 3 + ["too small to matter"]
     assert second.by_task([]).empty
+    (uneven := confirmed(pals=1.0))[6]["results"]["last"]["scores"]["rte"]["accuracy"] += 1  # PALs, seed 300
+    low = second.by_task(uneven).query("task == 'rte'")["low"].iloc[0]
+    assert low == approx(paired([2, 1, 1, 1, 1, 1], 1 - 0.005 / 8).low)  # at the level of the first look
 
 
 def test_without_cola_the_same_questions_are_answered_at_the_same_look():
