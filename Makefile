@@ -84,7 +84,7 @@ lint: $(EXTRAS)
 # By nbconvert: papermill would write its own metadata into the notebooks. One thread, as in the tests that compare them.
 notebooks: $(EXTRAS)
 	$(check_imports)
-	@OMP_NUM_THREADS=1 PALSLIB_STATIC=1 PALSLIB_FIGURES=$(CURDIR)/figures $(PY) -m nbconvert --to notebook --execute --inplace \
+	@OMP_NUM_THREADS=1 PALSLIB_STATIC=1 PALSLIB_FIGURES="$(CURDIR)/figures" $(PY) -m nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 	@$(PY) -m nbconvert --to notebook --inplace --coalesce-streams notebooks/*.ipynb # a progress bar is its last line
 
@@ -94,7 +94,7 @@ numbers: $(CORE)
 
 book: $(EXTRAS)
 	$(check_imports)
-	@$(PY) .book/book.py && echo "runs/book/index.html"
+	@$(PY) .book/book.py && echo "$${PALSLIB_RUNS:-runs}/book/index.html"
 
 student: $(CORE)
 	$(check_imports)

@@ -50,7 +50,9 @@ def take_parameters(names: dict) -> None:
     From a command line, `-p look_up 1.13` gives a number where a text is meant, and `-p tasks "rte cola"` a text where
     a list is meant. Papermill accepts any name, so a mistyped one would have no effect; here it raises ValueError.
     """
-    types = names.get("__annotations__", {})
+    lines = [line for cell in names.get("In", ()) for line in ast.parse(cell).body if isinstance(line, ast.AnnAssign)]
+    declared = {line.target.id: ast.unparse(line.annotation).strip("'") for line in lines}
+    types = names.get("__annotations__") or declared  # from 3.14 on Python does not keep them in a notebook
     for cell in names.get("In", ()):
         if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
             for line in ast.parse(cell).body:

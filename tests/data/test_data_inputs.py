@@ -153,7 +153,7 @@ def test_files_of_every_kind_hold_the_same_rows(tmp_path, name):
     getattr(FRAME, way)(tmp_path / name, **options, **index)
     task = task_from_file(tmp_path / name)
     rows = load_rows(task, split="all")
-    assert (task.name, task.labels) == ("m", ("a", "b")) == (get_task("m", tmp_path).name, task.labels)
+    assert (task.name, task.labels) == ("m", ("a", "b")) and get_task("m", tmp_path).labels == task.labels
     assert rows["text"].tolist() == FRAME["text"].tolist() and rows["label"].tolist() == [1, 0] * 20
     first = {"row": 0, "line": 1 if "json" in name else 2}
     assert rows.index.tolist() == list(range(first[rows.index.name], first[rows.index.name] + 40))

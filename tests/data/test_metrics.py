@@ -102,7 +102,6 @@ def test_perfect_predictions_on_real_labels(real_data):
     labels = load_rows("cola", str(real_data / "glue"), "validation")["label"].to_numpy()
     assert len(labels) == 1_043
     assert batchwise("matthews", labels, labels) == pytest.approx(915 / 1_043)
-    assert round(915 / 1_043, 5) == 0.87728
 
 
 def test_last_batch_is_partial():

@@ -59,7 +59,8 @@ def test_what_is_missing_is_what_the_sweep_would_run(tmp_path):
 
 
 def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
-    """What a row C needs is in one of the plans with three seeds; the one that is not is named in FIRST_STUDY.md."""
+    """What a row C needs is in one of the plans with three seeds, but for C13e, which FIRST_STUDY.md names, and C26,
+    the second study's."""
     grids = {path.stem: Grid.named(path.stem).configs(Path("runs")) for path in PLANS.glob("*.json")}
     assert all(grids.values())
     grids = {name: configs for name, configs in grids.items() if name not in ("table3", *ASIDE)}
@@ -95,7 +96,7 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
 
 @pytest.mark.slow
 def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monkeypatch):
-    """Each grid is run with its first seed, two steps a run; then every comparison of the ledger has that seed, every
+    """Each grid is run with its first seed, three steps a run; then every comparison of the ledger has that seed, every
     cell of table 3 that is planned its run, every quirk the run that it differs from."""
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     for path in sorted(PLANS.glob("*.json")):

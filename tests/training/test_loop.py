@@ -264,9 +264,11 @@ def test_gradient_is_clipped_to_a_global_norm(tmp_path, monkeypatch):
     assert norms == pytest.approx([0.05] * 3, rel=1e-3)
 
 
-def test_losses_fall(tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_losses_fall(tmp_path, precision):
     """Forty steps on one task at a high rate: the mean loss of the last ten is below that of the first ten."""
-    run = Run(config(tmp_path, tasks=("cola",), steps=40, learning_rate=1e-3, batch_size=16), tmp_path)
+    about = {"tasks": ("cola",), "steps": 40, "learning_rate": 1e-3, "batch_size": 16, "precision": precision}
+    run = Run(config(tmp_path, **about), tmp_path)
     for _ in range(40):
         run.train_step()
     run.read_losses()
@@ -274,13 +276,12 @@ def test_losses_fall(tmp_path):
 
 
 def test_bf16(tmp_path, short_run):
-    """Under autocast the weights stay float32, the run learns, and its record says so."""
+    """Under autocast the weights stay float32, and the record says so."""
     record = train(config(tmp_path, keep="last", precision="bf16"))
     found = weights(tmp_path)
     assert record["precision"] == "bf16"
     assert all(tensor.dtype == torch.float32 for tensor in found.values())
     assert any(not torch.equal(found[name], other) for name, other in short_run.items())
-    assert all((found[name] - other).abs().max() < 5e-3 for name, other in short_run.items())
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every, keep):
     """Whatever `keep` says, which plays no part."""
     settings = config(tmp_path / "backbone", checkpoint_every=every, keep=keep)
     assert pretrain(settings, on_step=lambda step: step != stop)["step"] == stop
-    assert names_in(tmp_path / "backbone") == ["checkpoint", "checkpoint.old"] if every else ["checkpoint"]
+    assert names_in(tmp_path / "backbone") == (["checkpoint", "checkpoint.old"] if every else ["checkpoint"])
     seen = []
     record = pretrain(settings, on_step=seen.append)
     assert seen == list(range(stop + 1, 7))

@@ -85,7 +85,7 @@ def made_of(function: Callable, rounds: int, device: torch.device) -> tuple[list
         spent = [seconds(function, device) for _ in range(rounds)]
     time_of = attrgetter("self_device_time_total" if device.type == "cuda" else "self_cpu_time_total")
     shares = dict.fromkeys([*KINDS, REST], 0.0)
-    for event in seen.events():
+    for event in (event for event in seen.events() if event.device_type.name == "CPU"):  # kernels count within them
         shares[_kind(event)] += time_of(event) / 1e6 / sum(spent)
     shares[REST] = 1 - sum(shares[kind] for kind in KINDS)
     return spent, shares

@@ -83,8 +83,8 @@ def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
         return budget, ""
     try:
         largest = fit_budget(method, backbone, tasks)
-    except ValueError:
-        return budget, " (no s fits it)"
+    except ValueError as error:  # none fits, or all do
+        return budget, f" ({escape(str(error))})"
     own = getattr(largest, "heads", None)
     heads = f" with {own} heads" if own != getattr(method, "heads", None) else ""
     return budget, f" (largest s: <b>{largest.size}</b>{heads})"

@@ -59,8 +59,8 @@ class _Session:
         controls = {
             "method": dropdown("method", list(dict.fromkeys([*METHODS, config.method])), config.method),
             "schedule": dropdown("schedule", list(SCHEDULES), config.schedule),
-            "steps": widgets.BoundedIntText(config.steps, 1, 100_000, description="steps", **number),
-            "seed": widgets.BoundedIntText(config.seed, 0, 10_000, description="seed", **number),
+            "steps": widgets.BoundedIntText(config.steps, 1, max(100_000, config.steps), description="steps", **number),
+            "seed": widgets.BoundedIntText(config.seed, 0, max(10_000, config.seed), description="seed", **number),
             "start": widgets.Button(description="Start", button_style="primary"),
             "stop": widgets.Button(description="Stop", disabled=True),
         }
@@ -77,8 +77,9 @@ class _Session:
         """Starts or resumes the run; wrong settings are shown as a message, not raised."""
         c = self.explorer.controls
         chosen = {name: c[name].value for name in ("method", "schedule", "steps", "seed")}
-        if self.config.own_method and chosen["method"] != self.config.method:
-            chosen |= {"own_method": {}, "size": None}  # they were for the user's own method
+        if chosen["method"] != self.config.method:  # what was for the config's own method is left out
+            size = self.config.size if isinstance(self.config.size, str) and not self.config.own_method else None
+            chosen |= {"own_method": {}, "method_options": {}, "size": size}
         try:
             config = replace(self.config, progress=False, **chosen)
             config.resolved_method()
@@ -160,4 +161,4 @@ class _Session:
 def explore_training(config: RunConfig | None = None) -> Explorer:
     """An explorer of a run with this config (default: the preset `smoke`), in which method, schedule, steps and seed
     can be chosen. The run's folder is the one that `train(config)` would use."""
-    return _Session(config or RunConfig.from_dict({"preset": "smoke"})).explorer
+    return _Session((config or RunConfig.from_dict({"preset": "smoke"})).with_steps()).explorer

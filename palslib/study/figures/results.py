@@ -68,7 +68,8 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
             style = {"fmt": "o", "capsize": 2, "color": colours[number], "label": labels[method]}
             ax.errorbar(x, part[value], part[error].fillna(0), **style)
         if not any(len(line.get_xdata()) for line in ax.lines):
-            ax.text(0.5, 0.5, "no method has two seeds", transform=ax.transAxes, ha="center", color="0.55")
+            said = "no method has two seeds" if title == "here" else "no such runs"
+            ax.text(0.5, 0.5, said, transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
         ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
         ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))

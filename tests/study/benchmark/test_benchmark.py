@@ -56,7 +56,7 @@ def test_numbers_are_finite_and_positive(done):
 
 
 def test_parts(done):
-    """Each comparison in each precision, the first of a comparison at 1, and memory that grows with tasks."""
+    """Each comparison in each precision, the first of a comparison at 1."""
     parts, precisions = done[0]["parts"], done[0]["precisions"]
     assert [(r["what"], r["precision"]) for r in parts["step"]] == [
         (method, precision) for precision in precisions for method in ("shared", "pals-204")
