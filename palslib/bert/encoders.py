@@ -31,10 +31,9 @@ def _positions(config, rows: Rows) -> torch.Tensor:
     pads = (rows.input_ids == config.pad_token_id).long()
     past = rows.positions - pads.cumsum(0)  # a word within a row that the mask hides keeps its position
     row = torch.searchsorted(rows.starts, torch.arange(pads.shape[0], device=pads.device), right=True) - 1
+    row = row.clamp(min=0)
     first = (past + pads).index_select(0, rows.starts)  # (B,)
-    return (past - first[row] + 1).clamp(0, most) * (
-        1 - pads
-    ) + config.pad_token_id  # clamped: hidden ones before a row
+    return (past - first[row] + 1).clamp(min=0) * (1 - pads) + config.pad_token_id  # 0: hidden words before a row
 
 
 def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):

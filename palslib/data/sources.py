@@ -74,9 +74,9 @@ def locate(data: str | Path) -> str:
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not data.strip() or "\0" in data:  # an empty path would be the working folder
         raise no_source(data)
-    some = glob.escape(data).replace("{split}", "*")
-    own = ending(Path(data)) in SUFFIXES and any(map(os.path.isfile, glob.glob(some)))
-    if mirror and not own and "/" not in data and data not in (".", "..") and glob.glob(some, root_dir=mirror):
+    names = {data.replace("{split}", split) for split in ("train", "validation", "dev", "test")}
+    own = ending(Path(data)) in SUFFIXES and any(Path(name).is_file() for name in names)
+    if mirror and not own and "/" not in data and data not in (".", "..") and any((mirror / n).exists() for n in names):
         return str(mirror / data)
     if data == "glue":
         return "nyu-mll/glue"

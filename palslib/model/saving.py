@@ -18,7 +18,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.sealed import MANIFEST, SEAL, Damaged, has_seal, prove, prove_file, seal, seal_file
+from palslib.common.sealed import MANIFEST, SEAL, Damaged, has_seal, prove, prove_file, seal, seal_file, sealed_files
 from palslib.data.tasks import Task
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
@@ -201,8 +201,11 @@ def save_pretrained(
         raise TypeError(f"save_pretrained has no option {unused[0]!r} without push_to_hub=True")
     if Path.cwd().is_relative_to(folder):
         raise ValueError(f"{folder} is or contains the current folder: choose a folder for the model alone")
-    written = model.own_tokenizer is not None or (folder / "palslib.json").is_file()  # now, or by an earlier model
-    ours = (*_FILES, MANIFEST, *(TOKENIZER_FILES if written else ()))
+    of_tokenizer = TOKENIZER_FILES
+    if model.own_tokenizer is None:
+        with suppress(ValueError):  # of a damaged manifest
+            of_tokenizer = sealed_files(folder)  # an earlier model's, not a user's
+    ours = (*_FILES, MANIFEST, *of_tokenizer)
     theirs = sorted({path.name for name in ours for path in folder.glob(name)})
     if theirs and "palslib.json" not in theirs:
         raise FileExistsError(f"{folder} holds {', '.join(theirs)}, which palslib did not write: choose another folder")

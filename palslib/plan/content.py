@@ -93,7 +93,7 @@ def _sources(family: type) -> Iterator[str]:
 def _followed(thing: type | Callable, seen: dict) -> list[type | Callable]:
     """A class or function, and the classes and functions of its module that it uses, in order."""
     seen[thing] = None
-    for value in (*_used(thing).values(), *getattr(thing, "__bases__", ())):
+    for value in (*_used(thing).values(), *getattr(thing, "__bases__", ()), getattr(thing, "__wrapped__", None)):
         # properties, also cached ones, cached functions, class methods and static methods hold functions
         held = (getattr(value, name, None) for name in ("fget", "func", "__func__", "__wrapped__"))
         other = value if isinstance(value, (type, FunctionType)) else next(filter(None, held), value)

@@ -1,6 +1,7 @@
 """Small helpers for all notebooks: they show versions, source code, tables and figures."""
 
 import ast
+import contextlib
 import importlib.metadata
 import inspect
 import io
@@ -9,7 +10,7 @@ import platform
 import re
 import textwrap
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -50,15 +51,23 @@ def take_parameters(names: dict) -> None:
     From a command line, `-p look_up 1.13` gives a number where a text is meant, and `-p tasks "rte cola"` a text where
     a list is meant. Papermill accepts any name, so a mistyped one would have no effect; here it raises ValueError.
     """
-    lines = [line for cell in names.get("In", ()) for line in ast.parse(cell).body if isinstance(line, ast.AnnAssign)]
-    declared = {line.target.id: ast.unparse(line.annotation).strip("'") for line in lines}
-    types = names.get("__annotations__") or declared  # from 3.14 on Python does not keep them in a notebook
+    types = names.get("__annotations__") or _declared(names.get("In", ()))
     for cell in names.get("In", ()):
         if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
             for line in ast.parse(cell).body:
                 check_name("parameter", line.targets[0].id, types)
     for name, kind in types.items():
         names[name] = _typed(name, names[name], kind)
+
+
+def _declared(cells: Iterable[str]) -> dict[str, str]:
+    """The types that valid cells declare, which from 3.14 on Python does not keep in a notebook."""
+    found = {}
+    for cell in cells:
+        with contextlib.suppress(SyntaxError):
+            lines = [line for line in ast.parse(cell).body if isinstance(line, ast.AnnAssign) and line.simple]
+            found |= {line.target.id: ast.unparse(line.annotation).strip("'") for line in lines}
+    return found
 
 
 def check_value(name: str, value: object, valid: Collection) -> None:

@@ -262,7 +262,8 @@ def test_a_file_of_the_working_folder_goes_before_one_in_the_folder_of_data(tmp_
     (tmp_path / "here" / "mood.csv").unlink()
     assert locate("mood.csv") == str(tmp_path / "mirror" / "mood.csv")
     assert set(load_rows(task_from_file("mood.csv"), split="all")["text"]) == {"mirror a", "mirror b"}
-    written(tmp_path / "mirror", "text,label\na,b\n", "m-train.csv")
+    written(tmp_path / "mirror", "text,label\na,b\n", "m-test.csv")
+    written(tmp_path / "here", "text,label\na,b\n", "m-notes.csv")
     assert locate("m-{split}.csv") == str(tmp_path / "mirror" / "m-{split}.csv")
 
 

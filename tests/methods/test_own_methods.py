@@ -47,7 +47,9 @@ def test_counted_as_built(method):
     assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
     assert counted.per_task == {"lora": 1_152, "ia3": 255}[method.name]
     assert count_parameters(method).ratio > 1
-    added = count_operations(method).per_task - count_operations("lhuc").per_task  # LoRA: tokens · layers · 2 · d · s
+    added = (
+        count_operations(method).per_task - count_operations("lhuc").per_task
+    )  # LoRA: tokens · layers · (q, v) · 2 · d · s
     assert added == {"lora": 128 * 12 * 2 * 2 * 768 * 4, "ia3": 0}[method.name]
     decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
     assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
@@ -257,6 +259,7 @@ PLACES = {
     "a property": "class Mine:\n @property\n def g(self): return CODE",
     "a cached property": "import functools as f\nclass Mine:\n @f.cached_property\n def g(self): return CODE",
     "a cached function": "import functools as m\n@m.cache\ndef f(): return CODE\nclass Mine:\n def g(self): return f()",
+    "decorated": "import torch as t\ndef h(): return CODE\n@t.no_grad()\ndef f(): h()\nclass Mine:\n def g(self): f()",
     "a class with func": "class A:\n def func(self): pass\n def h(self): return CODE\nclass Mine:\n def g(self): A()",
     "a class method": "class Mine:\n @classmethod\n def g(cls): return CODE",
     "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",

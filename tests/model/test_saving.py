@@ -110,12 +110,15 @@ def test_saving_again_replaces_and_keeps_what_else_is_there(tmp_path):
     with (tmp_path / "notes.txt").open("w") as log:  # still open when its folder is replaced
         first.save_pretrained(tmp_path)
         MultiTaskModel.from_backbone("tiny", "shared", ["rte"]).save_pretrained(tmp_path)  # with a tokenizer
+        (tmp_path / "special_tokens_map.json").write_text("{}")  # of a tokenizer of the user
         second.save_pretrained(tmp_path)
         log.write("mine")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path), second)
     ours = ["README.md", "config.json", "manifest.json", "model.safetensors", "palslib.json"]
-    assert sorted(os.listdir(tmp_path)) == sorted([*ours, "notes.txt", "rte.safetensors", "within"])
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [*ours, "notes.txt", "rte.safetensors", "special_tokens_map.json", "within"]
+    )
     assert MultiTaskModel.from_pretrained(tmp_path / "within").head_dropout == 0.5
     assert list(tmp_path.parent.glob(tmp_path.name + ".*")) == []
 

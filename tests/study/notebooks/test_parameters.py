@@ -65,8 +65,8 @@ def taken(path, given: dict) -> dict:
     exec(cell.source, names)
     exec(injected, names)
     later = {name: value for name, value in names.items() if name != "__annotations__"}  # as from Python 3.14 on
-    take_parameters(later)
     take_parameters(names)
+    take_parameters(later)
     assert all(later[name] == names[name] for name in defaults(path))
     return {name: names[name] for name in defaults(path)}
 
