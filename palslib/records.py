@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import platform
 import re
@@ -113,15 +112,6 @@ def _without_folder(task: str | dict) -> str | dict:
     return task | ({"data": Path(task["data"]).name} if task.get("data") else {})
 
 
-def _plain(value):
-    """The value as JSON can hold it: a NaN (an undefined average or recall) becomes null."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 def check_place(path: Path, field: str) -> None:
     """Raises ValueError where a record would replace something else: its file must end in `.json`, and if there is
     one already, it must be a record of the same kind, which has this field."""
@@ -161,8 +151,9 @@ def read_predictions(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def write_record(path: Path, record: dict) -> None:
-    """Writes a record to a JSON file, whole or not at all."""
-    write_text(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
+    """Writes a record to a JSON file, whole or not at all; a NaN (an undefined average or recall) becomes null."""
+    record = json.loads(json.dumps(record), parse_constant=lambda name: None if name == "NaN" else float(name))
+    write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 class Fields(BaseModel, strict=True):
@@ -207,10 +198,7 @@ _CHECKPOINT = re.compile(r"checkpoint(\..*)?")
 
 def files_within(folder: Path) -> list[Path]:
     """The JSON files in a folder and its subfolders, except those of checkpoints, whose runs have no record yet.
-
-    Raises:
-        FileNotFoundError: for a folder that does not exist.
-    """
+    Raises FileNotFoundError for a folder that does not exist."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of records")
     return [path for path in sorted(folder.rglob("*.json")) if not _CHECKPOINT.fullmatch(path.parent.name)]
@@ -276,16 +264,6 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
             for task, scores in result["scores"].items():
                 row |= {f"{which} {task} {metric}": value for metric, value in scores.items()}
         rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def history_frame(record: dict) -> pd.DataFrame:
-    """A record's learning curves as a tidy table: step, task (or `average`), metric, score in percent."""
-    rows = []
-    for point in record["history"]:
-        rows.append({"step": point["step"], "task": "average", "metric": "dev", "score": point["dev_average"]})
-        for task, scores in point["scores"].items():
-            rows += [{"step": point["step"], "task": task, "metric": m, "score": v} for m, v in scores.items()]
     return pd.DataFrame(rows)
 
 

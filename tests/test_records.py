@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from palslib import RunConfig, records, train
-from palslib.records import history_frame, load_records, read_records, summarise, write_record
+from palslib.records import load_records, read_records, summarise, write_record
 from palslib.study.ledger.verdicts import ASIDE, evidence
 
 
@@ -138,16 +138,6 @@ def test_nan_is_null(tmp_path):
     strict = json.loads((tmp_path / "one.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert strict["results"]["last"]["dev_average"] is None
     assert math.isnan(load_records(tmp_path)["last dev average"].astype(float).iloc[0])
-
-
-def test_history_frame():
-    frame = history_frame(record())
-    assert frame.to_dict("list") == {
-        "step": [5, 5, 10, 10],
-        "task": ["average", "rte", "average", "rte"],
-        "metric": ["dev", "accuracy", "dev", "accuracy"],
-        "score": [50.0, 60.0, 60.0, 60.0],
-    }
 
 
 def test_summarise():

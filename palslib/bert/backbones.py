@@ -133,13 +133,8 @@ def load_config(backbone: str):
 
     backbone = plain(backbone)
     if backbone == "tiny":
-        return BertConfig(
-            hidden_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=101,
-            max_position_embeddings=128,
-        )
+        sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 101}
+        return BertConfig(**sizes, max_position_embeddings=128)
     with _reading("the configuration", backbone):
         path = Path(place := _location(backbone, "config.json")) / "config.json"
         said = read_object(path) if path.is_file() else {}

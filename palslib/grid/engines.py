@@ -102,9 +102,8 @@ def perform(config: RunConfig, terms: Terms, threads: int, gpu: str | None = Non
         gpu: the number of the only GPU that the run may see, or None for all.
         stop: a `threading.Event` that ends the run early.
 
-    Returns:
-        `status` (`finished`, `failed`, `elsewhere` or `stopped`), and for a failure `reason`, `seconds` of the last try
-        and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
+    Returns `status` (`finished`, `failed`, `elsewhere` or `stopped`), and for a failure `reason`, `seconds` of the last
+    try and `ended` (a time stamp). A failure is also written to the folder, for other sweeps to see.
     """
     folder, stop = Path(config.folder), stop or threading.Event()
     with contextlib.ExitStack() as stack:
@@ -145,15 +144,9 @@ def _run_process(words, environment, log, lock, limit, stop) -> str:
     if not shutil.which(words[0]):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
     leash = [sys.executable, "-ISc", _ENDED_WITH_US, str(os.getpid())] if platform.system() == "Linux" else []
-    process = subprocess.Popen(
-        [*leash, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-        pass_fds=[lock.file.fileno()],
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT, "env": environment}
+    more = {"start_new_session": True, "pass_fds": [lock.file.fileno()]}
+    process = subprocess.Popen([*leash, *words], **pipes, **more)
     deadline = time.monotonic() + (math.inf if limit is None else limit)
     try:
         while process.poll() is None and not stop.is_set():

@@ -115,10 +115,8 @@ class Run:
         self.history: list[dict] = []
         self.predictions: Predictions | None = None  # of the last evaluation
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
-        if config.memory:
-            constrained_parameters(
-                self.model, config.memory_over
-            )  # ValueError before the first step, if there are none
+        if config.memory:  # ValueError before the first step, if there are no such parameters
+            constrained_parameters(self.model, config.memory_over)
         self.lock: Lock | None = None  # the folder's lock, if this process writes into it
         self.kept: dict[str, str] = {}  # the checksums of the weights that were kept: `best`, `last`
         self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step

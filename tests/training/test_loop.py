@@ -329,8 +329,7 @@ def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeyp
     kept = json.loads((tmp_path / "killed" / "checkpoint" / "run.json").read_text())["scaler"]
     assert kept["scale"] <= 2.0**16 and kept["_growth_tracker"] > 0
     train(config(tmp_path / "killed", **about))
-    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
+    assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
 
 
 def test_texts_that_are_cut_or_unknown_are_said_on_screen(tmp_path, capsys):

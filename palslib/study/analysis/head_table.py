@@ -81,15 +81,7 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: b
     return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
 
 
-def inspect(
-    folder: Path,
-    data: str,
-    tasks: list[str],
-    rows: int,
-    texts: int,
-    precision: str = "float32",
-    own: dict | None = None,
-) -> dict:
+def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str, own: dict) -> dict:
     """The record of the heads of a saved model.
 
     Args:
@@ -100,7 +92,7 @@ def inspect(
         own: task -> the file with its examples, in place of `data`.
     """
     model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
-    for task, path in (own or {}).items():
+    for task, path in own.items():
         check_name("task of this model in own", task, model.tasks)
         model.tasks[task] = replace(model.tasks[task], data=str(path))
     tasks = [check_name("task of this model", task, model.tasks) for task in tasks]

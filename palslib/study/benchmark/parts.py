@@ -14,7 +14,7 @@ widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, product
@@ -87,20 +87,14 @@ def take_step(run: Run, steps: Iterator[int]) -> None:
 class Benchmark:
     """One run of the benchmark."""
 
-    def __init__(
-        self,
-        folder: Path,
-        quick: bool = False,
-        adapters_python: Path | None = None,
-        progress: Callable[[str], None] = lambda line: None,
-    ):
+    def __init__(self, folder: Path, quick: bool = False, adapters_python: Path | None = None):
         """
         Args:
             folder: for temporary weights and batches.
             quick: uses the tiny backbone and few rounds, which only shows that everything works.
             adapters_python: an interpreter that has the package `adapters`.
         """
-        self.folder, self.quick, self.progress, self.began = folder, quick, progress, time.perf_counter()
+        self.folder, self.quick, self.began = folder, quick, time.perf_counter()
         self.adapters_python = adapters_python
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.precisions = ["float32"] + ["bf16"] * (precision_of("auto") == "bf16")
@@ -108,6 +102,9 @@ class Benchmark:
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
         self.backbones = ["tiny"] if quick else [BERT, "minilm"]
         self.rates = {p: matrix_rate(self.device, p, 2 if quick else 30) for p in self.precisions}
+
+    def progress(self, line: str) -> None:
+        print("...", line, file=sys.stderr, flush=True)
 
     def rounds(self, backbone: str, precision: str) -> int:
         """The number of timed steps."""
@@ -339,8 +336,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, parts: Seque
             raise ValueError(f"{draw} holds no record of `palslib benchmark`")
     else:
         with tempfile.TemporaryDirectory() as folder:
-            say = partial(print, "...", file=sys.stderr, flush=True)
-            found = Benchmark(Path(folder), progress=say, **options).record(parts or PARTS)
+            found = Benchmark(Path(folder), **options).record(parts or PARTS)
         name = machine(found) + ("-quick" if found["status"] == "quick" else "")
         write_record(record or runs_folder() / "benchmark" / f"{name}.json", found)
     print(*lines(found), sep="\n")

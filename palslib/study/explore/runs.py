@@ -13,11 +13,10 @@ from dataclasses import replace
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.data.tasks import Task
+from palslib.data.metrics import main_scores
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES
-from palslib.records import history_frame
 from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, table
 from palslib.study.figures.learning_curves import learning_curves, step_losses
 from palslib.study.figures.style import task_name
@@ -26,11 +25,11 @@ _ONE_AT_A_TIME = threading.Lock()
 _SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
 
 
-def main_curves(history: list[dict], tasks: dict[str, Task]) -> pd.DataFrame:
-    """Learning curves of each task's first metric and of the dev average, from a run's or a record's history."""
-    frame = history_frame({"history": history})
-    main = {name: task.metrics[0] for name, task in tasks.items()} | {"average": "dev"}
-    return frame[frame["task"].map(main) == frame["metric"]] if len(frame) else frame
+def main_curves(history: list[dict]) -> pd.DataFrame:
+    """Learning curves of a run's or a record's history: `step`, `task` (or `average`), `score` by its first metric."""
+    scores = ((p["step"], main_scores(p["scores"]) | {"average": p["dev_average"]}) for p in history)
+    rows = [(step, task, score) for step, of in scores for task, score in of.items()]
+    return pd.DataFrame(rows, columns=["step", "task", "score"])
 
 
 def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
@@ -153,7 +152,7 @@ class _Session:
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
-        scored = main_curves(history, self.tasks)
+        scored = main_curves(history)
         self.numbers.value = table(headers, rows, "run")
         self.picture.draw(lambda figure: draw_progress(losses, scored, figure.subplots(1, 2)))
 

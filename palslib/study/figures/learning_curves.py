@@ -12,7 +12,7 @@ def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> None:
     """Scores over steps, a line for each value of `hue`.
 
     Args:
-        frame: columns `step`, `score` (percent) and `hue`; as `records.history_frame` gives it, one metric per task.
+        frame: columns `step`, `score` (percent) and `hue`; as `explore.runs.main_curves` gives it.
     """
     look = {"marker": "o", "errorbar": "se"}
     if hue == "task":

@@ -27,35 +27,30 @@ from palslib.study.results.tables import label, runs_of, scores_by_method
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
 because the interval from five seeds ended at 0."""
-_UNKNOWN = "not known"
 _SAID = {
     ("PALs", "sharing everything"): {
         POSITIVE: "PALs beside BERT's layers help here",
         NEGATIVE: "PALs beside BERT's layers do harm here",
         TOO_SMALL: "PALs beside BERT's layers make no difference that matters here",
         OPEN: "Whether PALs beside BERT's layers help is open",
-        _UNKNOWN: "Whether PALs beside BERT's layers help is not known yet",
     },
     ("PALs", "one PAL, as large as a task's own, that all tasks use"): {
         POSITIVE: "A PAL for each task is better than one for all tasks",
         NEGATIVE: "One PAL for all tasks is better than one for each task",
         TOO_SMALL: "One PAL for all tasks does as well as one for each task",
         OPEN: "Whether each task needs a PAL of its own is open",
-        _UNKNOWN: "Whether each task needs a PAL of its own is not known yet",
     },
     ("PALs", "low rank (about as many parameters, without attention)"): {
         POSITIVE: "The attention within PALs helps",
         NEGATIVE: "Attention is not needed: low rank, which has none, is better",
         TOO_SMALL: "Attention is not needed: low rank, which has none, does as well",
         OPEN: "Whether the attention within PALs helps is open",
-        _UNKNOWN: "Whether the attention within PALs helps is not known yet",
     },
     ("PALs at BERT's learning rate (a higher one in the other answers)", "sharing everything"): {
         POSITIVE: "PALs help with one learning rate for all parameters, as in the paper",
         NEGATIVE: "With one learning rate for all parameters, as in the paper, PALs do harm",
         TOO_SMALL: "With one learning rate for all parameters, as in the paper, PALs make no difference that matters",
         OPEN: "Whether PALs help with one learning rate for all parameters, as in the paper, is open",
-        _UNKNOWN: "Whether PALs help with one learning rate for all parameters, as in the paper, is not known yet",
     },
 }
 """What is compared to answer each question -> the answer for each kind of difference."""
@@ -106,7 +101,8 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
         elif min(of.seeds) >= SEEDS:
             said.append(f"**{words[of.kind()]}**: {_in_words(*sides, of)}{more}.")
         else:
-            said.append(f"**{words[_UNKNOWN]}**: {waits[row.verdict].format(*done)}.")
+            unknown = words[OPEN].removesuffix("open") + "not known yet"
+            said.append(f"**{unknown}**: {waits[row.verdict].format(*done)}.")
     return [*said, NOT_SHOWN]
 
 

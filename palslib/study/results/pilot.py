@@ -112,10 +112,7 @@ def _named(record: dict) -> str:
 def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
     """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
     CoLA, CoLA's score, the change when `switched off`; means over seeds with standard errors, and the number of seeds.
-
-    Raises:
-        ValueError: for two runs of one setting and seed.
-    """
+    Raises ValueError for two runs of one setting and seed."""
     rows = []
     for r in sorted(records, key=_rate_and_start):
         off = r["results"].get("switched off")
@@ -137,11 +134,7 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
 def chosen_setting(table: pd.DataFrame) -> pd.Series:
     """The row of `pilot_frame` that rule 3 of the first study, as amended, chooses: of PALs' settings with 2,000
     steps that act, the one with the highest dev average. A setting acts if switching its PALs off lowers the dev
-    average by a point or more.
-
-    Raises:
-        ValueError: if none acts.
-    """
+    average by a point or more. Raises ValueError if none acts."""
     acts = table[(table["method"] == LABELS["pals-204"]) & (table["steps"] == 2_000) & (table["switched off"] <= -1)]
     if acts.empty:
         raise ValueError(

@@ -73,11 +73,8 @@ PRINTED = TASK_LABELS | dict(zip(COLUMNS, _PRINTED, strict=True))
 """The names of these columns, and of tasks, in our tables."""
 _SETTINGS = {"backbone": "backbone", "data": "data", "tasks": "tasks", "steps": "steps", "batch_size": "batch"}
 _SETTINGS |= {"max_length": "longest text", "learning_rate": "highest rate", "warmup": "warm-up (share of the steps)"}
-_SETTINGS |= {
-    "head_dropout": "dropout before the head",
-    "weight_decay": "weight decay",
-    "clip": "gradient's length, at most",
-}
+_SETTINGS |= {"head_dropout": "dropout before the head", "weight_decay": "weight decay"}
+_SETTINGS |= {"clip": "gradient's length, at most"}
 
 
 def one_setting(records: Iterable[dict]) -> list[dict]:

@@ -433,7 +433,7 @@ def test_of_two_explorers_one_trains_at_a_time(tmp_path):
 
 
 def test_scores_before_the_first_evaluation_are_an_empty_table():
-    assert len(main_curves([], {})) == 0
+    assert len(main_curves([])) == 0
 
 
 # --- attention

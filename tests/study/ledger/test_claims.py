@@ -440,10 +440,7 @@ def test_runs_of_the_size_that_a_row_asks_for_decide_it():
     """C1 asks for 60,000 steps: with one step less it is not testable, with as many the interval decides."""
 
     def both(steps):
-        return [
-            *runs("pals-204", 66.0, 66.1, 66.2, steps=steps),
-            *runs("fine-tuned", 64.0, 64.2, 64.1, steps=steps),
-        ]
+        return runs("pals-204", 66.0, 66.1, 66.2, steps=steps) + runs("fine-tuned", 64.0, 64.2, 64.1, steps=steps)
 
     assert LEDGER["C1"].steps == 60_000
     assert claim_verdict(LEDGER["C1"], both(59_999))[0] == "not testable at this scale"

@@ -102,10 +102,7 @@ RECORDS = [
 
 def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
     """On BERT-base at the paper's own sizes; on MiniLM those are of another budget, and have no cell."""
-    for backbone, cells in (
-        ("bert-base-uncased", 19),
-        ("minilm", 7),
-    ):  # those without a size: shared, separate, a layer
+    for backbone, cells in (("bert-base-uncased", 19), ("minilm", 7)):  # without a size: shared, separate, a layer
         records = []
         for config in Grid.named("table3").configs(tmp_path):
             changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "learning_rate")}
@@ -174,11 +171,8 @@ def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
     found = one_setting([*RECORDS, *own, *other, *budget])
     frame = variants(found).set_index("run")
     assert list(frame.index) == ["mine, size=8", "mine, pooler=per-task", "mine, size=budget"]
-    assert frame["seeds"].tolist() == [2, 1, 1] and frame["minus shared"].str.split().str[0].tolist() == [
-        "+3.00",
-        "-10.00",
-        "-9.00",
-    ]
+    assert frame["seeds"].tolist() == [2, 1, 1]
+    assert frame["minus shared"].str.split().str[0].tolist() == ["+3.00", "-10.00", "-9.00"]
     assert table_3(found).equals(table_3(RECORDS)) and len(answer(found)) == 5
     assert pilot_frame(own)["method"].tolist() == ["mine"]
     plain = run("mine", 0, 64.0, own_method={"kind": "low-rank"})
@@ -359,10 +353,7 @@ def test_whether_adaptations_act_by_setting():
     pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
     frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, method_options={"freeze": "backbone"})
     sizes, off = acting(pilot + frozen)
-    assert list(dict.fromkeys(off["setting"])) == [
-        "1 × BERT's rate",
-        "10 × BERT's rate",
-    ]
+    assert list(dict.fromkeys(off["setting"])) == ["1 × BERT's rate", "10 × BERT's rate"]
     assert off["difference"].tolist() == pytest.approx([-0.1, -0.1, -3.0, -3.0])
     assert sizes[sizes["layer"] == 1]["size"].tolist() == [0.3] * 4
     again = runs("pals-204", 61.0, off=-9.0, adaptation_rate=10)  # a seed that is there twice is none more
