@@ -46,7 +46,7 @@ _SAID = {
         TOO_SMALL: "Attention is not needed: low rank, which has none, does as well",
         OPEN: "Whether the attention within PALs helps is open",
     },
-    ("PALs at BERT's learning rate (a higher one in the other answers)", "sharing everything"): {
+    ("PALs trained at BERT's learning rate (elsewhere at a higher one)", "sharing everything"): {
         POSITIVE: "PALs help with one learning rate for all parameters, as in the paper",
         NEGATIVE: "With one learning rate for all parameters, as in the paper, PALs do harm",
         TOO_SMALL: "With one learning rate for all parameters, as in the paper, PALs make no difference that matters",
@@ -61,11 +61,10 @@ NOT_SHOWN = (
 )
 NOTES = (
     "The *first study* took 2,000 steps, the *second* 8,000. *Tuned alike*: each method has the best of four settings "
-    "of its learning rates, chosen on texts held out from training. *Open*: the interval contains 0 and reaches "
-    "further than half a point to one side. *99.5 %*: the second study may look at its results twice, at 6 seeds with "
-    "intervals of 99.5 % and, if a question is open, at 12 seeds with 95.2 %; together, the two looks have the usual "
-    "chance of a false alarm, 5 %. *3 seeds against 6* (or 8): three of the method that is named first. "
-    "In [a, b], a minus says that this method scores less."
+    "of its learning rates, chosen on texts held out from training. *Open*: no difference and one of over half a point"
+    " are both possible. *99.5 %*: looking twice gives two chances of a false alarm; to keep them at 5 % in total, the"
+    " second study uses 99.5 % at 6 seeds and, if a question is open, 95.2 % at 12. *3 seeds against 8*: 3 of the "
+    "method that is named first. In [a, b], a minus says that this method scores less."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 
@@ -91,7 +90,7 @@ def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence
             how = "8,000 steps" if row.left == second.ONE_RATE else "8,000 steps, both tuned alike"
             how += f"; {100 * row.level:g} % interval"
             if (row.verdict, row.level) == (OPEN, second.FIRST_LOOK):
-                how += "; the further seeds that are planned for an open question are not run yet"
+                how += "; the twelve seeds that are planned if it is open are not all run yet"
             said.append(f"**{words[row.verdict]}**: {_in_words(*sides, found)} ({how}).")
         elif min(of.seeds) >= SEEDS:
             said.append(f"**{words[of.kind()]}**: {_in_words(*sides, of)} (first study: 2,000 steps, not tuned alike).")

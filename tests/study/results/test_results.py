@@ -536,7 +536,7 @@ def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_b
     said, asked = answer(RECORDS, new=new), decide(new)["verdict"].tolist()
     assert asked == ["positive", "open", "not asked", "not asked"] and len(questions_table(decide(new))) == 2
     assert said[1].startswith("**Whether each task needs a PAL of its own is open**")
-    assert said[1].endswith("the further seeds that are planned for an open question are not run yet).")
+    assert said[1].endswith("the twelve seeds that are planned if it is open are not all run yet).")
     assert said[2].endswith("the plan asks this only after the question before it has an answer.")
     assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer(RECORDS, new=new[1:])[1]
 
