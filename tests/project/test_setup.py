@@ -87,7 +87,7 @@ def test_the_workflow_has_the_systems_of_the_readme():
         assert job["steps"][1]["with"] == {"python-version": "3.11"}
         systems |= set(job.get("strategy", {}).get("matrix", {}).get("os", [job["runs-on"]]))
     assert systems == {"ubuntu-latest", "macos-latest"}
-    assert "Linux, macOS or WSL" in (PROJECT / "README.md").read_text()
+    assert "Linux, macOS (Apple silicon) or WSL" in (PROJECT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", SETUP_FILES)
