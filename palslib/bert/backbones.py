@@ -18,6 +18,8 @@ from palslib.common.reading import read_object
 from palslib.common.sealed import checksum, sealed_files
 
 MINBERT = "minbert:"
+INCLUDED = ("minilm", "tiny")
+"""Names that mean MiniLM's package and a small BERT, whatever the working folder has of these names."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of MiniLM's weights, by which a run's content names them."""
 MINILM_FILES = {
@@ -69,7 +71,7 @@ def portable(name: str) -> str:
 
 def has_tokenizer(backbone: str) -> bool:
     """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
-    place = minilm_folder() if plain(backbone) in ("minilm", "tiny") else Path(plain(backbone))
+    place = minilm_folder() if plain(backbone) in INCLUDED else Path(plain(backbone))
     return not place.is_dir() or any(path for pattern in _VOCABULARY for path in place.glob(pattern))
 
 
@@ -77,7 +79,7 @@ def _location(backbone: str, *files: str) -> str:
     """The folder of a backbone's files, or its name on the Hub. Raises ValueError for a file of MiniLM, or of a folder
     that palslib has sealed, with another checksum than the known one; for a file in a folder that is not valid JSON, or
     is a pipe or a device; and for weights outside the folder."""
-    if backbone in ("minilm", "tiny"):
+    if backbone in INCLUDED:
         folder, known = minilm_folder(), {"model.safetensors": MINILM_SHA256, **MINILM_FILES}
     elif not (folder := Path(backbone)).is_dir():
         return backbone

@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel
 
-from palslib.bert.backbones import TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
+from palslib.bert.backbones import INCLUDED, TOKENIZER_FILES, checked_config, has_tokenizer, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common.files import atomic_write, whole
 from palslib.common.names import check_name, shown
@@ -382,7 +382,7 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
 
 def from_task(cls, path: str | Path, backbone: str):
     """A model with the one task of a file that `save_task` wrote, on a backbone by name or a saved model's backbone."""
-    if backbone not in ("minilm", "tiny") and (place(backbone) / "palslib.json").is_file():
+    if backbone not in INCLUDED and (place(backbone) / "palslib.json").is_file():
         model = cls.from_pretrained(backbone)
     else:
         about, _ = _read(place(path), "save_task")

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, plain
+from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.memory import enough_memory
@@ -462,7 +462,7 @@ def run_in_folder(
     write into the folder; `files` are the names of what the run writes there."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
     for place in filter(None, (config.start, plain(config.backbone))):
-        if place not in ("tiny", "minilm") and Path(place).resolve() in written:
+        if place not in INCLUDED and Path(place).resolve() in written:
             raise ValueError(f"folder {folder}: the run would overwrite {place}, which it starts from; choose another")
     record, changed = _record(kind, config, folder)
     if record and not changed:

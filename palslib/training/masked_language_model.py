@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
-from palslib.bert.backbones import load_config, load_encoder, plain
+from palslib.bert.backbones import INCLUDED, load_config, load_encoder, plain
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
 from palslib.common.precision import autocast, precision_of
@@ -43,10 +43,10 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is of type {config.model_type}; further pre-training needs type bert")
     encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
-    has_head = place not in ("tiny", "minilm") and head.is_file()
+    has_head = place not in INCLUDED and head.is_file()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from(seed, "masked language model"))
-        if weights == "random" or place in ("tiny", "minilm") or has_head:
+        if weights == "random" or place in INCLUDED or has_head:
             model = BertForMaskedLM(config)
         else:  # if the checkpoint has no head, transformers says so
             model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
