@@ -26,7 +26,7 @@ from pydantic import Field
 
 from palslib import __version__
 from palslib.common.files import write_text
-from palslib.common.names import check_name, listed
+from palslib.common.names import check_name
 from palslib.common.places import place, runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object
@@ -232,8 +232,6 @@ class Sweep:
     (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/FIRST_STUDY.md."""
     base: dict = field(default_factory=dict)
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
-    expect: Path | None = None
-    """Runs nothing; estimates the hours that the grid would take on the machine of this `palslib benchmark` record."""
     recorded: Path | None = None
     """Leaves out the runs that the records in this folder or its subfolders (figures/records) show as finished."""
     folder: Path | None = None
@@ -249,18 +247,13 @@ class Sweep:
     command: str | None = None
     """The command that trains a CONFIG.json. None: `python -m palslib train`, or, if a run has a method of your own,
     `python FILE train`, where FILE is the program that called this and passes its words on to palslib."""
-    slurm: dict | None = None
-    """Run as Slurm jobs, with these options of sbatch: partition=gpu gpus_per_node=1 cpus_per_task=8."""
 
 
 def sweep(given: Sweep) -> int:
     """Trains a grid of runs, each in its own process. Called again, or twice at the same time, it does only the missing
     runs. The exit status is 0 if every run finished, else 1."""
     with wrong_call():
-        from palslib.grid.engines import LocalSlots, Slurm, Terms
-        from palslib.grid.expect import expected_hours
         from palslib.grid.sweep import Grid, collect, summary, sweep
-        from palslib.plan.content import exchanged_since
         from palslib.records import read_records
 
         folder = (given.folder or runs_folder() / "sweeps" / given.grid.stem).resolve()
@@ -270,31 +263,22 @@ def sweep(given: Sweep) -> int:
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which override its base")
         if given.recorded:
             known = {run["key"]: run for run in read_records(given.recorded) if run["status"] == "finished"}
-            every, splits = len(configs), {}
-            configs = [c for c in configs if c.key not in known or exchanged_since(known[c.key], c, splits)]
+            every = len(configs)
+            configs = [c for c in configs if c.key not in known]
             print(f"{every - len(configs)} of {every} runs are recorded in {given.recorded}")
             if not configs:
                 return 0
-        if given.collect and given.expect:
-            raise ValueError("give only one of --collect and --expect: each of them replaces the runs")
         if given.collect:
             print(f"{collect(configs, given.collect)} of {len(configs)} runs copied to {given.collect}")
-            return 0
-        if given.expect:
-            hours = expected_hours(configs, read_object(given.expect))
-            print(f"{len(configs)} runs, {hours:,.1f} hours one after the other")
             return 0
         own = any(not type(config.base_method()).__module__.startswith("palslib.") for config in configs)
         file = getattr(sys.modules["__main__"], "__file__", None) if own else None  # none in a notebook
         command = [sys.executable, *([str(Path(file).resolve())] if file else ["-m", "palslib"]), "train"]
         if given.command is not None and not (command := shlex.split(given.command)):
             raise ValueError("--command is empty: give the command that trains a CONFIG.json")
-        terms = Terms(tuple(command), given.limit, given.retries)
-        local = given.slurm is None
-        engine = LocalSlots(given.slots, terms) if local else Slurm(given.slots, terms, folder, given.slurm)
-    rows = sweep(configs, engine)
+    rows = sweep(configs, given.slots, command, given.limit, given.retries)
     print(f"{summary(configs, rows)}, in {folder}")
-    return int(any(row["status"] != "finished" for row in rows))
+    return int(any(status != "finished" for status in rows.values()))
 
 
 @settings
@@ -311,28 +295,15 @@ def clean(given: Clean) -> None:
     """Shows finished runs and their sizes, asks whether to go on, and removes their weights and checkpoints. Records
     and predictions stay, so that tables and sweeps still know the runs; what palslib did not write stays too."""
     with wrong_call():
-        from palslib.common.lock import run_lock
-        from palslib.grid.clean import finished_runs, megabytes, remove_weights
+        from palslib.grid.clean import finished_runs, remove_weights
 
         folder = given.folder or runs_folder()
         runs = finished_runs(folder)
-    sizes = {run: sum(map(megabytes, parts)) for run, parts in runs.items()}
-    for run, parts in runs.items():
-        what = ", ".join(part.name for part in parts) or "nothing that clean removes"
-        print(f"{sizes[run]:10,.1f} MB  {run.relative_to(folder)}: {what}")
-    print(f"{sum(sizes.values()):10,.1f} MB of weights in {len(runs)} finished runs in {folder}")
-    if not any(runs.values()):
-        return
-    try:
-        wanted = given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        raise ValueError("nothing was removed: the question was not answered; --yes removes without asking") from None
-    for run, parts in runs.items() if wanted else ():
-        with run_lock(run):
-            for part in parts:
-                if others := remove_weights(part):
-                    print(f"{part.relative_to(folder)} stays, with other files in it: {listed(others)}")
-    print("removed" if wanted else "nothing was removed")
+    for run, megabytes in runs.items():
+        print(f"{megabytes:10,.1f} MB  {run.relative_to(folder)}")
+    if runs and (given.yes or input("Remove these weights? Records stay. [y/N] ").strip().lower() in ("y", "yes")):
+        remove_weights(runs)
+        print("removed")
 
 
 @settings

@@ -15,21 +15,10 @@ from pathlib import Path
 
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
-from palslib.common.sealed import checksum, sealed_files
 
 MINBERT = "minbert:"
 INCLUDED = ("minilm", "tiny")
 """Names that mean MiniLM's package and a small BERT, whatever the working folder has of these names."""
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of MiniLM's weights, by which a run's content names them."""
-MINILM_FILES = {
-    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
-    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-}
-"""SHA-256 of the other files of MiniLM that are read; `tiny` uses its tokenizer."""
 LIKE_BERT = ("bert", "ernie", "electra")
 """Model types in which a word piece's position is its column in the padded batch, from 0."""
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
@@ -75,28 +64,9 @@ def has_tokenizer(backbone: str) -> bool:
     return not place.is_dir() or any(path for pattern in _VOCABULARY for path in place.glob(pattern))
 
 
-def _location(backbone: str, *files: str) -> str:
-    """The folder of a backbone's files, or its name on the Hub. Raises ValueError for a file of MiniLM, or of a folder
-    that palslib has sealed, with another checksum than the known one; for a file in a folder that is not valid JSON, or
-    is a pipe or a device; and for weights outside the folder."""
-    if backbone in INCLUDED:
-        folder, known = minilm_folder(), {"model.safetensors": MINILM_SHA256, **MINILM_FILES}
-    elif not (folder := Path(backbone)).is_dir():
-        return backbone
-    else:
-        known = sealed_files(folder)
-        for path in folder.iterdir():
-            if path.exists() and not (path.is_file() or path.is_dir()):  # reading it might never end
-                raise ValueError(f"{path.name} is neither a file nor a folder")
-        for path in folder.glob("*.index.json") if "model.safetensors" in files else ():
-            if any("/" in name for name in read_object(path).get("weight_map", {}).values()):
-                raise ValueError(f"{path.name} names a file outside the folder")
-    for name in files:
-        if name in known and (found := checksum(folder / name)) != known[name]:
-            raise ValueError(f"{name} of {backbone} has checksum {found}, not {known[name]}")
-        if name.endswith(".json") and (folder / name).is_file():
-            read_object(folder / name)
-    return str(folder)
+def _location(backbone: str) -> str:
+    """The folder of a backbone's files, or its name on the Hub."""
+    return str(minilm_folder()) if backbone in INCLUDED else backbone
 
 
 @contextmanager
@@ -138,7 +108,7 @@ def load_config(backbone: str):
         sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 101}
         return BertConfig(**sizes, max_position_embeddings=128)
     with _reading("the configuration", backbone):
-        path = Path(place := _location(backbone, "config.json")) / "config.json"
+        path = Path(place := _location(backbone)) / "config.json"
         said = read_object(path) if path.is_file() else {}
         config = checked_config(said, lambda: AutoConfig.from_pretrained(place, trust_remote_code=False))
     check_kind(backbone, config)
@@ -225,7 +195,7 @@ def _pretrained(backbone: str, asked: int):
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "weights_only": True}
     options["trust_remote_code"] = False
     with _reading("the weights", backbone):
-        place, there = _location(backbone, "model.safetensors"), sum(path.stat().st_size for path in (*bins, *safe))
+        place, there = _location(backbone), sum(path.stat().st_size for path in (*bins, *safe))
         if 0 < there < asked:  # before so much memory is allocated; a weight takes at least one byte
             raise ValueError(f"the configuration asks for {asked:,} weights, but the files have only {there:,} bytes")
         encoder, found = AutoModel.from_pretrained(place, dtype=torch.float32, **options)
@@ -260,9 +230,8 @@ def load_tokenizer(backbone: str):
     backbone = plain(backbone)
     if not has_tokenizer(backbone):
         raise OSError(_advice(backbone, "the tokenizer"))
-    files = [name for name in MINILM_FILES if name != "config.json"]
     with _reading("the tokenizer", backbone):
-        tokenizer = AutoTokenizer.from_pretrained(_location(backbone, *files), use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(_location(backbone), use_fast=True, trust_remote_code=False)
         tokenizer("a", "b")  # some errors in its files show only in use
         if len(tokenizer) <= len(tokenizer.all_special_ids):
             raise ValueError("it has no word pieces besides the special ones")

@@ -56,7 +56,7 @@ def _alike(label: str) -> str:
     return unicodedata.normalize("NFC", "".join(seen))
 
 
-@settings(part="task {name!r}:")
+@settings
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 

@@ -1,4 +1,4 @@
-"""Tokenised splits, cached in Arrow files with a checksum and read without Python loops, and batches from them."""
+"""Tokenised splits, cached in Parquet files with checksums and read without Python loops, and batches from them."""
 
 import hashlib
 import re
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from palslib.common.files import atomic_write
 from palslib.common.places import runs_folder
 from palslib.common.processes import progress_bar
-from palslib.common.sealed import SEAL, Damaged, prove_file, seal_file
 from palslib.data.tasks import Task, get_task, load_rows
 
 
@@ -182,10 +182,10 @@ def tokenise_task(
     frame = load_rows(task, data, split)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
     key = _key(content := content_of(frame), task, tokenizer, max_length, ties)
-    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.tokens"
-    if (table := _read(path, key)) is None:
+    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.parquet"
+    if (table := _read(path)) is None:
         table = _tokenise(frame, task, tokenizer, max_length, progress, ties)
-        _write(path, key, table)
+        _write(path, table)
     ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
     return TokenisedTask(
         task,
@@ -199,20 +199,14 @@ def tokenise_task(
     )
 
 
-def _write(path: Path, key: str, table: pa.Table) -> None:
+def _write(path: Path, table: pa.Table) -> None:
     with atomic_write(path) as temporary:
-        table = table.replace_schema_metadata(table.schema.metadata | {"key": key, "seal": SEAL})
-        with pa.ipc.new_file(str(temporary), table.schema) as writer:
-            writer.write_table(table)
-        seal_file(temporary)
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
-def _read(path: Path, key: str) -> pa.Table | None:
-    """The table that `_write` wrote, memory-mapped; None if the file is missing, damaged or of another key."""
+def _read(path: Path) -> pa.Table | None:
+    """The table that `_write` wrote; None if the file is missing or damaged."""
     try:
-        prove_file(path)
-    except (FileNotFoundError, Damaged):
+        return pq.read_table(path, page_checksum_verification=True).combine_chunks()
+    except (OSError, pa.ArrowException):
         return None
-    with pa.memory_map(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
-    return table if table.schema.metadata[b"key"] == key.encode() else None

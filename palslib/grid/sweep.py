@@ -2,27 +2,39 @@
 
 Each run has a folder named by a hash of its config, and the file system is the queue: a run with a record is finished,
 a run with a checkpoint is resumed, a run that another sweep works on is left to it. So a sweep may be called again, or
-twice at the same time, and does only the missing runs.
+many times at once, and does only the missing runs. On a cluster, several sweeps of one grid share its runs:
+
+    sbatch --array=1-8 --gpus-per-task=1 --time=600 --wrap "palslib sweep table3 --slots 1"
+
+Each run is a separate process with a time limit: a crash, an out-of-memory kill or a hang affects only that run.
 """
 
-import contextlib
 import itertools
 import json
 import math
+import os
+import queue
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import field, fields, replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
+from threading import Event
 
-from palslib.common.files import atomic_write
-from palslib.common.lock import in_use, run_lock
+from filelock import FileLock, Timeout
+
+from palslib.common.files import atomic_write, in_use, write_text
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 from palslib.common.settings import settings
-from palslib.grid.engines import LocalSlots, Slurm, failed, finished, log_end
 from palslib.plan.config import RunConfig
-from palslib.plan.content import exchanged_since
+from palslib.plan.content import exchanged
+from palslib.records import check_fields
 
 MOST_RUNS = 10_000
 """Maximum number of runs of a grid, which are counted before their configs are made."""
@@ -94,27 +106,23 @@ class Grid:
         return list(configs.values())
 
 
-def state(config: RunConfig, since: float = 0) -> dict:
-    """The state of a run, read from its folder: run, status, reason, step, steps, dev average, seconds.
+GRACE = 20.0
+"""Seconds that a run has to save a checkpoint when it is stopped."""
+COMMAND = (sys.executable, "-m", "palslib", "train")
 
-    A failure that is older than `since` does not count. A damaged file counts as a failure of this run.
-    """
-    row = {"run": config.name, "status": "waiting", "reason": "", "step": 0, "steps": config.steps}
-    row |= {"dev average": None, "seconds": None}
-    try:
-        if record := finished(config):
-            last = record["results"]["last"]
-            row |= {"status": "finished", "step": last["step"], "dev average": last["dev_average"]}
-            return row | {"seconds": record["seconds"]["total"]}
-        failure = failed(config, since) or {}
-    except (ValueError, OSError) as error:
-        return row | {"status": "failed", "reason": str(error)}
-    # There may be no checkpoint yet, or one that is being renamed or is damaged, which the run itself detects.
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        saved = json.loads((Path(config.folder) / "checkpoint" / "run.json").read_text(encoding="utf-8"))
-        average = float(saved["history"][-1]["dev_average"]) if saved["history"] else None
-        row |= {"step": int(saved["step"]), "dev average": average}
-    return row | {name: value for name, value in failure.items() if name in row}
+
+def finished(config: RunConfig) -> dict | None:
+    """The record of a run that has finished with the weights that its config asks for and the present inputs, or None.
+    Raises ValueError for a file that is not a record, or is another run's."""
+    path = Path(config.folder) / "record.json"
+    if not path.exists():
+        return None
+    check_fields(path, record := read_object(path))
+    if record["key"] != config.key:
+        raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
+    if changed := exchanged(record.get("content") or {}, config):
+        raise ValueError(f"{path} was made from inputs that have changed since ({', '.join(changed)}): move it away")
+    return record if config.has_kept(record["config"].get("keep")) else None
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
@@ -125,109 +133,106 @@ def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
     return {c.name: "  ".join([*of, c.name]) for of, c in zip(said, configs, strict=True)}
 
 
-def line(label: str, row: dict) -> str:
-    """A run's state in one line: its label, steps, dev average, seconds, status."""
-    average = "" if row["dev average"] is None else f"{row['dev average']:.1f}"
-    seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
-    status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
-    return f"{label}  {row['step']:>6}/{row['steps']:<6} {average:>5}  {seconds:>8}  {status}"
+def _process(words: Sequence[str], environment: dict, log: Path, limit: float | None, stop: Event) -> str:
+    """Runs a process to its end, to its time limit, or until `stop`; returns how it ended. When it is stopped early, it
+    may first save a checkpoint."""
+    with open(log, "a") as file:
+        print(f"=== {time.strftime('%Y-%m-%d %H:%M:%S')}", file=file, flush=True)
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
+    deadline = time.monotonic() + (limit or math.inf)
+    while process.poll() is None and not stop.is_set() and time.monotonic() < deadline:
+        stop.wait(0.05)
+    late = process.poll() is None and not stop.is_set()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)  # also its children
+            process.wait(GRACE)
+    return f"over the limit of {limit:g} s" if late else f"exit status {process.returncode}"
 
 
-def sweep(configs: Sequence[RunConfig], engine: LocalSlots | Slurm) -> list[dict]:
-    """Executes every run to its end; returns the `state` of each, and prints a line whenever a status changes.
-
-    It waits for runs that another sweep works on. A run that fails there counts as failed here too: nothing is run
-    twice. A run that had finished with other texts, labels or weights under the same names is run again.
-    """
-    since, names = engine.terms.since, labels(configs)
-    said, width = dict.fromkeys(names, "waiting"), max(map(len, names.values()))
-
-    def say() -> None:
-        for name, row in rows.items():
-            if said[name] != row["status"]:
-                print(line(names[name].ljust(width), row), flush=True)
-            said[name] = row["status"]
-
-    rows = {config.name: state(config, since) for config in configs}
-    known: dict[tuple, str] = {}  # hashes of splits, each read once
-    done = {name for name, row in rows.items() if row["status"] == "finished"}
-    anew = {c.name for c in configs if c.name in done and _outdated(c, known)}
-    waiting = [c for c in configs if c.name not in done or c.name in anew]
-    jobs: dict[str, tuple] = {}
-    for place in (Path(config.folder) for config in configs if config.name in done):
-        if (place / "lock").exists():  # of a run that finished after its sweep was killed
-            with contextlib.suppress(ValueError, OSError), run_lock(place):  # which removes it, unless it is in use
-                pass
+def perform(config: RunConfig, command: Sequence[str], environment: dict, limit, retries: int, stop: Event) -> str:
+    """Executes a run until it has its record; returns `finished`, `elsewhere`, or how it failed."""
+    folder, why = Path(config.folder), "stopped"
     try:
-        while waiting or jobs:
-            for name, (config, job) in list(jobs.items()):
-                if job.done():
-                    del jobs[name]
-                    try:
-                        result = job.result()
-                    except (ValueError, OSError) as error:  # a damaged file, no such command, a full disk
-                        result = {"status": "failed", "reason": str(error)}
-                    rows[name] = state(config, since) | {k: v for k, v in result.items() if k in rows[name]}
-                    if result["status"] == "elsewhere":
-                        waiting.append(config)
-                    else:
-                        anew.discard(name)
-            # Only with a free slot: checking 30 waiting runs all the time took a sixth of a core from the running ones.
-            for config in list(waiting) if len(jobs) < engine.slots else ():
-                row = rows[config.name] = state(config, since)
-                if row["status"] != "waiting" and config.name not in anew:
-                    waiting.remove(config)
-                elif len(jobs) < engine.slots:
-                    try:
-                        row["status"] = "elsewhere" if in_use(Path(config.folder)) else "running"
-                    except OSError as error:  # the path named `lock` is no lock file
-                        row |= {"status": "failed", "reason": str(error)}
-                    if row["status"] == "running":
-                        jobs[config.name] = config, engine.submit(config)
-                    if row["status"] != "elsewhere":
-                        waiting.remove(config)
-            say()
-            time.sleep(0.2)
-    finally:
-        engine.close()
-    for config in configs:
-        if rows[config.name]["status"] == "finished" and (now := state(config, since))["status"] != "finished":
-            reason = now["reason"] or "its record has been deleted since"
-            rows[config.name] |= {"status": "failed", "reason": reason}
-    say()
-    return list(rows.values())
+        with FileLock(folder.with_suffix(".claim"), timeout=0):  # of this sweep, while it starts the run
+            for _ in range(1 + retries):
+                if in_use(folder):
+                    return "elsewhere"
+                if finished(config) or stop.is_set():
+                    break
+                write_text(place := folder.with_suffix(".json"), json.dumps(asdict(config), indent=1) + "\n")
+                why = _process([*command, str(place)], environment, folder.with_suffix(".log"), limit, stop)
+            return "finished" if finished(config) else f"failed: {why}"
+    except Timeout:
+        return "elsewhere"
 
 
-def _outdated(config: RunConfig, known: dict[tuple, str]) -> bool:
-    """Whether a finished run's inputs have been exchanged, or cannot be read (the run itself then says why)."""
-    try:
-        record = finished(config)  # None if it has been deleted meanwhile
-        return record is None or bool(exchanged_since(record, config, known))
-    except ValueError:
-        return True
+def sweep(configs, slots: int = 2, command: Sequence[str] = COMMAND, limit=None, retries: int = 1) -> dict[str, str]:
+    """Executes every run to its end, `slots` at a time; returns the status of each by name, and prints a line for each
+    that ends. It waits for runs that another sweep works on. GPUs and cores are divided among the slots."""
+    names, found, stop = labels(configs), {}, Event()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // slots))}
+    gpus, free = visible_gpus(), queue.SimpleQueue()
+    for gpu in itertools.islice(itertools.cycle(gpus if len(gpus) > 1 else [None]), slots):
+        free.put({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
+
+    def job(config: RunConfig) -> str:
+        gpu = free.get()
+        try:
+            status = perform(config, command, os.environ | threads | gpu, limit, retries, stop)
+        except (ValueError, OSError) as error:
+            status = f"failed: {error}"
+        finally:
+            free.put(gpu)
+        if status != "elsewhere":
+            print(f"{names[config.name]}  {status}", flush=True)
+        return status
+
+    with ThreadPoolExecutor(slots) as pool:
+        try:
+            while left := [config for config in configs if found.get(config.name, "elsewhere") == "elsewhere"]:
+                time.sleep(bool(found))
+                found |= zip((config.name for config in left), pool.map(job, left), strict=True)
+        finally:
+            stop.set()
+    return found
 
 
-def summary(configs: Sequence[RunConfig], rows: Sequence[dict]) -> str:
+def visible_gpus() -> list[str]:
+    """The numbers of the NVIDIA GPUs that a process started here may use; torch, which is slow to load, is not used."""
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [gpu for gpu in given.split(",") if gpu]
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    return [str(number) for number in range(f"\n{listed}".count("\nGPU "))]
+
+
+def log_end(config: RunConfig) -> str:
+    """The last eight lines of a run's log; of a progress bar only its last state."""
+    path = Path(config.folder).with_suffix(".log")
+    text = path.read_text(errors="replace")[-20_000:] if path.is_file() else ""
+    kept = [line.rsplit("\r", 1)[-1] for line in text.rpartition("=== ")[2].split("\n")[1:] if line.strip()]
+    return "\n".join(f"    {line}" for line in kept[-8:])
+
+
+def summary(configs: Sequence[RunConfig], found: dict[str, str]) -> str:
     """A text with the runs that did not finish, each with the end of its log, and the number that did."""
-    names = labels(configs)
-    bad = [(c, row) for c, row in zip(configs, rows, strict=True) if row["status"] != "finished"]
-    ends = [f"{names[c.name]}: {row['reason']}; the end of {c.folder}/log.txt:\n{log_end(c)}\n" for c, row in bad]
-    return "\n".join(["", *ends, f"{len(rows) - len(bad)} of {len(rows)} runs finished"])
+    bad = [config for config in configs if found[config.name] != "finished"]
+    ends = [f"{c.name}: {found[c.name]}; the end of its log:\n{log_end(c)}\n" for c in bad]
+    return "\n".join(["", *ends, f"{len(found) - len(bad)} of {len(found)} runs finished"])
 
 
 def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
-    returns the number of records. Runs whose texts, labels or weights have been exchanged since count as missing.
-    Raises FileExistsError, before it copies, where the folder has another record or other predictions of a run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    known: dict[tuple, str] = {}
-    done = [config for config in configs if finished(config) and not _outdated(config, known)]
-    sources = [(c.name, Path(c.folder, name)) for c in done for name in ("record.json", "predictions.npz")]
-    copies = {folder / f"{name}{source.suffix}": source for name, source in sources if source.is_file()}
-    for copy, source in copies.items():
+    returns the number of records. Raises FileExistsError where the folder has another record of a run."""
+    done = [config for config in configs if finished(config)]
+    for config, name in itertools.product(done, ("record.json", "predictions.npz")):
+        source, copy = Path(config.folder, name), folder / f"{config.name}{Path(name).suffix}"
         if copy.is_file() and copy.read_bytes() != source.read_bytes():
             raise FileExistsError(f"{copy} differs from {source}: move it away, or collect into another folder")
-    for copy, source in copies.items():
         with atomic_write(copy) as temporary:
             shutil.copyfile(source, temporary)
     return len(done)

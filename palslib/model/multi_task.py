@@ -409,10 +409,9 @@ class MultiTaskModel(
     save_task = saving.save_task
     load_task = saving.load_task
     save_pretrained = saving.save_pretrained
-    push_to_hub = saving.push_to_hub
-    from_pretrained = classmethod(saving.from_pretrained)
+    _from_pretrained = classmethod(saving.read_model)
     continued = classmethod(saving.continued)
-    _save_pretrained = saving.write_model  # called by `ModelHubMixin`, as is the next one
+    _save_pretrained = saving.write_model  # called by `ModelHubMixin`, as are `_from_pretrained` and the next one
     generate_model_card = saving.model_card
 
     def parameter_groups(

@@ -20,7 +20,7 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
-from palslib.common.lock import Lock, run_lock
+from palslib.common.files import one_writer
 from palslib.common.processes import bar_place, end_with_launcher
 from palslib.plan.config import RunConfig
 
@@ -93,12 +93,11 @@ def decided_by_first(decide: Callable[[], T]) -> T:
 
 
 @contextmanager
-def one_writer(folder: Path, files: tuple[str, ...]) -> Iterator[Lock | None]:
-    """`run_lock` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
+def locked_by_first(folder: Path) -> Iterator[None]:
+    """`one_writer` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
     with ExitStack() as stack:
-        held = []
-        decided_by_first(lambda: held.append(stack.enter_context(run_lock(folder, files))))
-        yield held[0] if held else None
+        decided_by_first(lambda: stack.enter_context(one_writer(folder)) and None)
+        yield
 
 
 @cache

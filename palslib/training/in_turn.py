@@ -9,7 +9,7 @@ from pathlib import Path
 from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
-from palslib.training.accelerator import one_writer
+from palslib.training.accelerator import locked_by_first
 from palslib.training.loop import model_before, train
 
 REPORT = {"size": "paper", "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.1}
@@ -53,7 +53,7 @@ def train_in_turn(
             "pooler='per-task' if the backbone has no pooler), or set these in method_options"
         )
     records = []
-    with one_writer(folder, ()):
+    with locked_by_first(folder):
         for number, task in enumerate(whole.tasks, 1):
             here = folder / f"{number}-{task}"
             own = {name: about for name, about in whole.own.items() if name == task}

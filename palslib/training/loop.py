@@ -8,6 +8,7 @@ the same model as one process, up to rounding; each draws its own dropout masks,
 mean.
 """
 
+import hashlib
 import itertools
 import math
 import time
@@ -20,14 +21,12 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain
 from palslib.bert.encoders import check_pieces, max_positions
-from palslib.common.lock import RUN_FILES, InUse, Lock
 from palslib.common.memory import enough_memory
 from palslib.common.names import check_type
 from palslib.common.places import runs_folder
 from palslib.common.precision import autocast, precision_of
 from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
-from palslib.common.sealed import Damaged, checksum, prove
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import Scores, dev_average, glue_average
 from palslib.data.tasks import Task
@@ -35,11 +34,11 @@ from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
-from palslib.plan.content import exchanged_since, folder_content, run_content
+from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
-from palslib.training.accelerator import decided_by_first, make_accelerator, one_writer, tracked
-from palslib.training.checkpoints import Checkpoints, put_aside, recover_files, tidy
+from palslib.training import checkpoints
+from palslib.training.accelerator import decided_by_first, locked_by_first, make_accelerator, tracked
 from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -88,9 +87,9 @@ class Run:
             on_phase(f"reading {task}, {split}")
             with self.accelerator.main_process_first():
                 about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
-                found = tokenise_task(of := config.task(task), self.tokenizer, *about)
+                found = tokenise_task(config.task(task), self.tokenizer, *about)
             check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
-            known[config.data, repr(of), split] = found.content
+            known[f"{task}/{split}"] = found.content
             return found
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
@@ -100,8 +99,6 @@ class Run:
             if self.accelerator.is_main_process:
                 print(f"palslib: {line}", file=bar_place()["file"])
         self.content = run_content(config, known)
-        kept = folder / "best", folder / "last"
-        self.checkpoints = Checkpoints(folder / "checkpoint", config.key, self.content, kept)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         self.loss_weights: dict[str, np.ndarray] = {}  # the weight of each class, for tasks that have such weights
         on_phase("loading the model")
@@ -117,10 +114,9 @@ class Run:
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
         if config.memory:  # ValueError before the first step, if there are no such parameters
             constrained_parameters(self.model, config.memory_over)
-        self.lock: Lock | None = None  # the folder's lock, if this process writes into it
-        self.kept: dict[str, str] = {}  # the checksums of the weights that were kept: `best`, `last`
-        self.saved: tuple[Path, int] | None = None  # the last checkpoint, and its step
-        self.notes: list[str] = []  # for the record: damaged checkpoints, exchanged inputs
+        self.kept: dict[str, str] = {}  # the digests of the weights that were kept: `best`, `last`
+        self.saved = -1  # the step of the last checkpoint
+        self.notes: list[str] = []  # for the record: damaged checkpoints, other conditions
 
     def make_model(self) -> torch.nn.Module:
         """The model before the first step, with this run's options."""
@@ -214,7 +210,7 @@ class Run:
 
     def stop(self, what: str, step: int) -> None:
         """Raises FloatingPointError, naming step, task and the last good checkpoint."""
-        kept = f"{self.saved[0]} (step {self.saved[1]})" if self.saved else "none"
+        kept = f"{self.folder} (step {self.saved})" if self.saved >= 0 else "none"
         raise FloatingPointError(f"{what} at step {step}, task {self.plan.tasks[step]!r}; last good checkpoint: {kept}")
 
     def check_weights(self) -> None:
@@ -222,43 +218,42 @@ class Run:
         if not torch.stack([p.isfinite().all() for p in self.model.parameters()]).all():  # waits for the device once
             self.stop("a weight is not finite after the update", max(self.step - 1, 0))
 
-    def check_lock(self) -> None:
-        """Raises InUse where the run's folder was deleted or taken over by another process."""
-        if self.lock:
-            self.lock.check()
-
     def keep_model(self, name: str) -> None:
         """Saves the model in a subfolder of the run's folder."""
         self.check_weights()
         if self.accelerator.is_main_process:
-            self.check_lock()
             self.model.save_pretrained(self.folder / name)
-            self.kept[name] = prove(self.folder / name)["checksum"]
+            self.kept[name] = read_object(self.folder / name / "palslib.json")["digest"]
 
     # --------------------------------------------------------------------------------------------- state, checkpoints
 
     def state(self) -> dict:
         """Everything that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, which
         leaves the weights, the optimiser and the history."""
-        state = {"step": self.step, "losses": self.losses, "tokens": self.tokens, "spent": self.spent}
-        state |= {"history": self.history, "notes": self.notes, "kept": self.kept, "keep": self.config.keep}
+        state = {name: getattr(self, name) for name in ("step", "losses", "tokens", "spent", "history", "notes", "kept")}
+        state |= {"key": self.config.key, "content": self.content, "keep": self.config.keep}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
         # Not accelerate's save_state: its names depend on whether there is one process or several.
-        state |= {"scaler": self.scaler.state_dict()}
-        return state | {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        parts = {"scaler": self.scaler, "model": self.model, "optimizer": self.optimizer}
+        return state | {name: part.state_dict() for name, part in parts.items()}
 
     def resume(self, state: dict) -> None:
-        """Goes on from a state of the same config."""
-        self.notes = [*state["notes"], *self.notes, *self._changed(state)]
+        """Goes on from a state of the same config. Raises ValueError for one of another config or of other inputs."""
+        differ = ["its settings"] * (state["key"] != self.config.key) + exchanged(state["content"], self.config, self.content)
+        differ += ["keep"] * ((state["keep"] == "best") != (self.config.keep == "best") and bool(state["history"]))
+        if differ:
+            raise ValueError(f"{self.folder} holds a checkpoint of another run ({', '.join(differ)}): {_ELSE}")
+        now = self.conditions()
+        if changed := [f"{name} {was} -> {now[name]}" for name, was in state["under"].items() if was != now[name]]:
+            self.notes.append(f"resumed at step {state['step']} under other conditions: {', '.join(changed)}")
+            say(self.notes[-1:], self.folder)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if scales := self.scaler.is_enabled() and state.get("scaler"):  # none if the run went on elsewhere without fp16
-            self.scaler.load_state_dict(scales)
-        for p, moments in self.optimizer.state.items():  # other shapes would end the process in torch's fused update
-            if any(getattr(x, "ndim", 0) and x.shape != p.shape for x in moments.values()):
-                raise ValueError("the optimiser's moments have other shapes than the weights")
-        self.step, self.losses, self.tokens = state["step"], state["losses"], state["tokens"]
-        self.spent, self.history, self.kept = state["spent"], state["history"], state["kept"]
+        if self.scaler.is_enabled() and state["scaler"]:  # none if the run went on elsewhere without fp16
+            self.scaler.load_state_dict(state["scaler"])
+        for name in ("step", "losses", "tokens", "spent", "history", "kept"):
+            setattr(self, name, state[name])
+        self.notes, self.saved = [*state["notes"], *self.notes], self.step
         if self.memory:
             self.memory.replay(self.step, **state["memory"])
         if self.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
@@ -269,69 +264,26 @@ class Run:
         if self.config.keep == "best" and self.at_best:
             self.keep_model("best")  # in case the run was killed after the checkpoint, before these
 
-    def _changed(self, state: dict) -> list[str]:
-        """Lists and prints how the conditions now differ from those of the saved state."""
-        now = self.conditions()
-        if not (changed := [f"{k} {was} -> {now[k]}" for k, was in state["under"].items() if was != now[k]]):
-            return []
-        said = [f"resumed at step {state['step']} under other conditions: {', '.join(changed)}"]
-        say(said, self.folder)
-        return said
-
-    def check_state(self, state: dict) -> None:
-        """Raises Damaged if the best weights that a state relies on are missing or differ, and ValueError if the
-        weights of the best point are kept now but were not before, or the other way round."""
-        free = ("model", "optimizer", "scaler")
-        kinds = {name: type(value) for name, value in self.state().items() if name not in free}
-        if wrong := [name for name, kind in kinds.items() if type(state.get(name)) is not kind]:
-            raise Damaged(f"run.json is damaged: {wrong[0]} is not of type {kinds[wrong[0]].__name__}")
-        if not 0 <= state["step"] <= self.config.steps:
-            raise Damaged(f"run.json is damaged: step {state['step']} of a run of {self.config.steps} steps")
-        if [type(loss) for loss in state["losses"]] != [float] * state["step"]:
-            raise Damaged("run.json is damaged: there must be exactly one loss for each step")
-        scored = [point for point in state["history"] if math.isfinite(point["dev_average"])]
-        asked, kept = self.config.keep, state["keep"]
-        if scored and (asked == "best") != (kept == "best"):
-            raise ValueError(f"the run in {self.folder} was started with keep={kept!r}: use it again, or resume=False")
-        # If the best step came before this checkpoint, its weights are only in the folder `best`.
-        if scored and asked == "best" and max(scored, key=lambda point: point["dev_average"])["step"] != state["step"]:
-            try:
-                found = prove(self.folder / "best")["checksum"]
-            except (ValueError, OSError) as error:
-                raise Damaged(f"its best weights are missing or damaged: {error}") from error
-            if found != state["kept"].get("best"):
-                raise Damaged("its best weights are missing: the folder best holds other ones")
-
     def save(self) -> None:
         """Saves a checkpoint, unless this step has one already."""
-        if self.saved and self.saved[1] == self.step:
+        if self.saved == self.step:
             return
         self.read_losses()
         self.check_weights()
         if self.accelerator.is_main_process:
-            self.check_lock()
-            self.checkpoints.save(self.state())
-        self.saved = self.checkpoints.place, self.step
+            checkpoints.save(self.folder, self.state())
+        self.saved = self.step
         self.accelerator.wait_for_everyone()
 
     def load(self) -> None:
         """Resumes from the newest undamaged checkpoint in the run's folder, if there is one."""
-        if self.accelerator.is_main_process:
-            recover_files(self.folder)
-        self.accelerator.wait_for_everyone()
-        found = self.checkpoints.find(self.check_state)
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            self.notes += self.checkpoints.settle(found)
-        self.accelerator.wait_for_everyone()
-        if found.state is not None and not found.exchanged:
-            self.saved = found.place, found.state["step"]
-            try:
-                self.resume(found.state)
-            except InUse:
-                raise
-            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-                raise ValueError(f"{found.place} holds no state of this run: {error}") from error
+        damaged = decided_by_first(lambda: checkpoints.load(self.folder)[1])  # renames them before the others look
+        state, _ = checkpoints.load(self.folder)
+        then = f"resumed at step {state['step']}" if state else "restarted at step 0"
+        self.notes += [f"{one}; {then}" for one in damaged]
+        say(self.notes, self.folder)
+        if state:
+            self.resume(state)
 
     # ----------------------------------------------------------------------------------------------------- evaluation
 
@@ -387,7 +339,6 @@ class Run:
                 scores = self._scores()
             record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
         if self.accelerator.is_main_process:
-            self.check_lock()
             write_record(self.folder / "record.json", record)
 
     def _keep_predictions(self) -> str:
@@ -396,10 +347,9 @@ class Run:
             self.predictions = {}
             self._scores(self.predictions)
         if self.accelerator.is_main_process:
-            self.check_lock()
             write_predictions(self.folder / PREDICTIONS, self.predictions)
         self.accelerator.wait_for_everyone()
-        return checksum(self.folder / PREDICTIONS)
+        return hashlib.sha256((self.folder / PREDICTIONS).read_bytes()).hexdigest()
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
@@ -446,69 +396,54 @@ def train(
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
         folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
     again = "the same call resumes it" if resume else f"folder={str(folder)!r} resumes it"
-    return run_in_folder(Run, config, folder, RUN_FILES, again, on_step, on_phase)
+    return run_in_folder(Run, config, folder, again, on_step, on_phase)
 
 
 def run_in_folder(
     kind: type[Run],
     config: RunConfig,
     folder: Path,
-    files: tuple[str, ...],
     again: str,
     on_step: Callable[[Run], bool | None] | None,
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
-    write into the folder; `files` are the names of what the run writes there."""
+    write into the folder."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
     for place in filter(None, (config.start, plain(config.backbone))):
         if place not in INCLUDED and Path(place).resolve() in written:
             raise ValueError(f"folder {folder}: the run would overwrite {place}, which it starts from; choose another")
-    record, changed = _record(kind, config, folder)
-    if record and not changed:
-        tidy(folder)
+    if record := _record(kind, config, folder):
         return Trained(record, folder)
     if config.start:
         folder_content(Path(config.start))  # raises FileNotFoundError for a folder without weights
-    with one_writer(folder, files) as lock:
-        kept = [folder / name for name in files if name != "checkpoint"]
-
-        def looked_at() -> tuple[dict | None, list[str]]:
-            record, changed = _record(kind, config, folder)
-            notes = [put_aside("the record", changed, kept)] if changed else []
-            say(notes, folder)
-            return None if changed else record, notes
-
-        record, notes = decided_by_first(looked_at)
-        if record:
+    with locked_by_first(folder):
+        if record := decided_by_first(lambda: _record(kind, config, folder)):
             return Trained(record, folder)
         run = kind(config, folder, on_phase)
-        run.lock, run.notes = lock, notes
         run.load()
         with StopSignals(again) as signals, tracked(run.accelerator, config, folder), enough_memory(LESS):
             return _train(run, on_step, signals)
 
 
-def _record(kind: type[Run], config: RunConfig, folder: Path) -> tuple[dict | None, list[str]]:
-    """The record of a run (None if it has not finished), and the names of inputs that have been exchanged since."""
-    path = folder / "record.json"
-    if not path.exists():
-        return None, []
+_ELSE = "choose another folder, or give resume=False"
+
+
+def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
+    """The record of a run, None if it has not finished. Raises ValueError for another run's, and for one that was made
+    from other inputs."""
+    if not (path := folder / "record.json").exists():
+        return None
     record = read_object(path, "fields of a record")
-    if record.get("key") != config.key:
-        differ = ", ".join(config.differing(record.get("config")))
-        raise ValueError(f"{folder} holds the record of another config ({differ}); choose another folder")
     if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
-        raise ValueError(f"{folder} holds the record of the other command, train or pretrain; choose another folder")
+        raise ValueError(f"{folder} holds the record of the other command, train or pretrain: {_ELSE}")
+    differ = config.differing(record.get("config")) if record.get("key") != config.key else []
+    differ += ["keep"] * (not config.has_kept(record.get("config", {}).get("keep")))
+    if differ := differ or exchanged(record.get("content") or {}, config):
+        raise ValueError(f"{folder} holds the record of another run ({', '.join(differ)}): {_ELSE}")
     if kind is Run:
         check_fields(path, record)
-    if not config.has_kept(kept := record.get("config", {}).get("keep")):
-        raise ValueError(
-            f"the run in {folder} has finished with keep={kept!r} only; choose another folder, or give resume=False"
-        )
-    if config.keep in (record.get("weights") or {}) and not (folder / config.keep).is_dir():
-        say([f"finished, but its weights {config.keep!r} have been removed since (resume=False trains again)"], folder)
-    return record, exchanged_since(record, config)
+    return record
 
 
 def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: StopSignals) -> Trained:
@@ -550,6 +485,6 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     bar.close()
     run.finish()
     if main:
-        run.checkpoints.remove()
+        checkpoints.remove(run.folder)
     run.accelerator.wait_for_everyone()
     return Trained(read_object(run.folder / "record.json"), run.folder, run.model)

@@ -17,10 +17,8 @@ from torch.nn.functional import cross_entropy
 
 from palslib.bert.backbones import portable
 from palslib.bert.encoders import check_pieces
-from palslib.common.files import atomic_write
 from palslib.common.names import check_type
 from palslib.common.places import runs_folder
-from palslib.common.sealed import MANIFEST, seal
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows
 from palslib.plan.config import RunConfig
@@ -33,8 +31,6 @@ from palslib.training.masked_language_model import HEAD, dev_scores, masked_lang
 DEV_ROWS = 500  # of each task, on which the model is measured
 _WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
 _WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
-_FILES = ("checkpoint", "record.json", "backbone", "config.json", "model.safetensors", HEAD)
-_FILES += ("tokenizer.json", "tokenizer_config.json", MANIFEST)
 
 
 def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
@@ -52,7 +48,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     each = on_step and (lambda run: on_step(run.step))
-    return dict(run_in_folder(Pretraining, config, folder, _FILES, "the same call resumes it", each))
+    return dict(run_in_folder(Pretraining, config, folder, "the same call resumes it", each))
 
 
 def _check(config: RunConfig) -> None:
@@ -93,9 +89,6 @@ class Pretraining(Run):
         logits, labels = predict_chosen(self.model, batch["rows"], self.tokenizer, seed)
         return cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # perhaps no piece was chosen
 
-    def check_state(self, state: dict) -> None:
-        super().check_state(state | {"history": [], "keep": self.config.keep})  # no best weights are kept
-
     def evaluates(self) -> bool:
         return self.step in (0, self.config.steps)
 
@@ -117,14 +110,7 @@ class Pretraining(Run):
         record |= {"before": before, "after": after, "losses": self.losses, "precision": self.precision}
         record |= {"device": self.accelerator.device.type, "environment": self.environment, "content": self.content}
         record |= {"notes": self.notes} if self.notes else {}
-        self.check_lock()
-        with atomic_write(self.folder / "backbone") as temporary:  # complete before any file is moved to its place
-            self.model.bert.save_pretrained(temporary)
-            save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, temporary / HEAD)
-            self.tokenizer.save_pretrained(temporary)
-            seal(temporary)
-        files = sorted((self.folder / "backbone").iterdir(), key=lambda path: path.name == "config.json")
-        for path in files:  # config.json last: without it, the folder is no backbone
-            path.replace(self.folder / path.name)
-        (self.folder / "backbone").rmdir()
+        self.tokenizer.save_pretrained(self.folder)
+        save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, self.folder / HEAD)
+        self.model.bert.save_pretrained(self.folder)
         write_record(self.folder / "record.json", record)

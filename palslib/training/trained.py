@@ -5,7 +5,6 @@ from pathlib import Path
 from palslib.common.names import check_name
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.sealed import prove
 from palslib.model.multi_task import MultiTaskModel
 from palslib.model.saving import from_task
 
@@ -35,7 +34,7 @@ class Trained(dict):
         kept = self.folder / which
         if kept.is_dir():
             model = MultiTaskModel.from_pretrained(kept)  # its error names a damaged file
-            if which in (known := self.get("weights", {})) and prove(kept)["checksum"] != known[which]:
+            if self.get("weights", {}).get(which) not in (None, read_object(kept / "palslib.json")["digest"]):
                 raise ValueError(f"the weights in {kept} are not those that this run has kept")
             return model
         if which == "last" and self._last is not None:
