@@ -21,10 +21,10 @@ def _grid(x: torch.Tensor, group: Group, heads: int, kind: torch.dtype) -> torch
     return torch.empty(split.shape, dtype=kind, device=x.device).copy_(split)
 
 
-def _empty_like(x: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """An empty tensor (N, d) for `_put` to fill, with zeros after the last group (`Rows.filled`)."""
-    out = torch.empty_like(x)
-    out[rows.groups[-1].last :] = 0
+def _empty(n: int, like: torch.Tensor, groups: tuple[Group, ...]) -> torch.Tensor:
+    """An empty tensor (n, H·w) for `_put` to fill, with zeros after the last group (`Rows.filled`)."""
+    out = like.new_empty(n, like.shape[-1])
+    out[groups[-1].last :] = 0
     return out
 
 
@@ -39,13 +39,13 @@ class CpuAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, rows: Rows, heads: int, dropout: float, look):
-        context, saved, by = _empty_like(q, rows), [], 1.0
+        context, saved, by = _empty(len(q), q, rows.queries), [], 1.0
         scale, kind = (q.shape[-1] // heads) ** -0.5, torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
-            for group in rows.groups:
-                Q, K, V = (_grid(x, group, heads, kind) for x in (q, k, v))
-                scores = Q.mul_(scale) @ K.transpose(-1, -2)  # (B_g, H, S_g, S_g)
-                weights = (scores if group.mask is None else scores.add_(group.mask)).softmax(-1)
+            for group, asked in zip(rows.groups, rows.queries, strict=True):
+                Q, K, V = _grid(q, asked, heads, kind), _grid(k, group, heads, kind), _grid(v, group, heads, kind)
+                scores = Q.mul_(scale) @ K.transpose(-1, -2)  # (B_g, H, S_g, S_g), or (B_g, H, 1, S_g) for [CLS]
+                weights = (scores if asked.mask is None else scores.add_(asked.mask)).softmax(-1)
                 if look is not None:
                     look(weights)
                 dropped = weights
@@ -53,26 +53,28 @@ class CpuAttention(torch.autograd.Function):
                     ones, by = kept(weights, dropout)
                     dropped, V = ones.mul_(weights), V.mul_(by)
                 output = dropped @ V  # (B_g, H, S_g, w)
-                _put(context, output, group)
+                _put(context, output, asked)
                 saved += [Q, K, V, weights, dropped, output]
-        ctx.rows, ctx.heads, ctx.scale, ctx.by, ctx.kind = rows, heads, scale, by, kind
+        ctx.rows, ctx.heads, ctx.scale, ctx.by, ctx.kind, ctx.keys = rows, heads, scale, by, kind, len(k)
         ctx.save_for_backward(*saved)
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        dq, dk, dv = (_empty_like(grad, ctx.rows) for _ in range(3))
+        groups, queries = ctx.rows.groups, ctx.rows.queries
+        dq = _empty(len(grad), grad, queries)
+        dk, dv = (_empty(ctx.keys, grad, groups) for _ in range(2))
         saved = ctx.saved_tensors  # read once: recomputed activations can be unpacked only once
         with torch.autocast(grad.device.type, enabled=False):
-            for i, group in enumerate(ctx.rows.groups):
+            for i, (group, asked) in enumerate(zip(groups, queries, strict=True)):
                 Q, K, V, weights, dropped, output = saved[6 * i : 6 * i + 6]
-                n = slice(group.first, group.last)
-                C = group.split(group.spread(grad[n]), ctx.heads).to(ctx.kind)  # zeros after a row's end
+                n = slice(asked.first, asked.last)
+                C = asked.split(asked.spread(grad[n]), ctx.heads).to(ctx.kind)  # zeros after a row's end
                 C = C.contiguous()  # (B_g, H, S_g, w)
                 _put(dv, (dropped.transpose(-1, -2) @ C).mul_(ctx.by), group)
                 dS = (C @ V.transpose(-1, -2)).mul_(dropped)  # (B_g, H, S_g, S_g)
                 dS.addcmul_(weights, (C * output).sum(-1, keepdim=True), value=-1)
-                _put(dq, (dS @ K).mul_(ctx.scale), group)
+                _put(dq, (dS @ K).mul_(ctx.scale), asked)
                 _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q is scaled already
         return dq, dk, dv, None, None, None, None

@@ -8,7 +8,8 @@ is multi-head attention, FFN the feed-forward network, LN a layer norm:
     y = scale( LN( a + f + TS(h) ) )        TS  PAL, low rank, FFN;  scale  LHUC;  serial: y + TS(y)
 
 Inside MH a task may change query, key and value; inside FFN the inner activation (LoRA, (IA)³). An unused place is the
-identity. All of this runs over rows without padding: h, a, f and y are (N, d).
+identity. All of this runs over rows without padding: h, a, f and y are (N, d). Of the last layer the pooler reads only
+[CLS]: there a, f, TS(h) and y are (B, d), unless a task reads more of it (`Adaptation.reads_first_alone`).
 
 To inspect a forward pass, give the rows a function `look(point, layer, value)` (`MultiTaskModel.watch`). It is called
 at these points and returns the value or a replacement; attention weights cannot be replaced:
@@ -58,7 +59,7 @@ class Places:
         return x
 
     def parallel(self, layer: int, h, rows: Rows):
-        """TS(h), added to the second residual sum; h is the layer's input. None adds nothing."""
+        """TS(h), added to the second residual sum; h is the layer's input (N, d). None adds nothing."""
         return None
 
     def after_layer(self, layer: int, y):
@@ -73,15 +74,15 @@ class Places:
 PLAIN = Places()
 
 
-def multi_head(attention: nn.Module, h, rows: Rows, task: Places, i: int):
-    """MH(h), with its output matrix and dropout; (N, d) to (N, d)."""
+def multi_head(attention: nn.Module, x, h, rows: Rows, task: Places, i: int):
+    """MH(h) at x, which asks h (N, d) and is all of it or [CLS] alone, with its output matrix and dropout; like x."""
     heads, config = attention.self, attention.self.config
-    q = task.query(i, heads.query(h), h)
+    q = task.query(i, heads.query(x), x)
     k = task.key(i, heads.key(h), h)
     v = task.value(i, heads.value(h), h)
     dropout = heads.dropout.p if heads.training else 0.0
     see = rows.watch("attention", i)
-    context = attend(q, k, v, rows, config.num_attention_heads, dropout, config._attn_implementation, see)
+    context = attend(q, k, v, rows, config.num_attention_heads, dropout, see)
     context = rows.look("context", i, context)
     return drop(attention.output.dense(context), attention.output.dropout.p, attention.training)
 
@@ -93,11 +94,13 @@ def feed_forward(layer: nn.Module, a, task: Places, i: int):
 
 
 def adapted_layer(layer: nn.Module, h, rows: Rows, task: Places = PLAIN, i: int = 0):
-    """The output y of a layer of a Hugging Face encoder or of minBERT, with what a task adds; (N, d) to (N, d)."""
+    """The output y of a layer of a Hugging Face encoder or of minBERT, with what a task adds; (N, d) to (N, d), or to
+    (B, d) where the rows want [CLS] alone (`Rows.first_alone`)."""
     task, h = rows.look("task", i, task), rows.look("hidden", i, h)
     norm_a, norm_y = task.norms(i) or (layer.attention.output.LayerNorm, layer.output.LayerNorm)
+    x = rows.wanted(h)  # h itself, or [CLS] of the last layer's: a, f, TS(h) and y are like x
 
-    a = norm_a(h + task.after_attention(i, multi_head(layer.attention, h, rows, task, i)))
+    a = norm_a(x + task.after_attention(i, multi_head(layer.attention, x, h, rows, task, i)))
     f = task.after_feed_forward(i, feed_forward(layer, a, task, i), a, rows)
     ts = task.parallel(i, h, rows)
     y = a + f if ts is None else a + f + rows.look("task function", i, ts)

@@ -9,7 +9,7 @@ size (768), `d_ff` inner size (3072), `L` layers (12), `H` heads (12), `w` width
 adapter bottleneck, `T` tasks (8), `E` epochs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -50,7 +50,7 @@ class Group:
     mask: torch.Tensor | None
     """0 at a word piece and -inf after a row's end; None where all rows fill the grid. On a GPU (B_g, 1, 1, S_g). On a
     CPU (B_g, 1, S_g, S_g): it is the same for all queries, but adding a broadcast would take as long as the softmax."""
-    _masks: dict = field(default_factory=dict, compare=False)
+    _masks: dict = field(default_factory=dict, init=False, compare=False)
 
     def mask_as(self, kind: torch.dtype) -> torch.Tensor | None:
         """The mask in another type, made once for all layers."""
@@ -73,38 +73,35 @@ class Group:
         return x.view(self.size, self.width, heads, -1).transpose(1, 2)
 
 
-def _group(first: int, last: int, lengths, width: int, row, place, one_group: bool) -> Group:
-    """The group of rows whose pieces are `first:last` of all, each at a `place` of its `row`."""
-    size, device = len(lengths), lengths.device
+def _group(start: torch.Tensor, lengths: torch.Tensor, one_group: bool) -> Group:
+    """The group of the rows of these lengths, whose word pieces begin at `start`."""
+    size, width, first, last = len(lengths), int(lengths.max()), int(start), int(start + lengths.sum())
     width = width + -width % 8 if one_group else width  # a GPU's fused kernels take multiples of 8
-    if last - first == size * width:
+    there = torch.arange(width, device="cpu") < lengths[:, None]  # (B_g, S_g)
+    if there.all():
         return Group(first, last, size, width, None, None, None)
-    places = row * width + place
-    after = torch.arange(width, device=device) >= lengths[:, None]
-    mask = torch.zeros(size, 1, 1 if one_group else width, width, device=device)
-    mask.masked_fill_(after[:, None, None], -torch.inf)
+    places = there.flatten().nonzero()[:, 0]
+    mask = torch.zeros(size, 1, 1 if one_group else width, width, device="cpu")
+    mask.masked_fill_(~there[:, None, None], -torch.inf)
     back = None
     if not one_group:
-        back = torch.full((size * width,), first, device=device)
-        back[places] = torch.arange(first, last, device=device)
+        back = torch.full((size * width,), first, device="cpu")
+        back[places] = torch.arange(first, last, device="cpu")
     return Group(first, last, size, width, places, back, mask)
 
 
-def together(device: torch.device, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Tensors of integers or float32, (n,) each, on a device: those on a CPU go to a GPU in one transfer, from pinned
-    memory, without waiting for it."""
-    if device.type == "cpu":
-        return [x.to(device) for x in tensors]
-    moved = [i for i, x in enumerate(tensors) if x.device.type == "cpu"]
-    whole = torch.cat(
-        [tensors[i].double().view(torch.int64) if tensors[i].is_floating_point() else tensors[i].long() for i in moved]
-    )
+def to(device: torch.device, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors by name, on a device. From a CPU they go to a GPU in one transfer, which is not waited for."""
+    there = {name: x.to(device) for name, x in tensors.items() if device.type == "cpu" or x.device.type != "cpu"}
+    names = sorted((name for name in tensors if name not in there), key=lambda name: -tensors[name].element_size())
+    if not names:
+        return there
+    as_bytes = [tensors[name].contiguous().flatten().view(torch.uint8) for name in names]  # the widest types first
+    whole = torch.cat(as_bytes)
     whole = (whole.pin_memory() if device.type == "cuda" else whole).to(device, non_blocking=True)
-    parts = dict(zip(moved, whole.split([len(tensors[i]) for i in moved]), strict=True))
-    return [
-        x.to(device) if i not in parts else parts[i].view(torch.float64).float() if x.is_floating_point() else parts[i]
-        for i, x in enumerate(tensors)
-    ]
+    for name, part in zip(names, whole.split([len(x) for x in as_bytes]), strict=True):
+        there[name] = part.view(tensors[name].dtype).view(tensors[name].shape)
+    return there
 
 
 @dataclass(frozen=True)
@@ -128,6 +125,8 @@ class Rows:
     """One more than the largest of `positions`: S, or more where the caller padded on the left."""
     lookers: tuple[tuple[Callable, tuple[str, ...]], ...] = ()
     """Functions, each with the points (named in `layer.py`) at which it is called; no points means all."""
+    of_first: tuple[Group, ...] = ()
+    """If a layer is computed for [CLS] alone (`first_alone`): its queries, one of each row, group by group."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -137,25 +136,20 @@ class Rows:
         """S, the word pieces of the longest row."""
         return max(self.lengths)
 
+    @property
+    def queries(self) -> tuple[Group, ...]:
+        """The queries of each group: its word pieces, or [CLS] alone."""
+        return self.of_first or self.groups
+
     @classmethod
-    def pack(cls, input_ids, token_type_ids, lengths, device=None, positions=None) -> "Rows":
+    def pack(cls, input_ids, token_type_ids, lengths, device=None, positions=None, one_group=None, sort=True) -> "Rows":
         """The rows of a batch whose word pieces are given end to end, in any order.
 
         Args:
             input_ids, token_type_ids: (N,) tensors.
             lengths: (B,) word pieces of each row, at least one.
+            device: where the rows are needed; by default that of `input_ids`.
             positions: (N,) positions of the pieces, if not their index in the row.
-        """
-        return cls.pack_with(None, input_ids, token_type_ids, lengths, device, positions)[0]
-
-    @classmethod
-    def pack_with(
-        cls, labels, input_ids, token_type_ids, lengths, device=None, positions=None, one_group=None, sort=True
-    ):
-        """`pack`, and the labels (B,) on the same device: a batch from the CPU goes to a GPU in a single transfer.
-
-        Args:
-            labels: integers or float32; or None.
             one_group: whether all rows form one group, as they do on a GPU.
             sort: whether the longest row comes first; else rows stay in the order given.
         """
@@ -167,37 +161,40 @@ class Rows:
             )
         device = torch.device(device or input_ids.device)
         one_group = device.type != "cpu" if one_group is None else one_group
-        order = (
-            torch.argsort(lengths, descending=True, stable=True) if sort else torch.arange(len(lengths), device="cpu")
-        )
+        order = lengths.argsort(descending=True, stable=True) if sort else torch.arange(len(lengths), device="cpu")
         ends, lengths = lengths.cumsum(0), lengths[order]
-        starts, sizes = lengths.cumsum(0) - lengths, lengths.tolist()
+        starts, sizes = lengths.cumsum(0) - lengths, tuple(lengths.tolist())
         row = torch.repeat_interleave(torch.arange(len(lengths), device="cpu"), lengths)  # (N,)
         place = torch.arange(len(row), device="cpu") - starts[row]
-        source = (ends[order] - lengths)[row] + place  # index of each piece in the input
-        bounds = [*starts.tolist(), len(row)]  # of each row among the N pieces
+        source = ((ends[order] - lengths)[row] + place).to(input_ids.device)  # index of each piece in the input
+        ids, types = input_ids.index_select(0, source), token_type_ids.index_select(0, source)
         reach = max(sizes) if positions is None else int(positions.max()) + 1
-        given = [x for x in (input_ids, token_type_ids, positions, labels) if x is not None]
-        *given, source, row, place, starts, order, lengths = together(
-            device, *given, source, row, place, starts, order, lengths
-        )
-        labels = given.pop() if labels is not None else None
-        ids, types, *positions = (x.index_select(0, source) for x in given)
-        groups, most = [], len(sizes) if one_group else ALIKE
-        for top in range(0, len(sizes), most):
-            first, last = bounds[top], bounds[min(top + most, len(sizes))]
-            own, width = lengths[top : top + most], max(sizes[top : top + most])
-            groups.append(_group(first, last, own, width, row[first:last] - top, place[first:last], one_group))
-        positions = positions[0] if positions else place
-        return cls(ids, types, positions, starts, order, tuple(sizes), tuple(groups), reach), labels
+        positions = place if positions is None else positions.index_select(0, source)
+        most = len(sizes) if one_group else ALIKE
+        groups = [_group(starts[i], lengths[i : i + most], one_group) for i in range(0, len(sizes), most)]
+        rows = cls(ids, types, positions, starts, order, sizes, tuple(groups), reach)
+        return rows if device.type == "cpu" else rows.with_tensors(to(device, rows.tensors()))
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All its tensors by name."""
+        of_groups = {f"{name} {i}": x for i, group in enumerate(self.groups) for name, x in vars(group).items()}
+        return {name: x for name, x in (vars(self) | of_groups).items() if isinstance(x, torch.Tensor)}
+
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> "Rows":
+        """The same rows with these tensors in place of its own, as they are on another device."""
+        groups = []
+        for i, group in enumerate(self.groups):
+            own = {name: tensors[f"{name} {i}"] for name in ("places", "back", "mask") if f"{name} {i}" in tensors}
+            groups.append(replace(group, **own))
+        own = {name: tensors[name] for name in vars(self) if name in tensors}
+        return replace(self, **own, groups=tuple(groups))
 
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
         """Batches without padding as one, end to end: the rows of each part are adjacent, in the part's order."""
         names = ("input_ids", "token_type_ids", "positions")
-        ids, types, positions = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-        lengths = [n for part in parts for n in part.lengths]
-        return cls.pack_with(None, ids, types, lengths, positions=positions, sort=False)[0]
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return cls.pack(**joined, lengths=[n for part in parts for n in part.lengths], sort=False)
 
     @classmethod
     def from_padded(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
@@ -207,25 +204,17 @@ class Rows:
         Raises ValueError for inputs of other shapes, a batch without rows, or a row of padding alone.
         """
         check_integers("input_ids", input_ids)
-        if input_ids.ndim != 2:
-            raise ValueError(f"input_ids must have the shape (B, S), not {tuple(input_ids.shape)}")
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        for name, value, what in (
-            ("attention_mask", mask, "1 for a word piece and 0 for padding"),
-            ("token_type_ids", types, "0 in the first text and 1 in the second"),
-        ):
-            check_type(name, value, torch.Tensor, f"a tensor of {what}")
-            if value.shape != input_ids.shape:
-                raise ValueError(
-                    f"{name} must have the shape of input_ids, {tuple(input_ids.shape)}, with {what}, not "
-                    f"{tuple(value.shape)}"
-                )
+        for name, value in (("attention_mask", mask), ("token_type_ids", types)):
+            check_type(name, value, torch.Tensor, "a tensor")
+            if input_ids.ndim != 2 or value.shape != input_ids.shape:
+                shapes = f"{tuple(input_ids.shape)} and {tuple(value.shape)}"
+                raise ValueError(f"input_ids and {name} must both have the shape (B, S), not {shapes}")
         there = mask.bool()
         if (empty := ~there.any(1)).any():
             raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is all padding")
-        columns = there.nonzero()[:, 1]  # (N,)
-        return cls.pack(input_ids[there], types[there], there.sum(1), input_ids.device, columns)
+        return cls.pack(input_ids[there], types[there], there.sum(1), positions=there.nonzero()[:, 1])
 
     @classmethod
     def grid(cls, input_ids, attention_mask=None, token_type_ids=None) -> "Rows":
@@ -280,15 +269,27 @@ class Rows:
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of their own, and the indices (n,) of their pieces among the N."""
-        where = self.order.argsort().tolist()
-        given = [where[row] for row in rows]
-        order = sorted(range(len(given)), key=lambda k: -self.lengths[given[k]])  # longest first, as `pack` leaves them
-        chosen, starts, device = [given[k] for k in order], self.starts.tolist(), self.input_ids.device
-        lengths = [self.lengths[i] for i in chosen]
-        each = [torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]
-        pieces = torch.cat([torch.arange(0), *each]).to(device)
-        packed = Rows.pack(self.input_ids[pieces], self.token_type_ids[pieces], lengths, device, self.positions[pieces])
-        return replace(packed, order=torch.tensor(order, device=device)), pieces
+        row_of, starts, device = self.order.argsort().tolist(), self.starts.tolist(), self.input_ids.device
+        chosen = [row_of[row] for row in rows]
+        of_row = [torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]
+        pieces = torch.cat([torch.arange(0), *of_row]).to(device)
+        own = {name: getattr(self, name)[pieces] for name in ("input_ids", "token_type_ids", "positions")}
+        packed = Rows.pack(**own, lengths=[self.lengths[i] for i in chosen])
+        return packed, torch.cat([of_row[k] for k in packed.order.tolist()]).to(device)
+
+    def first_alone(self) -> "Rows":
+        """The same rows, for a layer of which only the first word piece of each row, [CLS], is read: the last one. It
+        computes keys and values (N, d) of all word pieces, and everything else of [CLS] alone, (B, d)."""
+        queries, top = [], 0
+        for group in self.groups:
+            mask = None if group.mask is None else group.mask[:, :, :1]
+            queries.append(Group(top, top + group.size, group.size, 1, None, None, mask))
+            top += group.size
+        return replace(self, of_first=tuple(queries))
+
+    def wanted(self, h: torch.Tensor) -> torch.Tensor:
+        """What a layer computes of h (N, d): all of it, or [CLS] alone, (B, d)."""
+        return h.index_select(0, self.starts) if self.of_first else h
 
     def look(self, point: str, layer: int, value):
         """The value at a named point, or the one that the lookers, one after the other, put in its place."""

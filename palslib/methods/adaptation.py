@@ -30,6 +30,13 @@ class Adaptation(Module, Places):
             raise ValueError(f"{type(self).__name__} of method {method.name!r} must define at least one of {places}")
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
+    @property
+    def reads_first_alone(self) -> bool:
+        """Whether only [CLS] of the last layer is read, so that no more of it is computed (`Rows.first_alone`): not
+        below modules on top. A class of your own may relate word pieces, and gets all of the layer unless it says so."""
+        known = all(type(part).__module__.startswith("palslib.") for part in (self, self.method))
+        return known and type(self).on_top is Adaptation.on_top
+
     def on_top(self, states, rows):
         """The output (N, d) after the last layer; `states`, each (N, d), ends with the last layer's output."""
         return states[-1]

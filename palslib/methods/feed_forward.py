@@ -26,7 +26,8 @@ class Network(Module):
             self.add_module(str(i), part)
 
     def forward(self, z, rows=None, layer: int = 0):
-        """z (N, s) to (N, s)."""
+        """z (N, s) to (N, s), or of [CLS] alone (B, s)."""
+        z = z if rows is None else rows.wanted(z)
         for part in self.children():
             z = part(z)
         return z

@@ -135,6 +135,10 @@ class Adapters(Adaptation):
             self.projection = Projection(d, method.pal_size)
             self.pal = nn.ModuleList(ProjectedAttention(method.pal_size, method.pal_heads, config) for _ in self.layers)
 
+    @property
+    def reads_first_alone(self):
+        return self.pal is None and super().reads_first_alone  # a PAL reads a at all word pieces
+
     def copied(self):
         return super().copied() + ([self.own_norms] if self.own_norms is not None else [])
 

@@ -55,7 +55,7 @@ class LowRankLayers(Adaptation):
         self.projections = nn.ModuleDict({str(i): Projection(d, method.size, method.activation) for i in self.layers})
 
     def parallel(self, layer, h, rows):
-        return self.projections[str(layer)](h)
+        return self.projections[str(layer)](rows.wanted(h))
 
 
 @dataclass(frozen=True, kw_only=True)

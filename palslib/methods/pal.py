@@ -48,15 +48,15 @@ class ProjectedAttention(Module):
 
     def __init__(self, s: int, heads: int, config):
         super().__init__()
-        self.config, self.heads, self.dropout = config, heads, config.attention_probs_dropout_prob
+        self.heads, self.dropout = heads, config.attention_probs_dropout_prob
         self.qkv = nn.Linear(s, 3 * s)  # one product for query, key and value
 
     def forward(self, z, rows, layer: int):
-        """z (N, s) to the context (N, s)."""
+        """z (N, s) to the context (N, s), or of [CLS] alone (B, s)."""
         q, k, v = self.qkv(z).chunk(3, dim=-1)
-        q = rows.look("task query", layer, q)
+        q = rows.look("task query", layer, rows.wanted(q))
         dropout, see = self.dropout if self.training else 0.0, rows.watch("task attention", layer)
-        context = attend(q, k, v, rows, self.heads, dropout, self.config._attn_implementation, see)
+        context = attend(q, k, v, rows, self.heads, dropout, see)
         return rows.look("task context", layer, context)
 
 

@@ -288,7 +288,7 @@ class MultiTaskModel(
 
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
         """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; for None the plain backbone's."""
-        adaptation = self.adaptations[self._known(task).name] if task is not None else PLAIN
+        adaptation = PLAIN if task is None else self.adaptations[self._known(task).name]
         return self._run_layers(adaptation, rows, self._embed(adaptation, rows))
 
     def _embed(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
@@ -299,16 +299,18 @@ class MultiTaskModel(
 
     def _run_layers(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
         """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation."""
-        layers, rows = getattr(adaptation, "backbone", self.backbone).encoder.layer, self._watched(adaptation, rows)
-        adapted = self.method.adapted_layers(len(layers))
-        for i in range(len(states) - 1, len(layers) if until is None else until):
-            given = (layers[i], states[-1], rows, adaptation if i in adapted else PLAIN, i)
-            if self.recomputes and self.training:
-                h = checkpoint(adapted_layer, *given, use_reentrant=False)
-            else:
-                h = adapted_layer(*given)
-            states = (*states, h)
+        rows = self._watched(adaptation, rows)
+        for i in range(len(states) - 1, self.config.num_hidden_layers if until is None else until):
+            states = (*states, self._layer(adaptation, states[-1], rows, i))
         return states
+
+    def _layer(self, adaptation, h: torch.Tensor, rows: Rows, i: int) -> torch.Tensor:
+        """The output of layer i, with an adaptation where the method adapts this layer."""
+        layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
+        given = (layers[i], h, rows, adaptation if i in self.method.adapted_layers(len(layers)) else PLAIN, i)
+        if self.recomputes and self.training:
+            return checkpoint(adapted_layer, *given, use_reentrant=False)
+        return adapted_layer(*given)
 
     def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:
         """The hidden states (N, d) whose [CLS] the pooler reads: the last layer's output, after any modules on top."""
@@ -317,10 +319,24 @@ class MultiTaskModel(
         adaptation = self.adaptations[task]
         return adaptation.on_top(states, self._watched(adaptation, rows))
 
+    def _first(self, task: str, states: tuple, rows: Rows) -> torch.Tensor:
+        """The final states of [CLS], (B, d), from the hidden states (h_0, ..., h_j) of the layers that have been run.
+
+        The last layer is computed for [CLS] alone, of which the pooler reads no more, unless the task does or something
+        watches.
+        """
+        adaptation, layers = self.adaptations[task], self.config.num_hidden_layers
+        watched = bool(self._watched(adaptation, rows).lookers)
+        if len(states) <= layers and adaptation.reads_first_alone and not watched:
+            h = self._run_layers(adaptation, rows, states, layers - 1)[-1]
+            return self._layer(adaptation, h, rows.first_alone(), layers - 1)
+        states = self._run_layers(adaptation, rows, states)
+        return self.final_states(task, states, rows)[rows.starts]
+
     def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
-        """A task's logits (B, outputs), in the caller's order, from all layers' hidden states, each (N, d)."""
-        first = rows.in_order(self.final_states(task, states, rows)[rows.starts])  # (B, d)
-        pooled = self.adaptations[task].pool(first, self.pooler)  # (B, d)
+        """A task's logits (B, outputs), in the caller's order, from the hidden states (h_0, ..., h_j), each (N, d), of
+        the layers that have been run; the other layers are run here."""
+        pooled = self.adaptations[task].pool(rows.in_order(self._first(task, states, rows)), self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
         return self.heads[task](drop(pooled, dropout, self.training)).float()
 
@@ -348,7 +364,7 @@ class MultiTaskModel(
             rows = pack(input_ids, attention_mask, token_type_ids)
         if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # they see no padding
             rows = rows.filled(self.config.pad_token_id or 0)
-        logits = self.logits(self._known(task).name, self.encode(task, rows), rows)
+        logits = self.logits(task, self._embed(self.adaptations[self._known(task).name], rows), rows)
         if scores is not None:
             if labels is not None or not self.tasks[task].is_regression:
                 raise ValueError(f"task {task!r}: give scores without labels, and only to a task that predicts a score")
@@ -376,26 +392,24 @@ class MultiTaskModel(
         have their own copies of the backbone, or within a block of `watch`.
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
-        layers, alone = self.config.num_hidden_layers, self.method.copies_backbone or bool(self._lookers)
-        k = self.method.shared_layers(layers)
-        mixes = k < layers and len(tasks) > 1 and not alone
+        layers, added = self.config.num_hidden_layers, {task: self.adaptations[self._known(task).name] for task in tasks}
+        alone = len(tasks) == 1 or self.method.copies_backbone or bool(self._lookers)  # a looker sees a task at a time
+        k = 0 if alone else self.method.shared_layers(layers)
+        mixes = k < layers - 1 and not alone
         parts = {}  # task -> its rows, and which of all word pieces are theirs
         for task, some in tasks.items():
             some = range(len(rows)) if some is None and mixes else some
-            parts[self._known(task).name] = (rows, slice(None)) if some is None else rows.take(some)
-        if alone:  # a looker sees values of one task at a time
-            return {task: self.logits(task, self.encode(task, own), own) for task, (own, _) in parts.items()}
+            parts[task] = (rows, slice(None)) if some is None else rows.take(some)
+        if alone:
+            return {task: self.logits(task, self._embed(added[task], own), own) for task, (own, _) in parts.items()}
         common = self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
         states = {task: tuple(h[pieces] for h in common) for task, (_, pieces) in parts.items()}
-        added = {task: self.adaptations[task] for task in parts}
-        if mixes:
+        if mixes:  # up to the last layer, which each task runs for [CLS] alone
             mixed = Mixed(list(added.values()), [own for own, _ in parts.values()])
-            together = self._run_layers(mixed, mixed.rows, tuple(map(torch.cat, zip(*states.values(), strict=True))))
-            states = dict(zip(parts, zip(*(h.split(mixed.sizes) for h in together), strict=True), strict=True))
-        return {  # where all layers have run, `_run_layers` adds none
-            task: self.logits(task, self._run_layers(added[task], own, states[task]), own)
-            for task, (own, _) in parts.items()
-        }
+            joined = tuple(map(torch.cat, zip(*states.values(), strict=True)))
+            by_layer = [h.split(mixed.sizes) for h in self._run_layers(mixed, mixed.rows, joined, layers - 1)]
+            states = {task: tuple(layer[i] for layer in by_layer) for i, task in enumerate(parts)}
+        return {task: self.logits(task, states[task], own) for task, (own, _) in parts.items()}
 
     def one_task(self, task: str) -> OneTask:
         """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,

@@ -18,7 +18,7 @@ from palslib.model import multi_task
 from palslib.training.loop import Run
 
 
-def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, implementation=None, look=None):
+def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, look=None):
     """`bert.attention.attend` over rows that are all padded to one width: (B·S, H·w) to (B·S, H·w)."""
     (group,) = rows.groups
     q, k, v = (x.view(group.size, group.width, heads, -1).transpose(1, 2) for x in (q, k, v))  # (B, H, S, w)
@@ -39,8 +39,8 @@ def as_released() -> Iterator[None]:
 
 
 class ReleasedRun(Run):
-    """A training run whose steps use the released code's attention and dropout."""
+    """A training run whose steps use the released code's attention and dropout, and compute all of the last layer."""
 
     def train_step(self) -> None:
-        with as_released():
+        with as_released(), self.model.watch(lambda point, layer, value: value, "task"):  # nothing is left out then
             super().train_step()
