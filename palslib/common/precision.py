@@ -1,11 +1,14 @@
-"""The precision in which matrix products run: float32, or bf16 or fp16 by autocast."""
+"""The precision in which matrix products run: float32, on a GPU perhaps in TF32, or bf16 or fp16 by autocast."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from palslib.common.names import check_name
 from palslib.common.processes import processor, say
 
-_TYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def precision_of(asked: str) -> str:
@@ -13,11 +16,11 @@ def precision_of(asked: str) -> str:
     fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other values stay as they are. If
     bf16 is asked for and the CPU is slower in it, a line on standard error says so.
 
-    Raises ValueError for fp16 without a GPU.
+    Raises ValueError for fp16 and TF32 without a GPU.
     """
     gpu = torch.cuda.is_available()
-    if asked == "fp16" and not gpu:
-        raise ValueError("precision='fp16' needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'")
+    if asked in ("fp16", "tf32") and not gpu:
+        raise ValueError(f"precision={asked!r} needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'")
     if asked == "auto" and gpu:
         half = "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "float32"
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else half
@@ -31,6 +34,18 @@ def precision_of(asked: str) -> str:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The context in which matrix products run in bf16 or fp16, or (`float32`) in which nothing changes."""
+    """The context in which matrix products run in bf16 or fp16, or (`float32`, `tf32`) in which nothing changes."""
     kind = _TYPES[check_name("precision", precision, _TYPES)]
-    return torch.autocast(device.type, kind, enabled=precision != "float32")
+    return torch.autocast(device.type, kind, enabled=kind != torch.float32)
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """A block in which products of float32 are exact to float32, or, for `tf32`, round their factors to TF32's 10 bits,
+    in backward passes too. What the process had set before is set again at the end."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

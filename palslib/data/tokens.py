@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class TokenisedTask:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """(N,) word pieces of every row, of both texts together where each is encoded by itself."""
         return np.diff(self.offsets).reshape(-1, len(self)).sum(0)
@@ -59,18 +60,22 @@ class TokenisedTask:
         """
         import torch
 
-        from palslib.bert.rows import Rows
+        from palslib.bert.rows import Rows, to
 
         rows = np.asarray(rows)
         places = self._places(rows)
-        starts, lengths = self.offsets[places], np.diff(self.offsets)[places]
+        starts = self.offsets[places]
+        lengths = self.offsets[places + 1] - starts
         firsts = np.cumsum(lengths) - lengths
         pieces = np.repeat(starts - firsts, lengths) + np.arange(lengths.sum())  # (N,)
         ids, types = (torch.from_numpy(x[pieces].astype(np.int64)) for x in (self.input_ids, self.token_type_ids))
-        packed, labels = Rows.pack_with(torch.from_numpy(self.labels[rows]), ids, types, lengths, device)
+        device = torch.device(device or "cpu")
+        packed = Rows.pack(ids, types, lengths, one_group=device.type != "cpu")
+        moved = to(device, packed.tensors() | {"labels": torch.from_numpy(self.labels[rows])})
+        packed = packed.with_tensors(moved)
         if width is not None:
             packed = packed.with_padding(width, self.pad_token_id)
-        return {"rows": packed, "labels": labels}
+        return {"rows": packed, "labels": moved["labels"]}
 
 
 def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:

@@ -128,9 +128,9 @@ class RunConfig:
     """`paper` or `released`."""
     recipe_options: dict = field(default_factory=dict)
     """Fields of `Recipe` that override those of `recipe`."""
-    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
-    """`float32`, `bf16` (autocast), `fp16` (autocast with scaled losses, on a GPU), or `auto`: the first of bf16, fp16
-    and float32, in this order, for which the device has fast products."""
+    precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
+    """`float32`, `tf32` (float32 with products in TF32, on a GPU), `bf16` (autocast), `fp16` (autocast with scaled
+    losses, on a GPU), or `auto`: the first of bf16, fp16 and float32 for which the device has fast products."""
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Number of parts in which a batch is computed, with summed gradients (gradient accumulation)."""
     gradient_checkpointing: bool = False

@@ -12,7 +12,7 @@ resume at any step, and all processes have the same plan.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 
@@ -64,11 +64,6 @@ def task_probabilities(sizes: Mapping[str, int], alpha: float) -> dict[str, floa
 def _generator(seed: int, *names: str | int) -> np.random.Generator:
     """A random generator that depends on the seed and the names alone, not on what was drawn before."""
     return np.random.Generator(np.random.PCG64(seed_from(seed, *names, bits=128)))
-
-
-@lru_cache(maxsize=64)
-def _permutation(seed: int, task: str, pass_number: int, size: int) -> np.ndarray:
-    return _generator(seed, "pass", task, pass_number).permutation(size)
 
 
 @dataclass(frozen=True)
@@ -160,6 +155,19 @@ class TrainingPlan:
         """For every step, the number of earlier steps of its task."""
         return pd.Series(self._task_numbers).groupby(self._task_numbers).cumcount().to_numpy()
 
+    @cached_property
+    def _permutations(self) -> dict[str, dict[int, np.ndarray]]:
+        """Each task's permutations of the two passes asked for last: to draw one can take longer than a step."""
+        return {task: {} for task in self.sizes}
+
+    def _permutation(self, task: str, number: int) -> np.ndarray:
+        """(N,) the order of a task's examples in a pass, from 0."""
+        kept = self._permutations[task]
+        if (order := kept.get(number)) is None:
+            order = _generator(self.seed, "pass", task, number).permutation(self.sizes[task])
+            self._permutations[task] = dict([*kept.items()][-1:]) | {number: order}
+        return order
+
     def examples(self, step: int) -> np.ndarray:
         """The indices of a step's examples in its task's training data, (batch_size,).
 
@@ -172,11 +180,9 @@ class TrainingPlan:
         size, batch = self.sizes[task], self.batch_size
         if not self.reshuffle:
             first = turn % -(-size // batch) * batch
-            return _permutation(self.seed, task, 0, size)[first : first + batch].copy()
+            return self._permutation(task, 0)[first : first + batch].copy()
         passes, places = np.divmod(np.arange(turn * batch, (turn + 1) * batch), size)
-        return np.concatenate(
-            [_permutation(self.seed, task, int(p), size)[places[passes == p]] for p in np.unique(passes)]
-        )
+        return np.concatenate([self._permutation(task, p)[places[passes == p]] for p in np.unique(passes).tolist()])
 
     def expected_steps(self) -> dict[str, float]:
         """The expected number of steps of each task (the mean over seeds)."""

@@ -24,7 +24,7 @@ from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.memory import enough_memory
 from palslib.common.names import check_type
 from palslib.common.places import runs_folder
-from palslib.common.precision import autocast, precision_of
+from palslib.common.precision import autocast, precision_of, products
 from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
@@ -422,7 +422,8 @@ def run_in_folder(
             return Trained(record, folder)
         run = kind(config, folder, on_phase)
         run.load()
-        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), enough_memory(LESS):
+        less = enough_memory(LESS)
+        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), less, products(run.precision):
             return _train(run, on_step, signals)
 
 
