@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
+from transformers import BertConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
 from palslib.bert.rows import Rows
@@ -19,7 +19,7 @@ _CONFIGS = {
     "bert": (BertConfig, {}),
     "roberta": (RobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
     "xlm-roberta": (XLMRobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
-    "electra": (ElectraConfig, {"embedding_size": 20}),
+    "bert-without-pooler": (BertConfig, {}),
 }
 SHAPES = list(_CONFIGS)
 FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
@@ -49,6 +49,8 @@ def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dr
             for parameter in encoder.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(0.1 * torch.randn_like(parameter))
+    if shape == "bert-without-pooler":
+        encoder.pooler = None
     return encoder
 
 

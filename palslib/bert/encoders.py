@@ -9,8 +9,11 @@ from palslib.bert.dropout import drop, without_dropout
 from palslib.bert.layer import adapted_layer
 from palslib.bert.rows import Rows
 
-_TRIAL = ((0, 7, 8, 9, 10, 2), (0, 9, 2, 1, 1, 1))  # two rows of word pieces, the second padded
-_TYPES = ((0, 0, 0, 1, 1, 1), (0, 1, 1, 0, 0, 0))
+_TRIAL = {  # two rows, the second padded
+    "input_ids": [[0, 7, 8, 9, 10, 2], [0, 9, 2, 1, 1, 1]],
+    "attention_mask": [[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]],
+    "token_type_ids": [[0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 0, 0]],
+}
 
 
 def max_positions(config) -> int:
@@ -37,7 +40,7 @@ def _positions(config, rows: Rows) -> torch.Tensor:
 
 
 def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):
-    """h_0 (N, d): LN( word + token type + position ), projected to d where the embeddings are narrower.
+    """h_0 (N, d): LN( word + token type + position ).
 
     `sparse` makes the gradient of the word embeddings sparse: a batch uses a few hundred of the 30,522 rows. Raises
     ValueError for a row longer than the encoder's positions, and on a CPU for a word piece without an embedding.
@@ -49,10 +52,7 @@ def embed(encoder: nn.Module, rows: Rows, sparse: bool = False):
         check_pieces(types, config.type_vocab_size, "this batch", "token type")
     words = functional.embedding(rows.input_ids, parts.word_embeddings.weight, sparse=sparse)
     h = words + parts.token_type_embeddings(types) + parts.position_embeddings(_positions(config, rows))
-    if getattr(parts, "use_task_id", False):  # ERNIE: its default, task 0
-        h = h + parts.task_type_embeddings.weight[0]
-    h = drop(parts.LayerNorm(h), parts.dropout.p, parts.training)
-    return encoder.embeddings_project(h) if hasattr(encoder, "embeddings_project") else h  # ELECTRA
+    return drop(parts.LayerNorm(h), parts.dropout.p, parts.training)
 
 
 def hidden_states(encoder: nn.Module, rows: Rows):
@@ -67,8 +67,9 @@ def check_pieces(ids, known: int, whose: str, what: str = "word piece") -> None:
     """Raises ValueError where one of the numbers (n,), a tensor or an array, has none of the `known` embeddings."""
     for wrong in (int(ids.min()), int(ids.max())) if len(ids) else ():
         if not 0 <= wrong < known:
-            about = "; for added words, call resize_token_embeddings(len(tokenizer)) on it" * (what == "word piece")
-            raise ValueError(f"{whose}: {what} {wrong}, but the backbone knows 0 to {known - 1:,}{about}")
+            advice = "; for added words, call resize_token_embeddings(len(tokenizer)) on it"
+            more = advice if what == "word piece" else ""
+            raise ValueError(f"{whose}: {what} {wrong}, but the backbone knows 0 to {known - 1:,}{more}")
 
 
 def check_encoder(encoder: nn.Module) -> None:
@@ -78,7 +79,6 @@ def check_encoder(encoder: nn.Module) -> None:
     """
     name, config = type(encoder).__name__, getattr(encoder, "config", None)
     check_kind(name, config)
-    kind = config.model_type
     if getattr(config, "is_decoder", False):
         raise ValueError(f"{name} is a decoder; palslib adapts encoders")
     if not (hasattr(encoder, "embeddings") and hasattr(getattr(encoder, "encoder", None), "layer")):
@@ -86,22 +86,20 @@ def check_encoder(encoder: nn.Module) -> None:
     weight = encoder.embeddings.word_embeddings.weight
     if weight.device.type == "meta":
         return  # its weights are loaded later
-    most = max_positions(config)
-    ids = torch.tensor(_TRIAL, device=weight.device)[:, :most] % config.vocab_size
-    mask = torch.ones_like(ids)
-    mask[1, 3:] = 0
-    ids[1, 3:] = config.pad_token_id or 0
     try:
-        types = torch.tensor(_TYPES, device=weight.device)[:, :most] % config.type_vocab_size
+        inputs = {k: torch.tensor(v, device=weight.device)[:, : max_positions(config)] for k, v in _TRIAL.items()}
+        there = inputs["attention_mask"].bool()
+        inputs["input_ids"] = (inputs["input_ids"] % config.vocab_size).where(there, config.pad_token_id or 0)
+        inputs["token_type_ids"] %= config.type_vocab_size
         with without_dropout(encoder), torch.no_grad():
-            theirs = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)[0][mask.bool()]
-            rows = Rows.from_padded(ids, mask, types)
-            ours = rows.padded(hidden_states(encoder, rows))[mask.bool()]
+            theirs = encoder(**inputs)[0][there]
+            rows = Rows.from_padded(**inputs)
+            ours = rows.padded(hidden_states(encoder, rows))[there]
             off = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
-    except (AttributeError, TypeError, RuntimeError, IndexError, KeyError, ValueError) as error:
-        raise ValueError(f"{name} calls itself {kind!r} but is not built like one: {error}") from error
+    except (AttributeError, TypeError, RuntimeError, LookupError, ValueError) as error:
+        raise ValueError(f"{name} calls itself {config.model_type!r} but is not built like one: {error}") from error
     if not off <= (1e-3 if weight.dtype.itemsize >= 4 else 0.1):  # `not <=`, so that NaN is refused
         raise ValueError(
-            f"{name} calls itself {kind!r} but computes something else: its last hidden states differ from palslib's "
-            f"by up to {off:.1e} of their size. Encoders whose layers have additional parts cannot be adapted"
+            f"{name} calls itself {config.model_type!r} but computes something else: its last hidden states differ "
+            f"from palslib's by up to {off:.1e} of their size. Layers with additional parts cannot be adapted"
         )

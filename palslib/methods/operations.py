@@ -42,7 +42,8 @@ class Operations:
 
 
 def count_operations(method: str | Method, backbone="bert-base-uncased", tokens: int = 128, **options) -> Operations:
-    """Multiply-adds for one text of `tokens` word pieces; `options` change the method.
+    """Multiply-adds for one text of `tokens` word pieces; `options` change the method. The last layer counts like the
+    others, as in the paper, though the model computes it for [CLS] alone (`MultiTaskModel.whole_last_layer`).
 
     >>> round(count_operations("shared").total(1) / 1e9, 1)  # BERT-base, 128 tokens
     11.2
@@ -51,6 +52,5 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
     d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
-    embeddings = tokens * d * b.embedding_size if b.embedding_size not in (None, d) else 0
     own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
-    return Operations(0, own + embeddings) if m.copies_backbone else Operations(k * layer + embeddings, own)
+    return Operations(0, own) if m.copies_backbone else Operations(k * layer, own)

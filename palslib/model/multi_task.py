@@ -122,9 +122,11 @@ class MultiTaskModel(
         """Whether the word embeddings' gradient is sparse, for an optimiser that supports it."""
         self.recomputes = False
         """Whether the backward pass recomputes each layer's activations, to save memory (gradient checkpointing)."""
+        self.whole_last_layer = False
+        """Whether all of the last layer is computed; the pooler reads only [CLS] of it, and logits are the same."""
         self._lookers: tuple[tuple[Callable, tuple[str, ...], nn.Module | None], ...] = ()
         self.config, self.backbone = encoder.config, encoder
-        self.pooler_is_new = getattr(encoder, "pooler", None) is None  # ELECTRA has none
+        self.pooler_is_new = getattr(encoder, "pooler", None) is None
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
         built, counted = sum(p.numel() for p in self.parameters()), Backbone.of(self.config).parameters
         if built != counted:
@@ -322,12 +324,12 @@ class MultiTaskModel(
     def _first(self, task: str, states: tuple, rows: Rows) -> torch.Tensor:
         """The final states of [CLS], (B, d), from the hidden states (h_0, ..., h_j) of the layers that have been run.
 
-        The last layer is computed for [CLS] alone, of which the pooler reads no more, unless the task does or something
-        watches.
+        The pooler reads no more of the last layer, which is therefore computed for [CLS] alone, unless modules on top
+        read more of it or something watches.
         """
         adaptation, layers = self.adaptations[task], self.config.num_hidden_layers
-        watched = bool(self._watched(adaptation, rows).lookers)
-        if len(states) <= layers and adaptation.reads_first_alone and not watched:
+        whole = self.whole_last_layer or self._watched(adaptation, rows).lookers or not adaptation.reads_first_alone
+        if len(states) <= layers and not whole:
             h = self._run_layers(adaptation, rows, states, layers - 1)[-1]
             return self._layer(adaptation, h, rows.first_alone(), layers - 1)
         states = self._run_layers(adaptation, rows, states)
@@ -392,7 +394,8 @@ class MultiTaskModel(
         have their own copies of the backbone, or within a block of `watch`.
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
-        layers, added = self.config.num_hidden_layers, {task: self.adaptations[self._known(task).name] for task in tasks}
+        added = {task: self.adaptations[self._known(task).name] for task in tasks}
+        layers = self.config.num_hidden_layers
         alone = len(tasks) == 1 or self.method.copies_backbone or bool(self._lookers)  # a looker sees a task at a time
         k = 0 if alone else self.method.shared_layers(layers)
         mixes = k < layers - 1 and not alone

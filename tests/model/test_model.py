@@ -127,7 +127,7 @@ def test_seeds_and_tasks_differ(name):
 def test_electra_pooler_depends_on_the_seed():
     """ELECTRA's pooler is built: from the seed alone, at N(0, 0.2) here."""
     pooler, of_another_task, of_another_seed = (
-        tiny_model("pals-204", "electra", tasks=[task], seed=seed).pooler
+        tiny_model("pals-204", "bert-without-pooler", tasks=[task], seed=seed).pooler
         for task, seed in (("rte", 0), ("cola", 0), ("rte", 1))
     )
     assert equal_states(pooler, of_another_task) and not equal_states(pooler, of_another_seed)
@@ -255,7 +255,7 @@ def test_first_gradients_of_a_pal(name):
         assert bool(p.grad.any()) == ("decoder" in key), key
 
 
-@pytest.mark.parametrize("shape", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize("shape", ["bert", "roberta", "bert-without-pooler"])
 @pytest.mark.parametrize("name", METHODS)
 def test_gradients_after_one_update(name, shape):
     """They reach every parameter of the task but key biases, and none of another task's."""
@@ -297,7 +297,7 @@ def test_frozen_but_norms(name):
     assert all(p.requires_grad for p in model.adaptations.parameters())
 
 
-@pytest.mark.parametrize("shape", ["bert", "electra"])
+@pytest.mark.parametrize("shape", ["bert", "bert-without-pooler"])
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in ("fine-tuned",)])
 def test_separate_poolers(name, shape):
     """A pooler for each task starts as the shared one and is used and trained in its place."""
@@ -318,7 +318,7 @@ def test_separate_poolers(name, shape):
 # Training.
 
 
-@pytest.mark.parametrize(("shape", "task"), [("bert", "rte"), ("roberta", "stsb"), ("electra", "rte")])
+@pytest.mark.parametrize(("shape", "task"), [("bert", "rte"), ("roberta", "stsb"), ("bert-without-pooler", "rte")])
 @pytest.mark.parametrize("name", METHODS)
 def test_twenty_steps(name, shape, task):
     """Twenty steps of AdamW on one batch: the loss falls by a quarter at least."""
@@ -335,7 +335,7 @@ def test_twenty_steps(name, shape, task):
     assert losses[-1] < 0.75 * losses[0], losses
 
 
-@pytest.mark.parametrize(("shape", "dropout"), [("bert", 0.0), ("electra", 0.3)])
+@pytest.mark.parametrize(("shape", "dropout"), [("bert", 0.0), ("bert-without-pooler", 0.3)])
 @pytest.mark.parametrize("name", METHODS)
 def test_gradient_checkpointing(name, shape, dropout):
     """Recomputed activations give the same gradients, with dropout too since its random state is kept."""
@@ -404,7 +404,7 @@ def test_unknown_tasks(call, words):
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("pals-204", "bert"), ("attention-on-top-204", "bert"), (SHARED_BY_TASKS, "bert"), ("shared", "electra")],
+    [("pals-204", "bert"), ("attention-on-top-204", "bert"), (SHARED_BY_TASKS, "bert"), ("shared", "bert-without-pooler")],
 )
 def test_new_parts_have_the_type_of_the_backbone(name, shape):
     """An encoder that was loaded in bfloat16 computes, and is trained, in bfloat16."""

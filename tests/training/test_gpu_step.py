@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from palslib.bert.attention import attend, fused
 from palslib.bert.backbones import load_tokenizer
-from palslib.bert.rows import Rows, together
+from palslib.bert.rows import Rows, to
 from palslib.data.tokens import tokenise_task
 from palslib.methods import pal
 from palslib.training.optimizer import clip_gradients
@@ -73,7 +73,7 @@ def test_a_gpus_way_of_attention_gives_what_the_cpus_gives(lengths, heads, width
     theirs = [x.detach().clone().requires_grad_() for x in ours]
     out = torch.randn(len(ids), size, generator=draw)
     here = attend(*ours, Rows.pack(ids, ids, lengths), heads)
-    there = fused(*theirs, Rows.pack_with(None, ids, ids, lengths, one_group=True)[0], heads)
+    there = fused(*theirs, Rows.pack(ids, ids, lengths, one_group=True), heads)
     torch.testing.assert_close(there, here)
     for context in (here, there):
         (context * out).sum().backward()
@@ -82,15 +82,17 @@ def test_a_gpus_way_of_attention_gives_what_the_cpus_gives(lengths, heads, width
 
 
 def test_labels_and_pieces_travel_together_and_arrive_unchanged(monkeypatch):
-    """Scores are float32 and travel as the bits of a float64, in which each of them is exact."""
+    """Of any type and shape, as bytes."""
 
     class Elsewhere:  # stands for a GPU, whose tensors are on the CPU here
         type = "elsewhere"
 
     monkeypatch.setattr(torch.Tensor, "to", lambda x, device=None, **_: x)
-    scores = torch.tensor([0.1, 1 / 3, 4.75])
-    moved = together(Elsewhere(), torch.tensor([7, 8]), scores, torch.tensor([2**40]))
-    assert [x.tolist() for x in moved] == [[7, 8], scores.tolist(), [2**40]]
+    tensors = {"scores": torch.tensor([0.1, 1 / 3, 4.75]), "ids": torch.tensor([7, 2**40]), "mask": torch.eye(3) > 0}
+    tensors |= {"none": torch.zeros(0), "grid": torch.tensor([[1.5, -torch.inf]]).expand(2, 2)}
+    moved = to(Elsewhere(), tensors)
+    assert moved.keys() == tensors.keys()
+    assert all(torch.equal(moved[name], x) and moved[name].dtype == x.dtype for name, x in tensors.items())
 
 
 @pytest.mark.slow
@@ -116,6 +118,6 @@ def test_a_gpus_forward_pass_compiles_into_one_graph(method, data, monkeypatch):
         batch = data.batch(np.arange(first, first + 8))
         rows = batch["rows"]
         ids = rows.input_ids.remainder(90)
-        there, _ = Rows.pack_with(None, ids, rows.token_type_ids, rows.lengths, one_group=True)
+        there = Rows.pack(ids, rows.token_type_ids, rows.lengths, one_group=True)
         compiled(there, batch["labels"]).backward()
     assert not counters["graph_break"] and counters["stats"]["unique_graphs"] <= 2
