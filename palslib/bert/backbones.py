@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from palslib.common.files import LIST, check_files
 from palslib.common.names import check_name, shown
 from palslib.common.reading import read_object
 
@@ -187,6 +188,8 @@ def _pretrained(backbone: str, asked: int):
     from transformers import AutoModel
 
     folder = minilm_folder() if backbone == "minilm" else Path(backbone)
+    if (folder / LIST).is_file():  # saved by palslib, by `pretrain` or `save_pretrained`
+        check_files(folder)
     bins, safe = (sorted(folder.glob(kind)) for kind in ("*.bin", "*.safetensors"))
     if bins and not safe:
         warnings.warn(
