@@ -15,11 +15,11 @@ import nbformat
 from explorers import EXPLORERS
 from sphinx.cmd.build import main as sphinx
 
-from palslib.common.lock import MARK
 from palslib.common.places import PROJECT, runs_folder
 from palslib.study.results.second import ledger_frame
 
 HERE = Path(__file__).parent
+MARK = "palslib.mark"  # the file that marks a folder as one that was built here
 MARKDOWN = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 HTML = re.compile(r"""(href=["'])([^"'#]+)((?:#[^"']*)?["'])""")
 KINDS = {

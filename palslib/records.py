@@ -61,6 +61,13 @@ def _version(package: str) -> str | None:
         return None
 
 
+def recorded(config: RunConfig) -> dict:
+    """A config as records have it, without paths of this machine."""
+    values = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
+    values |= {"size": config.resolved_size, "own": {k: _without_folder(task) for k, task in config.own.items()}}
+    return values | {name: portable(values[name]) for name in ("data", "backbone", "start") if values[name]}
+
+
 def make_record(run) -> dict:
     """The record of a finished `training.loop.Run`: config, results, counts, sampling, versions, device and time.
 
@@ -72,14 +79,10 @@ def make_record(run) -> dict:
     count = count_parameters(run.method, run.model.config, len(config.tasks))
     exact = count_parameters(run.method, run.model.config, len(config.tasks), exact=True)
     device = run.accelerator.device
-    about = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
-    about["size"] = config.resolved_size
-    about |= {name: portable(about[name]) for name in ("data", "backbone", "start") if about[name]}
-    about["own"] = {name: _without_folder(task) for name, task in about["own"].items()}
     return {
         "key": config.key,
         "status": "finished",
-        "config": about,
+        "config": recorded(config),
         "method": run.method.to_dict(),
         "recipe": asdict(run.recipe),
         "counts": {"per_task": count.per_task, "added": count.added, "ratio": count.ratio, "exact_added": exact.added},

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from palslib.common.files import LIST, check_files
 from palslib.common.names import check_name, listed
 
 MINBERT = "minbert:"
@@ -150,6 +151,8 @@ def _pretrained(backbone: str):
             with open(Path(location) / "model.safetensors", "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != MINILM_SHA256:
                     raise ValueError("their SHA-256 is not the known one")
+        elif (Path(backbone) / LIST).is_file():  # saved by palslib, by `pretrain` or `save_pretrained`
+            check_files(Path(backbone))
         encoder, info = AutoModel.from_pretrained(
             location, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **safely
         )

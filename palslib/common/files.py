@@ -1,32 +1,53 @@
-"""Files written whole or not at all, a digest that tells whether content is the same, and one writer for each folder."""
+"""Files written whole or not at all, digests that show whether they are still the same, and one writer a folder."""
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
+from palslib.common.reading import read_object
+
 LOCK = "palslib.lock"
-"""The lock of a run's folder. It stays there, and marks the folder as one that palslib writes into."""
+"""The lock of a run's folder, an empty file. It stays there, and marks the folder as one that palslib writes into."""
+TEMPORARY = ".palslib-tmp"
+"""The ending of what is being written."""
+LIST = "palslib.json"
+"""The file in a saved folder that lists the folder's other files with their digests, and says what they are."""
 
 
 class InUse(ValueError):
-    """Another process works in a run's folder."""
+    """Another process works in a run's folder, or the folder was deleted or taken over."""
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """Moves a finished file to its place once it is on the disk; it gets the permissions of a file that it replaces."""
+    if path.exists():
+        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary file beside `path`; it replaces `path` once it is on the disk, or is removed after an error."""
+    """Yields a temporary file beside `path`, which replaces `path` at the end, or is removed after an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
+        temporary.touch()
+        permissions = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.chmod(permissions)  # safetensors writes files that only their owner can read
+        _put(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -37,40 +58,102 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def digest(*parts: "str | bytes | Path | Mapping") -> str:
+def clear(folder: Path) -> None:
+    """Removes what killed writers were writing in a folder."""
+    for left in folder.glob(f".*{TEMPORARY}"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def digest(*parts: str | Path | Mapping) -> str:
     """A hash of texts, files, and tensors by name; equal content has an equal one, on every machine."""
-    found = hashlib.sha256()
+    content = hashlib.sha256()
     for part in parts:
         if isinstance(part, Path):
             with open(part, "rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
+                content.update(hashlib.file_digest(file, "sha256").digest())
         elif isinstance(part, Mapping):
             for name, tensor in sorted(part.items()):
-                found.update(name.encode())
-                found.update(tensor.detach().cpu().float().numpy().tobytes())
+                content.update(name.encode())
+                content.update(tensor.detach().cpu().float().numpy().tobytes())
         else:
-            found.update(part if isinstance(part, bytes) else part.encode())
-    return found.hexdigest()[:32]
+            content.update(part.encode())
+    return content.hexdigest()[:32]
 
 
 @contextmanager
-def one_writer(folder: Path) -> Iterator[FileLock]:
-    """Holds the lock of a folder, which dies with its process; raises InUse where another process has it, and
-    ValueError for a folder with files that palslib did not write."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).is_file():
+def saved_files(folder: Path, about: dict) -> Iterator[Path]:
+    """Yields a new folder to write files into. At the end they replace the files of an earlier save in `folder`, and no
+    others; `about` says what they are. After an error `folder` is as before.
+
+    The first file that is moved to its place is the new list: if the process is killed before the last one is, the
+    folder is refused on loading, and can be saved to again. Raises FileExistsError for files of these names that were
+    not saved by palslib, ValueError for a list that was not.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    clear(folder)
+    listed = read_list(folder)["files"] if (folder / LIST).exists() else None
+    earlier = set() if listed is None else {Path(name).name for name in (LIST, *listed)}
+    with TemporaryDirectory(prefix=".", suffix=TEMPORARY, dir=folder) as temporary:
+        yield (new := Path(temporary))
+        about = about | {"files": {path.name: digest(path) for path in sorted(new.iterdir()) if path.is_file()}}
+        write_text(new / LIST, json.dumps(about | {"digest": digest(json.dumps(about))}, indent=1))
+        names = [LIST, *about["files"]]
+        if theirs := [name for name in names if name not in earlier and os.path.lexists(folder / name)]:
+            raise FileExistsError(f"{folder} holds {theirs[0]}, which palslib did not write: choose another folder")
+        for name in earlier - {*names}:
+            (folder / name).unlink(missing_ok=True)
+        for name in names:
+            _put(new / name, folder / name)
+
+
+def read_list(folder: Path) -> dict:
+    """What the list of a saved folder says. Raises ValueError where it is damaged, FileNotFoundError where there is
+    none."""
+    about = read_object(folder / LIST)
+    if digest(json.dumps({k: v for k, v in about.items() if k != "digest"})) != about.get("digest"):
+        raise ValueError(f"{folder / LIST} is damaged, or was not written by this version of palslib")
+    return about
+
+
+def check_files(folder: Path) -> dict:
+    """The same, once the files are known to be those that were saved. Raises ValueError naming one that is not."""
+    about = read_list(folder)
+    for name, known in about["files"].items():
+        if not (folder / name).is_file() or digest(folder / name) != known:
+            raise ValueError(f"{folder / name} is missing, damaged, or not of the save that {LIST} lists: save again")
+    return about
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[Callable[[], None]]:
+    """Holds the lock of a folder, which is released when its process ends, for whatever reason.
+
+    Yields a function that raises InUse where the folder was deleted or taken over since. Raises InUse where another
+    process has the lock, and ValueError for a folder with files that palslib did not write.
+    """
+    path = folder / LOCK
+    if folder.is_dir() and any(folder.iterdir()) and not (path.is_file() and path.stat().st_size == 0):
         raise ValueError(f"{folder} has files in it that palslib did not write: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / LOCK, timeout=0) as lock:
-            for left in folder.glob(".*.tmp"):  # of a killed writer
-                left.unlink()
-            yield lock
+        lock = FileLock(path, timeout=0.5).acquire()  # `in_use` holds it for a moment
     except Timeout:
         raise InUse(f"{folder} is in use: wait for the other process or end it; a run has only one writer") from None
+    with lock:
+        locked = path.stat()
+
+        def check() -> None:
+            if not (path.exists() and os.path.samestat(locked, path.stat())):
+                raise InUse(f"{folder} was deleted or taken over during the run; repeat the call to begin anew")
+
+        clear(folder)
+        yield check
 
 
 def in_use(folder: Path) -> bool:
     """Whether a process holds the lock of a run's folder."""
+    if not (folder / LOCK).is_file():
+        return False
     try:
         with FileLock(folder / LOCK, timeout=0):
             return False

@@ -118,6 +118,8 @@ class MultiTaskModel(
         """Dropout of the pooled [CLS]; None: the backbone's own."""
         self.max_length = predicting.MAX_LENGTH
         """Maximum length, in word pieces, of a row to predict; the same as in training."""
+        self.max_lengths: dict[str, int] = {}
+        """The same for tasks that were trained with another one, by name."""
         self.sparse_embeddings = False
         """Whether the word embeddings' gradient is sparse, for an optimiser that supports it."""
         self.recomputes = False
@@ -252,6 +254,11 @@ class MultiTaskModel(
         """Removes a task and its parameters."""
         self._known(task)
         del self.tasks[task], self.heads[task], self.adaptations[task]
+        self.max_lengths.pop(task, None)
+
+    def length(self, task: str) -> int:
+        """The maximum length, in word pieces, of a row of this task."""
+        return self.max_lengths.get(task, self.max_length)
 
     def requires_grad_where_trained(self) -> None:
         """Freezes what the method does not train: nothing, the backbone, or the backbone except its layer norms.
@@ -426,9 +433,8 @@ class MultiTaskModel(
     save_task = saving.save_task
     load_task = saving.load_task
     save_pretrained = saving.save_pretrained
-    _from_pretrained = classmethod(saving.read_model)
+    from_pretrained = classmethod(saving.from_pretrained)
     continued = classmethod(saving.continued)
-    _save_pretrained = saving.write_model  # called by `ModelHubMixin`, as are `_from_pretrained` and the next one
     generate_model_card = saving.model_card
 
     def parameter_groups(

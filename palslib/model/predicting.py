@@ -111,7 +111,8 @@ def predict(
             list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns. Each row then has
             its own entry in `tasks`: a name or a list of names (a single name is for all rows).
         tokenizer: the backbone's own if none is given.
-        max_length: the length in word pieces to which rows are truncated; None: the length used in training.
+        max_length: the length in word pieces to which rows are truncated; None: the one that each task was trained
+            with.
         progress: shows a progress bar.
 
     Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
@@ -121,42 +122,46 @@ def predict(
     MemoryError, which says what needs less. An empty text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
-    tokenizer, max_length = tokenizer or model.tokenizer, model.max_length if max_length is None else max_length
-    whole = all(type(number) is int for number in (max_length, batch_size))
-    if not whole or max_length < LEAST_LENGTH or batch_size < 1:
+    tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
+    whole = all(type(number) is int for number in (max_length or LEAST_LENGTH, batch_size))
+    if not whole or (max_length is not None and max_length < LEAST_LENGTH) or batch_size < 1:
         raise ValueError(
             f"max_length must be a whole number of at least {LEAST_LENGTH}, and batch_size one of at least 1, "
             f"not {max_length} and {batch_size}"
         )
-    forms, outputs = {}, {}  # (row, whether its texts are encoded apart) -> its tasks; (row, task) -> logits
+    # (row, whether its texts are encoded apart, how long it may be) -> its tasks; (row, task) -> logits
+    forms, outputs = {}, {}
     for i, wanted in enumerate(names):
         for name in wanted:
-            forms.setdefault((i, model.tasks[name].apart), []).append(name)
+            form = (i, model.tasks[name].apart, min(max_length or model.length(name), longest))
+            forms.setdefault(form, []).append(name)
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
     less = enough_memory("a smaller batch_size or max_length needs less")
     with without_dropout(model), torch.inference_mode(), less:
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
-            outputs |= _predict_batch(model, chunk, pairs, tokenizer, max_length)
+            outputs |= _predict_batch(model, chunk, pairs, tokenizer)
     answers = [
         (i, name, *_answer(model.tasks[name], outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
     ]
     return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
 
 
-def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer, max_length) -> dict:
+def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer) -> dict:
     """The logits, by (row, task), of one batch of rows of any form: one text, a pair, or a pair encoded apart."""
-    texts, where = [], {}  # of each sequence; task -> row -> the places of its sequences
-    for (i, apart), wanted in chunk.items():
+    texts, limits, where = [], [], {}  # of each sequence; task -> row -> the places of its sequences
+    for (i, apart, limit), wanted in chunk.items():
         own = [(text,) for text in pairs[i]] if apart else [pairs[i]]
         for name in wanted:
             where.setdefault(name, {})[i] = range(len(texts), len(texts) + len(own))
         texts += own
-    most, ids, types = min(max_length, max_positions(model.config)), {}, {}
-    for size in {len(own) for own in texts}:
-        some = [place for place, own in enumerate(texts) if len(own) == size]
+        limits += [limit] * len(own)
+    ids, types = {}, {}
+    kinds = [(len(own), limit) for own, limit in zip(texts, limits, strict=True)]
+    for kind in set(kinds):
+        some = [place for place, own in enumerate(kinds) if own == kind]
         columns = [list(column) for column in zip(*(texts[place] for place in some), strict=True)]
-        batch = tokenizer(*columns, truncation=True, max_length=most, return_token_type_ids=True)
+        batch = tokenizer(*columns, truncation=True, max_length=kind[1], return_token_type_ids=True)
         ids |= zip(some, batch["input_ids"], strict=True)
         types |= zip(some, batch["token_type_ids"], strict=True)
     places = range(len(texts))

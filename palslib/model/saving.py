@@ -1,36 +1,38 @@
-"""Saving and loading a whole model, or a single task of it: safetensors, with a digest that is checked on loading.
+"""Saving and loading a whole model, or a single task of it: safetensors, with digests that are checked on loading.
 
 A task's file holds the parameters of `adaptations[task]` and `heads[task]`: 7 MB for PALs, against BERT's 438 MB. They
-were trained with one backbone and fit no other, so the file contains that backbone's fingerprint.
+were trained with one backbone and fit no other, so the file contains that backbone's fingerprint, and what decides the
+task's input: the length of its rows in word pieces, and a digest of the tokenizer.
 
 The folder of a whole model is self-contained. It has the tokenizer, `config.json`, and the backbone's tensors under
 Transformers' own names, so `AutoModel.from_pretrained(folder)` and `AutoTokenizer` load the backbone with its pooler,
-from a folder or the Hub (adaptations and heads are left out). `palslib.json` has the rest, and the digest of the tensors;
-no path of the machine is stored in it.
+from a folder or the Hub (adaptations and heads are left out). `palslib.json` has the rest, and the digest of each file
+of the model. A later save replaces or removes these files and no others. No path of the machine is stored in them.
 """
 
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
-from palslib.bert.backbones import INCLUDED, has_tokenizer, load_tokenizer, portable
+from palslib.bert.backbones import INCLUDED, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
-from palslib.common.files import atomic_write, digest, write_text
+from palslib.common.files import LIST, atomic_write, check_files, digest, read_list, saved_files, write_text
 from palslib.common.names import shown
 from palslib.common.places import place
-from palslib.common.reading import read_object
 from palslib.data.tasks import Task
 from palslib.methods.method import Method
 
-ABOUT = "palslib.json"
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CARD = """---
 {{ card_data }}
 ---
@@ -56,20 +58,16 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 """
 
 
-def _write(tensors: Mapping[str, torch.Tensor], path: Path, **about: str) -> str:
-    """Writes tensors, and texts about them with the digest of all; returns it. Raises ValueError for a NaN."""
+def _write(tensors: Mapping[str, torch.Tensor], path: Path, **about: str) -> None:
+    """Writes tensors, with texts about them. Raises ValueError, naming the tensor, for a value that is not finite."""
     if wrong := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise ValueError(f"{path.name} is not saved, because {wrong[0]!r} has a value that is not finite")
-    about["digest"] = digest(tensors, *about.values())
+    owners = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+    alone = {name: owners[tensor.untyped_storage().data_ptr()] == 1 for name, tensor in tensors.items()}
+    # safetensors refuses memory that two names share, as those of a module do that is used in two places.
+    tensors = {name: tensor.contiguous() if alone[name] else tensor.clone() for name, tensor in tensors.items()}
     with atomic_write(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, about | {"format": "pt"})
-        temporary.chmod(0o644)  # safetensors makes it readable by its owner alone
-    return about["digest"]
-
-
-def _states(parts: Mapping[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
-    """The tensors of a task's `adaptation` and `head`, under their names in its file."""
-    return torch.nn.ModuleDict(parts).state_dict()
+        save_file(tensors, temporary, about | {"format": "pt"})
 
 
 def _renamed(model, tensors: Mapping[str, torch.Tensor], load: bool = False) -> dict[str, torch.Tensor]:
@@ -88,24 +86,44 @@ def fingerprint(model) -> str:
     return digest({k: v for k, v in model.state_dict().items() if not k.startswith(("adaptations.", "heads."))})
 
 
-def save_pretrained(model, folder: str | Path, **options) -> str | None:
-    """Writes a self-contained folder: `model.safetensors`, `palslib.json` (method, tasks, digest), `config.json`, the
-    tokenizer if there is one, and a model card. `options` are those of huggingface_hub's `ModelHubMixin`: with
-    `push_to_hub=True` the folder is also uploaded.
+def _tokenizer_digest(tokenizer) -> str:
+    """A hash of what a tokenizer makes of texts (its own files differ between versions); "" where there is none."""
+    if tokenizer is None:
+        return ""
+    pieces = tokenizer("Zoë's 1st café: naïve—or NOT?", "日本 (2,000 km)")["input_ids"]
+    vocabulary = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return digest(repr(vocabulary), repr(pieces), tokenizer.truncation_side)
 
-    Raises FileExistsError if `folder` is a file or holds a model that palslib did not write, as a downloaded BERT's does.
+
+def save_pretrained(
+    model, folder: str | Path, push_to_hub: bool = False, repo_id: str | None = None, model_card_kwargs=None, **options
+) -> str | None:
+    """Writes a self-contained folder: `model.safetensors`, `palslib.json` (method, tasks, digests), `config.json`, the
+    tokenizer if there is one, and a model card unless the folder has one already.
+
+    Args:
+        push_to_hub: whether it then pushes the model to the Hub and returns the commit's address.
+        repo_id: the repository there; by default the folder's name.
+        model_card_kwargs: values for the model card.
+        options: those of huggingface_hub's `push_to_hub`.
+
+    Raises FileExistsError if `folder` is a file or has files of these names that palslib did not write, as a downloaded
+    BERT's folder does; ValueError for a weight that is not finite. After an error the folder is as before.
     """
+    if unused := [] if push_to_hub else [name for name in options if name != "config"]:
+        raise TypeError(f"save_pretrained has no option {unused[0]!r} without push_to_hub=True")
     folder = place(folder)
-    if folder.is_file() or ((folder / "config.json").exists() and not (folder / ABOUT).exists()):
-        raise FileExistsError(f"{folder} holds what palslib did not write: choose another folder")
-    return ModelHubMixin.save_pretrained(model, folder, **options)
+    write_model(model, folder)
+    if not os.path.lexists(folder / "README.md"):
+        write_text(folder / "README.md", str(model.generate_model_card(**model_card_kwargs or {})))
+    if push_to_hub:
+        return model.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
+    return None
 
 
 def write_model(model, folder: Path) -> None:
-    """Writes the files of a whole model, except the model card; `palslib.json`, which says what the others are, last."""
-    tensors = _renamed(model, model.state_dict())
+    """Writes the files of a whole model, except the model card, in place of those of an earlier save."""
     about = {
-        "digest": _write(tensors, folder / "model.safetensors"),
         "backbone_name": portable(model.backbone_name),
         "minbert": isinstance(model.backbone, MinBert),
         "pooler_is_new": model.pooler_is_new,
@@ -113,12 +131,14 @@ def write_model(model, folder: Path) -> None:
         "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
         "seed": model.seed,
         "max_length": int(model.max_length),
-        "head_dropout": model.head_dropout,
+        "max_lengths": model.max_lengths,
+        "head_dropout": None if model.head_dropout is None else float(model.head_dropout),
     }
-    model.config.save_pretrained(folder)
-    if model.own_tokenizer is not None:
-        model.own_tokenizer.save_pretrained(folder)
-    write_text(folder / ABOUT, json.dumps(about, indent=1))
+    with saved_files(folder, about) as new:
+        _write(_renamed(model, model.state_dict()), new / WEIGHTS)
+        model.config.save_pretrained(new)
+        if model.own_tokenizer is not None:
+            model.own_tokenizer.save_pretrained(new)
 
 
 def model_card(model, **about) -> ModelCard:
@@ -129,17 +149,29 @@ def model_card(model, **about) -> ModelCard:
     return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
 
 
-def read_model(cls, *, model_id: str, **options):
-    """The model of a folder, or of `user/model` on the Hub, in eval mode; called by `from_pretrained`, whose options
-    (`revision`, `token`, ...) are huggingface_hub's. Raises ValueError for a damaged file."""
-    folder = place(model_id)
-    if not folder.is_dir():
-        options = {name: value for name, value in options.items() if value is not None}
-        folder = Path(snapshot_download(model_id, **options))
-    about, tensors = read_object(folder / ABOUT), load_file(folder / "model.safetensors")
-    if digest(tensors) != about["digest"]:
-        raise ValueError(f"{folder / 'model.safetensors'} is damaged, or belongs to another {ABOUT}")
-    config = AutoConfig.from_pretrained(folder)
+def from_pretrained(cls, folder: str | Path, **options):
+    """The model that `save_pretrained` or `push_to_hub` wrote, in eval mode.
+
+    Args:
+        folder: a folder, or `user/model` on the Hub if there is no such folder; `options` (`revision`, `token`,
+            `cache_dir`, ...) are then those of huggingface_hub's `snapshot_download`.
+
+    Raises FileNotFoundError if there is neither, ValueError naming a file that is damaged or of another save.
+    """
+    here = place(folder)
+    if not here.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
+        try:
+            here = Path(snapshot_download(str(folder), **options))
+        except OSError as error:
+            raise FileNotFoundError(f"there is no folder {folder}, nor is that model on the Hub: {error}") from error
+    elif options:
+        raise ValueError(f"{min(options)} is an option for a model on the Hub, and {folder} is not there")
+    if not (here / LIST).exists():
+        raise FileNotFoundError(f"{here} holds no model saved by palslib ({LIST} is missing)")
+    about = check_files(here)
+    if "method" not in about:
+        raise ValueError(f"{here} holds a backbone without tasks: give it as backbone")
+    config = AutoConfig.from_pretrained(here)
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
         if about["minbert"]:
             encoder = MinBert(config, pooler=not about["pooler_is_new"])
@@ -148,9 +180,11 @@ def read_model(cls, *, model_id: str, **options):
             encoder.pooler = None if about["pooler_is_new"] else encoder.pooler
     tasks = [Task(**row) for row in about["tasks"]]
     model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
-    model.load_state_dict(_renamed(model, tensors, load=True))
-    model.max_length, model.head_dropout = about["max_length"], about["head_dropout"]
-    model.own_tokenizer = load_tokenizer(str(folder)) if has_tokenizer(str(folder)) else None
+    model.load_state_dict(_renamed(model, load_file(here / WEIGHTS), load=True))
+    model.max_length, model.max_lengths = about["max_length"], about["max_lengths"]
+    model.head_dropout = about["head_dropout"]
+    if about["files"].keys() - {WEIGHTS, CONFIG}:  # an encoder may have been given without a tokenizer
+        model.own_tokenizer = load_tokenizer(str(here))
     return model.eval()
 
 
@@ -163,13 +197,14 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     tasks has the name of one in `tasks` but is another task.
     """
     model = cls.from_pretrained(folder)
-    _check_same(folder, model, method)
+    _check_same(folder, model.method, method)
     if portable(model.backbone_name) != portable(backbone_name):
         raise ValueError(f"{folder} is on the backbone {model.backbone_name}, not on {backbone_name}")
     model.method, model.seed = method, model.seed if seed is None else seed
+    model.max_lengths = {task: model.length(task) for task in model.tasks}  # whatever the new ones have
+    others = model.tasks.keys() - {task.name for task in tasks}
     built = {p: p.requires_grad for of in (model.adaptations, model.heads) for p in of.parameters()}
     model.requires_grad_where_trained()  # this run may freeze what the previous one trained, and the reverse
-    others = model.tasks.keys() - {task.name for task in tasks}
     frozen = (model.shared, model.new_pooler) if method.freeze != "nothing" and others else ()  # others must not change
     for part in filter(None, (model.adaptations, model.heads, *frozen)):
         part.requires_grad_(False)
@@ -184,11 +219,12 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
     return model
 
 
-def _check_same(place: object, model, method: Method) -> None:
-    """Raises ValueError unless a file's method is the model's, whatever is frozen (which is about training)."""
-    theirs, ours = (of.to_dict() | {"freeze": None} for of in (model.method, method))
-    if differ := {name: value for name, value in theirs.items() if ours.get(name) != value}:
-        raise ValueError(f"{place} is of {model.method.label}, not of {method.label}: {differ} differ")
+def _check_same(path: object, saved: Method, method: Method) -> None:
+    """Raises ValueError unless a saved method is the one asked for, whatever is frozen (which is about training)."""
+    theirs, ours = (one.to_dict() | {"freeze": None} for one in (saved, method))
+    if differ := [name for name in theirs | ours if theirs.get(name) != ours.get(name)]:
+        words = ", ".join(f"{name} {shown(theirs.get(name))}, not {shown(ours.get(name))}" for name in differ)
+        raise ValueError(f"{path} is for {saved.label}, not {method.label}: {words}")
 
 
 def _check_alike(place: object, one: Task, other: Task) -> None:
@@ -199,53 +235,79 @@ def _check_alike(place: object, one: Task, other: Task) -> None:
             raise ValueError(f"{place} has a different task {one.name!r}: {said}")
 
 
+_TEXTS = ("task", "method", "fingerprint", "tokenizer", "max_length")
+"""What a task's file says besides its tensors."""
+
+
 def save_task(model, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
-    """Writes one task's parameters, perhaps in another type (`torch.float16`), to `folder/<task>.safetensors`."""
-    about = {"task": json.dumps(asdict(model._known(task)) | {"data": ""}), "method": json.dumps(model.method.to_dict())}
-    path = place(folder) / f"{task}.safetensors"
-    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in _states(model.parts(task)).items()}
-    _write(tensors, path, **about, fingerprint=model.fingerprint())
+    """Writes one task's parameters, perhaps in another type (`torch.float16`), to `folder/<task>.safetensors`, and what
+    decides its input. Raises ValueError where that file exists and is not a task's file."""
+    path = place(folder) / f"{model._known(task).name}.safetensors"
+    if os.path.lexists(path):
+        read_task(path)
+    about = {
+        "task": json.dumps(asdict(model.tasks[task]) | {"data": ""}),
+        "method": json.dumps(model.method.to_dict()),
+        "fingerprint": model.fingerprint(),
+        "tokenizer": _tokenizer_digest(model.own_tokenizer),
+        "max_length": str(model.length(task)),
+    }
+    tensors = torch.nn.ModuleDict(model.parts(task)).state_dict()
+    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+    _write(tensors, path, **about, digest=digest(tensors, *(about[name] for name in _TEXTS)))
     return path
 
 
-def read_task(path: Path) -> tuple[Task, Method, str, dict[str, torch.Tensor]]:
-    """What `save_task` wrote. Raises ValueError for another file and for a damaged one."""
-    with safe_open(path, "pt") as file:
-        about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if not {"task", "method", "fingerprint", "digest"} <= about.keys():
-        raise ValueError(f"{path} was not written by save_task")
-    if digest(tensors, about["task"], about["method"], about["fingerprint"]) != about["digest"]:
-        raise ValueError(f"{path} is damaged")
-    task, method = Task(**json.loads(about["task"])), Method.from_dict(json.loads(about["method"]))
-    return task, method, about["fingerprint"], tensors
+def read_task(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """The texts about a task and its tensors, from its file. Raises ValueError for another file and for a damaged one,
+    FileNotFoundError where there is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no task file {path}")
+    try:
+        with safe_open(path, "pt") as file:
+            about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} was not written by save_task, or is damaged: {error}") from error
+    if not {*_TEXTS, "digest"} <= about.keys():
+        raise ValueError(f"{path} was not written by save_task of this version of palslib")
+    if digest(tensors, *(about[name] for name in _TEXTS)) != about["digest"]:
+        raise ValueError(f"{path} is damaged: its content does not match its digest")
+    return about, tensors
 
 
 def load_task(model, path: str | Path) -> str:
-    """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name.
+    """Adds the task in a file that `save_task` wrote, or replaces its parameters; returns the task's name. Its rows are
+    then cut to the length of its training.
 
-    Raises ValueError where the file is damaged, its method or backbone is not this model's, or the model has another
-    task of that name; FileNotFoundError where there is no such file. After an error the model is unchanged.
+    Raises ValueError where the file is damaged, its method, backbone or tokenizer is not this model's, or the model has
+    another task of that name; FileNotFoundError where there is no such file. After an error the model is unchanged.
     """
     path = place(path)
-    task, method, backbone, tensors = read_task(path)
-    _check_same(path, model, method)
-    if backbone != model.fingerprint():
+    about, tensors = read_task(path)
+    task = Task(**json.loads(about["task"]))
+    _check_same(path, Method.from_dict(json.loads(about["method"])), model.method)
+    if about["fingerprint"] != model.fingerprint():
         raise ValueError(f"{path} was trained with another backbone, and fits only that one (its fingerprint differs)")
+    if about["tokenizer"] and model.own_tokenizer and about["tokenizer"] != _tokenizer_digest(model.own_tokenizer):
+        raise ValueError(f"{path} was trained with another tokenizer, whose word pieces are not those of this model's")
     if here := model.tasks.get(task.name):
         _check_alike(path, task, here)
         task = replace(task, data=here.data, class_weights=here.class_weights)  # only training needs these
     parts = model.new_parts(task)
     torch.nn.ModuleDict(parts).load_state_dict(tensors)
     model.put(task, parts)
+    model.max_lengths[task.name] = int(about["max_length"])
     return task.name
 
 
 def from_task(cls, path: str | Path, backbone: str):
     """A model with the one task of a file that `save_task` wrote, on a backbone by name or a saved model's backbone."""
-    if backbone not in INCLUDED and (place(backbone) / ABOUT).is_file():
+    folder = place(backbone)
+    if backbone not in INCLUDED and (folder / LIST).is_file() and "method" in read_list(folder):
         model = cls.from_pretrained(backbone)
     else:
-        model = cls.from_backbone(backbone, read_task(place(path))[1], ())
+        method = json.loads(read_task(place(path))[0]["method"])
+        model = cls.from_backbone(backbone, Method.from_dict(method), ())
     loaded = load_task(model, path)
     for other in set(model.tasks) - {loaded}:
         model.remove_task(other)

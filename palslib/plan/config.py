@@ -119,9 +119,10 @@ class RunConfig:
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
     start: Place | None = None
-    """A folder of weights kept by an earlier run, from which this run starts, by default with its method and backbone.
-    `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew; with the same
-    seed the same examples are drawn again. To train nothing but new tasks: method_options={"freeze": "backbone"}."""
+    """A folder of weights kept by an earlier run, from which this run starts, by default with its method, backbone and
+    `max_length`. `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew;
+    with the same seed the same examples are drawn again. To train nothing but new tasks:
+    method_options={"freeze": "backbone"}."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the weights, the order of training and dropout."""
     recipe: Text = "paper"
@@ -170,7 +171,8 @@ class RunConfig:
         start = named.get("start")
         if isinstance(start, (str, Path)) and start and (about := place(start) / "palslib.json").is_file():
             saved = read_object(about)
-            named.setdefault("backbone", saved.get("backbone_name"))
+            known = {"backbone": saved.get("backbone_name"), "max_length": saved.get("max_length")}
+            named = {name: value for name, value in known.items() if value is not None} | named
             if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
                 named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):

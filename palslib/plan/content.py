@@ -4,59 +4,124 @@ The content under a name (`data="mine"`, `backbone="runs/mine"`) may be exchange
 from other content belongs to another run.
 """
 
+import hashlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from palslib.bert.backbones import INCLUDED, plain
-from palslib.common.files import digest
+from palslib.bert.backbones import minilm_folder, plain
+from palslib.common.files import LIST, digest, read_list
 from palslib.common.processes import say
-from palslib.data.tasks import load_rows
+from palslib.data.tasks import Task, load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
-_DECIDING = ("*.safetensors", "*.bin", "config.json", "palslib.json", "tokenizer*", "vocab*", "merges.txt")
-"""The files in a backbone's folder that a run depends on."""
+_DECIDING = ("config.json", "model*.safetensors", "pytorch_model*.bin", "masked_language_model.safetensors", "*.model")
+_DECIDING += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_DECIDING += ("vocab.txt", "vocab.json", "merges.txt")
+"""The files in a backbone's folder that a run depends on, if no list says which they are."""
 
 
 def folder_content(folder: Path) -> str:
     """A hash of the files in a folder that a run depends on. Raises FileNotFoundError where there are none."""
-    if not (paths := sorted({path for pattern in _DECIDING for path in folder.glob(pattern)})):
+    if (folder / LIST).is_file():
+        return read_list(folder)["digest"]  # each listed file is compared with it when the weights are loaded
+    paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
+    if not paths:
         kept = [str(folder / name) for name in ("last", "best") if (folder / name).is_dir()]
-        raise FileNotFoundError(f"{folder} holds no weights{': give ' if kept else ''}{' or '.join(kept)}")
+        advice = f": give {' or '.join(kept)}" if kept else ""
+        raise FileNotFoundError(f"{folder} holds no weights{advice}")
     return digest(*(part for path in paths for part in (path.name, path)))
 
 
-def _inputs(config: RunConfig, known: dict[str, str]) -> Iterator[tuple[str, object]]:
-    """The name of each input, and a function that computes its hash; `known` are those of splits that were read."""
-    backbone = plain(config.backbone)
-    if config.start or (backbone not in INCLUDED and Path(backbone).is_dir()):
-        yield ("start" if config.start else "backbone"), lambda: folder_content(Path(config.start or backbone))
+def _backbone_content(backbone: str) -> str | None:
+    """A hash of a backbone's weights; None where there is none."""
+    from huggingface_hub import try_to_load_from_cache  # here, because a sweep loads no model
+
+    if backbone == "minilm":
+        with open(minilm_folder() / "model.safetensors", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:24]
+    if Path(backbone).is_dir():
+        return folder_content(Path(backbone))
+    path = try_to_load_from_cache(backbone, "config.json")  # in the cache: .../snapshots/COMMIT/config.json
+    return Path(path).parent.name if isinstance(path, str) else None
+
+
+def _sources(kind: type) -> Iterator[str]:
+    """The source of a class's functions, also of a class that was defined in a notebook cell."""
+    for value in vars(kind).values():
+        function = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+        with suppress(OSError, TypeError):  # those that dataclasses make have none; other values are no functions
+            yield inspect.getsource(function)
+
+
+def _method_content(method) -> str:
+    """A hash of a user's own method: its options, the source of its class, and of the classes that `build` makes."""
+    used = inspect.getclosurevars(type(method).build).globals.values()
+    own = [one for one in used if inspect.isclass(one) and one.__module__ == type(method).__module__]
+    return digest(repr(method), *(source for kind in (type(method), *own) for source in _sources(kind)))
+
+
+def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
+    """The name of each input, and a function that computes its hash."""
+
+    def of_split(task: Task, split: str) -> str:
+        key = (config.data, repr(task), split)  # tasks of one name may differ between configs
+        if key not in known:
+            known[key] = content_of(load_rows(task, config.data, split))
+        return known[key]
+
+    if config.start:  # whose weights are the backbone's, trained further
+        yield "start", lambda: folder_content(Path(config.start))
+    elif (backbone := plain(config.backbone)) != "tiny":
+        yield "backbone", lambda: _backbone_content(backbone)
     method = config.base_method()
     if not type(method).__module__.startswith("palslib."):
-        kinds = (type(method), *filter(inspect.isclass, inspect.getclosurevars(type(method).build).globals.values()))
-        yield "method", lambda: digest(repr(method), *map(inspect.getsource, kinds))
+        yield "method", lambda: _method_content(method)
     for task in map(config.task, config.tasks):
         trained, scored = config.splits(task)
-        if task.name in config.own:
-            yield f"{task.name}/classes", lambda task=task: digest(repr(task.labels))
+        if task.name in config.own and task.labels:
+            yield f"{task.name}/classes", partial(digest, repr(task.labels))
         for split in (trained, *scored):
-            name = f"{task.name}/{split}"
-            yield name, lambda n=name, t=task, s=split: known.get(n) or content_of(load_rows(t, config.data, s))
+            yield f"{task.name}/{split}", partial(of_split, task, split)
 
 
-def run_content(config: RunConfig, known: dict[str, str]) -> dict[str, str]:
-    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`."""
-    return {name: compute() for name, compute in _inputs(config, known)}
+def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
+    """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`,
+    and the class names of the user's own tasks (`mood/classes`). An input without a hash is left out, and told.
+
+    Args:
+        known: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are added.
+    """
+    content = {name: compute() for name, compute in _inputs(config, known)}
+    say((f"{name} has no hash: a change of it goes unnoticed" for name in content if not content[name]), config.name)
+    return {name: value for name, value in content.items() if value}
 
 
-def exchanged(before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None) -> list[str]:
-    """The names of inputs that differ from those `before`; what is out of reach now is told and counts as unchanged."""
-    found = {}
-    for name, compute in _inputs(config, {}) if now is None else ():
+def exchanged(
+    before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None, known: dict[tuple, str] | None = None
+) -> list[str]:
+    """The names of inputs whose hashes are not those `before`. What cannot be compared, because it is out of reach or
+    has no hash, counts as unchanged, and is told.
+
+    Args:
+        now: the present hashes, if they were computed already.
+        known: as in `run_content`.
+    """
+    if now is None:
+        now, unread = {}, {} if before else {"its inputs": "the record has no hashes of them"}
         try:
-            found[name] = compute()
-        except OSError as error:
-            say([f"{name} cannot be compared with the input of the record: {error}"], config.name)
-    now = found if now is None else now
-    return [name for name, value in before.items() if now.get(name, value) != value]
+            for name, compute in _inputs(config, {} if known is None else known) if before else ():
+                try:
+                    now[name] = compute()
+                except OSError as error:
+                    unread[name] = error
+                if name not in before or not now.get(name):
+                    unread.setdefault(name, f"no hash of it {'now' if name in before else 'in the record'}")
+        except OSError as error:  # the classes of a task are in its file
+            unread["its tasks"] = error
+        about = "; ".join(f"{name}: {why}" for name, why in unread.items())
+        say([f"the record could not be compared with the present inputs: {about}"] if unread else [], config.name)
+    return [name for name, value in before.items() if (now.get(name) or value) != value]

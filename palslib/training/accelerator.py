@@ -7,7 +7,9 @@ import ctypes
 import json
 import os
 import platform
+import re
 import timeit
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -64,18 +66,35 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
 
 
 @contextmanager
+def _tracker_may_fail() -> Iterator[None]:
+    """A block in which an exception of a tracker becomes a warning: it never ends a run."""
+    try:
+        yield
+    except Exception as error:
+        warnings.warn(f"the tracker failed, and training goes on: {type(error).__name__}: {error}", stacklevel=3)
+
+
+@contextmanager
 def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterator[None]:
-    """A block in which the values given to `accelerator.log` go to the config's tracker, if it names one."""
+    """A block in which the values given to `log` go to the config's tracker, if it names one."""
     if config.log_with:
         plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
-        about = {"trackio": {"name": folder.name, "resume": "allow"}, "wandb": {"name": folder.name}}
+        options = {"trackio": {"name": folder.name, "resume": "allow"}, "wandb": {"name": folder.name}}
         name = "tensorboard" if config.log_with == "tensorboard" else "palslib"  # a folder there, elsewhere a project
-        accelerator.init_trackers(name, plain, about)
+        with _tracker_may_fail():
+            accelerator.init_trackers(name, plain, options)
     try:
         yield
     finally:
         for tracker in accelerator.trackers:
-            tracker.finish()
+            with _tracker_may_fail():
+                tracker.finish()
+
+
+def log(accelerator: Accelerator, values: dict[str, float], step: int) -> None:
+    """Gives values to the tracker, under names that every tracker takes."""
+    with _tracker_may_fail():
+        accelerator.log({re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}, step=step)
 
 
 def decided_by_first(decide: Callable[[], T]) -> T:
@@ -93,11 +112,13 @@ def decided_by_first(decide: Callable[[], T]) -> T:
 
 
 @contextmanager
-def locked_by_first(folder: Path) -> Iterator[None]:
-    """`one_writer` for a run of any number of processes: the first one holds it; if it is refused, all raise InUse."""
+def locked_by_first(folder: Path) -> Iterator[Callable[[], None]]:
+    """`one_writer` for a run of any number of processes: the first one holds it; if it is refused, all raise its error.
+    Yields `one_writer`'s check, which in the other processes does nothing."""
     with ExitStack() as stack:
-        decided_by_first(lambda: stack.enter_context(one_writer(folder)) and None)
-        yield
+        checks = [lambda: None]
+        decided_by_first(lambda: checks.append(stack.enter_context(one_writer(folder))))
+        yield checks[-1]
 
 
 @cache

@@ -21,9 +21,10 @@ from tqdm import tqdm
 
 from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain
 from palslib.bert.encoders import check_pieces, max_positions
+from palslib.common.files import read_list
 from palslib.common.memory import enough_memory
 from palslib.common.names import check_type
-from palslib.common.places import runs_folder
+from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
 from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
@@ -36,9 +37,17 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig, make_plan
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import PREDICTIONS, check_fields, environment, make_record, write_predictions, write_record
+from palslib.records import (
+    PREDICTIONS,
+    check_fields,
+    environment,
+    make_record,
+    recorded,
+    write_predictions,
+    write_record,
+)
 from palslib.training import checkpoints
-from palslib.training.accelerator import decided_by_first, locked_by_first, make_accelerator, tracked
+from palslib.training.accelerator import decided_by_first, locked_by_first, log, make_accelerator, tracked
 from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -85,12 +94,12 @@ class Run:
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
+            one, settings = config.task(task), (config.max_length, config.progress, self.recipe.ties)
             with self.accelerator.main_process_first():
-                about = (config.data, split, config.max_length, config.progress, self.recipe.ties)
-                found = tokenise_task(config.task(task), self.tokenizer, *about)
-            check_pieces(found.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
-            known[f"{task}/{split}"] = found.content
-            return found
+                rows = tokenise_task(one, self.tokenizer, config.data, split, *settings)
+            check_pieces(rows.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
+            known[config.data, repr(one), split] = rows.content
+            return rows
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
         self.train_data = {task: tokenised(task, trained) for task, (trained, _) in parts.items()}
@@ -114,6 +123,7 @@ class Run:
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
         if config.memory:  # ValueError before the first step, if there are no such parameters
             constrained_parameters(self.model, config.memory_over)
+        self.check_folder: Callable[[], None] = lambda: None  # raises InUse where the folder was deleted
         self.kept: dict[str, str] = {}  # the digests of the weights that were kept: `best`, `last`
         self.saved = -1  # the step of the last checkpoint
         self.notes: list[str] = []  # for the record: damaged checkpoints, other conditions
@@ -125,6 +135,9 @@ class Run:
         self.loss_weights = {task.name: np.array(task.loss_weights) for task in tasks if task.class_weights}
         model = model_before(config, tasks)
         model.head_dropout, model.max_length = config.head_dropout, config.max_length
+        before = {task: model.max_lengths.pop(task, config.max_length) for task in config.tasks}
+        other = {task: length for task, length in before.items() if length != config.max_length}
+        say((f"{t} had max_length={n} before, now {config.max_length}" for t, n in other.items()), self.folder)
         model.recomputes = config.gradient_checkpointing
         # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
         # On a GPU a sparse gradient waits for the device, to count its rows, and a dense one costs little.
@@ -222,27 +235,34 @@ class Run:
         """Saves the model in a subfolder of the run's folder."""
         self.check_weights()
         if self.accelerator.is_main_process:
+            self.check_folder()
             self.model.save_pretrained(self.folder / name)
-            self.kept[name] = read_object(self.folder / name / "palslib.json")["digest"]
+            self.kept[name] = read_list(self.folder / name)["digest"]
 
     # --------------------------------------------------------------------------------------------- state, checkpoints
 
     def state(self) -> dict:
         """Everything that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, which
         leaves the weights, the optimiser and the history."""
-        state = {name: getattr(self, name) for name in ("step", "losses", "tokens", "spent", "history", "notes", "kept")}
-        state |= {"key": self.config.key, "content": self.content, "keep": self.config.keep}
+        state = {
+            name: getattr(self, name) for name in ("step", "losses", "tokens", "spent", "history", "notes", "kept")
+        }
+        state |= {"key": self.config.key, "config": recorded(self.config), "content": self.content}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
         # Not accelerate's save_state: its names depend on whether there is one process or several.
         parts = {"scaler": self.scaler, "model": self.model, "optimizer": self.optimizer}
         return state | {name: part.state_dict() for name, part in parts.items()}
 
     def resume(self, state: dict) -> None:
-        """Goes on from a state of the same config. Raises ValueError for one of another config or of other inputs."""
-        differ = ["its settings"] * (state["key"] != self.config.key) + exchanged(state["content"], self.config, self.content)
-        differ += ["keep"] * ((state["keep"] == "best") != (self.config.keep == "best") and bool(state["history"]))
+        """Goes on from a state of this run. Raises ValueError, saying what differs, for another run's, and where the
+        weights of the best point are to be kept now and were not before, or the other way round."""
+        config, before = self.config, state["config"]
+        same = state["key"] == config.key
+        differ = exchanged(state["content"], config, self.content) if same else config.differing(before)
+        if state["history"] and (before["keep"] == "best") != (config.keep == "best"):
+            differ.append(f"keep={before['keep']!r}")
         if differ:
-            raise ValueError(f"{self.folder} holds a checkpoint of another run ({', '.join(differ)}): {_ELSE}")
+            raise ValueError(f"{self.folder} holds a checkpoint of another run ({', '.join(differ)} differ): {_ELSE}")
         now = self.conditions()
         if changed := [f"{name} {was} -> {now[name]}" for name, was in state["under"].items() if was != now[name]]:
             self.notes.append(f"resumed at step {state['step']} under other conditions: {', '.join(changed)}")
@@ -271,14 +291,15 @@ class Run:
         self.read_losses()
         self.check_weights()
         if self.accelerator.is_main_process:
+            self.check_folder()
             checkpoints.save(self.folder, self.state())
         self.saved = self.step
         self.accelerator.wait_for_everyone()
 
     def load(self) -> None:
         """Resumes from the newest undamaged checkpoint in the run's folder, if there is one."""
-        damaged = decided_by_first(lambda: checkpoints.load(self.folder)[1])  # renames them before the others look
-        state, _ = checkpoints.load(self.folder)
+        path, damaged = decided_by_first(lambda: checkpoints.newest(self.folder))
+        state = torch.load(path, map_location="cpu", weights_only=True) if path else None
         then = f"resumed at step {state['step']}" if state else "restarted at step 0"
         self.notes += [f"{one}; {then}" for one in damaged]
         say(self.notes, self.folder)
@@ -314,7 +335,7 @@ class Run:
             point["acting"] = acting
         self.history.append(point | {"scores": scores, "loss": loss})
         seen = {f"dev/{task}/{metric}": value for task, by in scores.items() for metric, value in by.items()}
-        self.accelerator.log({"dev/average": point["dev_average"]} | seen, step=self.step)
+        log(self.accelerator, {"dev/average": point["dev_average"]} | seen, self.step)
         if self.accelerator.is_main_process and self.config.progress:
             tqdm.write(f"step {self.step}: dev average {point['dev_average']:.1f}", file=bar_place()["file"])
         if self.config.keep == "best" and self.at_best:
@@ -338,8 +359,15 @@ class Run:
             with switched_off(self.model):
                 scores = self._scores()
             record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
+        self.write(record)
+
+    def write(self, record: dict) -> None:
+        """Writes the record, with which the run has finished."""
         if self.accelerator.is_main_process:
+            self.check_folder()
             write_record(self.folder / "record.json", record)
+            checkpoints.remove(self.folder)
+        self.accelerator.wait_for_everyone()
 
     def _keep_predictions(self) -> str:
         """Saves the model's predictions after the last step, beside the record; returns the file's SHA-256."""
@@ -347,6 +375,7 @@ class Run:
             self.predictions = {}
             self._scores(self.predictions)
         if self.accelerator.is_main_process:
+            self.check_folder()
             write_predictions(self.folder / PREDICTIONS, self.predictions)
         self.accelerator.wait_for_everyone()
         return hashlib.sha256((self.folder / PREDICTIONS).read_bytes()).hexdigest()
@@ -391,7 +420,7 @@ def train(
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
-    folder = Path(config.folder) if config.folder else runs_folder() / "train" / config.name
+    folder = place(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
         folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
@@ -410,17 +439,19 @@ def run_in_folder(
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
     written = [(folder / name).resolve() for name in ("", "last", "best")]
-    for place in filter(None, (config.start, plain(config.backbone))):
-        if place not in INCLUDED and Path(place).resolve() in written:
-            raise ValueError(f"folder {folder}: the run would overwrite {place}, which it starts from; choose another")
+    for source in filter(None, (config.start, plain(config.backbone))):
+        if source not in INCLUDED and Path(source).resolve() in written:
+            raise ValueError(f"folder {folder}: the run would overwrite {source}, which it starts from; choose another")
     if record := _record(kind, config, folder):
+        checkpoints.remove(folder)  # of a run that was killed when it had its record
         return Trained(record, folder)
     if config.start:
         folder_content(Path(config.start))  # raises FileNotFoundError for a folder without weights
-    with locked_by_first(folder):
+    with locked_by_first(folder) as check_folder:
         if record := decided_by_first(lambda: _record(kind, config, folder)):
             return Trained(record, folder)
         run = kind(config, folder, on_phase)
+        run.check_folder = check_folder
         run.load()
         less = enough_memory(LESS)
         with StopSignals(again) as signals, tracked(run.accelerator, config, folder), less, products(run.precision):
@@ -438,10 +469,14 @@ def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     record = read_object(path, "fields of a record")
     if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
         raise ValueError(f"{folder} holds the record of the other command, train or pretrain: {_ELSE}")
-    differ = config.differing(record.get("config")) if record.get("key") != config.key else []
-    differ += ["keep"] * (not config.has_kept(record.get("config", {}).get("keep")))
-    if differ := differ or exchanged(record.get("content") or {}, config):
-        raise ValueError(f"{folder} holds the record of another run ({', '.join(differ)}): {_ELSE}")
+    if record.get("key") != config.key:
+        differ = config.differing(record.get("config"))
+    elif not config.has_kept(kept := record.get("config", {}).get("keep")):
+        differ = [f"keep={kept!r}"]
+    else:
+        differ = exchanged(record.get("content") or {}, config)
+    if differ:
+        raise ValueError(f"{folder} holds the record of another run ({', '.join(differ)} differ): {_ELSE}")
     if kind is Run:
         check_fields(path, record)
     return record
@@ -467,7 +502,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             run.read_losses()
             now = dict(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
             latest.update(now)
-            run.accelerator.log({f"loss/{task}": loss for task, loss in now.items()}, step=run.step)
+            log(run.accelerator, {f"loss/{task}": loss for task, loss in now.items()}, run.step)
             seen = run.step
             bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
         run.spent["train"] += time.perf_counter() - began
@@ -485,7 +520,4 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
             return Trained({"key": config.key, "status": "stopped", "step": run.step}, run.folder, run.model)
     bar.close()
     run.finish()
-    if main:
-        checkpoints.remove(run.folder)
-    run.accelerator.wait_for_everyone()
     return Trained(read_object(run.folder / "record.json"), run.folder, run.model)

@@ -9,7 +9,6 @@ transform starts at random, so its scores before the first step mean little.
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -17,14 +16,14 @@ from torch.nn.functional import cross_entropy
 
 from palslib.bert.backbones import portable
 from palslib.bert.encoders import check_pieces
+from palslib.common.files import saved_files
 from palslib.common.names import check_type
-from palslib.common.places import runs_folder
+from palslib.common.places import place, runs_folder
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
-from palslib.records import write_record
-from palslib.training.accelerator import make_accelerator
+from palslib.training.accelerator import log, make_accelerator
 from palslib.training.loop import Run, run_in_folder
 from palslib.training.masked_language_model import HEAD, dev_scores, masked_language_model, predict_chosen
 
@@ -44,7 +43,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     _check(config)
-    folder = Path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
+    folder = place(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     each = on_step and (lambda run: on_step(run.step))
@@ -98,7 +97,7 @@ class Pretraining(Run):
         dev = {task: some_rows(next(iter(by_split.values())), DEV_ROWS) for task, by_split in self.dev_data.items()}
         seen = dev_scores(self.model, dev, self.tokenizer, self.config, self.accelerator.device)
         self.history.append({"step": self.step} | seen)
-        self.accelerator.log({f"dev/{name}": seen[name] for name in ("accuracy", "loss", "perplexity")}, self.step)
+        log(self.accelerator, {f"dev/{name}": seen[name] for name in ("accuracy", "loss", "perplexity")}, self.step)
 
     def finish(self) -> None:
         self.check_weights()
@@ -110,7 +109,9 @@ class Pretraining(Run):
         record |= {"before": before, "after": after, "losses": self.losses, "precision": self.precision}
         record |= {"device": self.accelerator.device.type, "environment": self.environment, "content": self.content}
         record |= {"notes": self.notes} if self.notes else {}
-        self.tokenizer.save_pretrained(self.folder)
-        save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, self.folder / HEAD)
-        self.model.bert.save_pretrained(self.folder)
-        write_record(self.folder / "record.json", record)
+        self.check_folder()
+        with saved_files(self.folder, {}) as new:
+            self.tokenizer.save_pretrained(new)
+            save_file({k: v.clone() for k, v in self.model.cls.state_dict().items()}, new / HEAD)
+            self.model.bert.save_pretrained(new)
+        self.write(record)

@@ -1,15 +1,19 @@
 """Signals asking a run to end: it ends after the current step, with a checkpoint if it keeps any, and a short message.
 
-SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before the time limit,
-which submitit requests. An evaluation is finished first. A second Ctrl-C ends the run at once.
+SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, SIGHUP a terminal that is closed, SIGXCPU a limit of
+processor time; SIGUSR1 and SIGUSR2 are what Slurm and other batch systems are asked to send before the time limit. An
+evaluation is finished first. A second Ctrl-C ends the run at once.
 """
 
-import os
 import signal
 import threading
 import time
 
 import torch
+
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+HANDLED = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+"""The signals, of which Windows has two. One that is ignored (SIGHUP, by `nohup`) stays ignored."""
 
 AGREED_EVERY = 20
 """Steps between the moments at which several processes, signalled at different times, agree on whether to stop."""
@@ -34,8 +38,8 @@ class StopSignals:
         self.number, self._since, self._before = 0, 0.0, {}
 
     def __enter__(self) -> "StopSignals":
-        numbers = [signal.SIGTERM, signal.SIGINT] + [signal.SIGUSR2] * ("SLURM_JOB_ID" in os.environ)
         if threading.current_thread() is threading.main_thread():
+            numbers = [number for number in HANDLED if signal.getsignal(number) != signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from palslib.common.files import read_list
 from palslib.common.names import check_name
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -34,7 +35,7 @@ class Trained(dict):
         kept = self.folder / which
         if kept.is_dir():
             model = MultiTaskModel.from_pretrained(kept)  # its error names a damaged file
-            if self.get("weights", {}).get(which) not in (None, read_object(kept / "palslib.json")["digest"]):
+            if self.get("weights", {}).get(which) not in (None, read_list(kept)["digest"]):
                 raise ValueError(f"the weights in {kept} are not those that this run has kept")
             return model
         if which == "last" and self._last is not None:

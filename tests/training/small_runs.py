@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from palslib.common.lock import MARK
+from palslib.common.files import LOCK
 from palslib.plan.config import RunConfig
 from palslib.training.loop import train
 
@@ -51,8 +51,8 @@ def flip(path: Path) -> None:
 
 
 def names_in(folder: str | Path) -> list[str]:
-    """What lies in a folder, by name, besides the mark of a run's folder."""
-    return sorted(path.name for path in Path(folder).iterdir() if path.name != MARK)
+    """What lies in a folder, by name, besides the lock of a run's folder."""
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != LOCK)
 
 
 def two_classes(path: Path, yes: str = "yes", no: str = "no", rows: int = 60) -> None:
