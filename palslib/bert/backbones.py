@@ -122,6 +122,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     from transformers import AutoModel
     from transformers.utils import logging
 
+    from palslib.bert.draws import new_weights
     from palslib.bert.minbert import MinBert
 
     check_name("weights", weights, ("pretrained", "random"))
@@ -131,8 +132,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     if ours and config.model_type != "bert":
         raise ValueError(f"{backbone} is of another architecture, {config.model_type!r}; minBERT loads 'bert'")
     if backbone == "tiny" or weights == "random":
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with new_weights(seed):
             encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
     else:
         encoder = _pretrained(backbone)

@@ -2,7 +2,7 @@
 
 Srivastava et al. 2014: x ⊙ m / (1 - p), where each m is 0 with probability p and otherwise 1, as in torch. Torch draws
 a number for every element, one after the other, which on a CPU took a sixth of a training step in bf16; here one 64-bit
-number of torch's generator serves four elements, 16 bits each. That rounds p to a multiple of 2^-16; the scale uses the
+number of the generator serves four elements, 16 bits each. That rounds p to a multiple of 2^-16; the scale uses the
 rounded p, so the mean stays exact. In eval mode, without dropout and on a GPU, torch's own dropout is used.
 """
 
@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from palslib.bert.draws import GENERATOR
+
 _LEVELS = 1 << 16
 
 
@@ -22,7 +24,8 @@ def kept(like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
     dropped, size = round(p * _LEVELS), like.numel()
     if like.device.type != "cpu" or not 0 < dropped < _LEVELS:
         return functional.dropout(torch.ones_like(like), p), 1.0
-    words = torch.empty(math.ceil(size / 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
+    words = torch.empty(math.ceil(size / 4), dtype=torch.int64, device="cpu")
+    words.random_(-(2**63), None, generator=GENERATOR.get())
     bits = words.view(torch.int16)[:size].view(like.shape)  # uniform on -2^15 ... 2^15 - 1
     last = dropped - _LEVELS // 2 - 1  # values up to this one are dropped
     ones = bits.clamp_(last, last + 1).sub_(last)  # a comparison and its cast take ten times as long

@@ -24,6 +24,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 from transformers.utils import ModelOutput
 
 from palslib.bert.backbones import has_tokenizer, load_encoder, load_tokenizer
+from palslib.bert.draws import new_weights, same_draws
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
@@ -205,9 +206,8 @@ class MultiTaskModel(
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
         """Makes a module on the backbone's device; its random weights depend only on the seed and a name."""
-        with torch.device("meta" if self.device.type == "meta" else "cpu"), torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would reset a GPU's generator too
-            torch.default_generator.manual_seed(seed_from(self.seed, name))
+        on_device = torch.device("meta" if self.device.type == "meta" else "cpu")
+        with on_device, new_weights(seed_from(self.seed, name)):
             module, std = make(), self.config.initializer_range
             if isinstance(module, Adaptation):
                 module.draw(std)
@@ -318,7 +318,7 @@ class MultiTaskModel(
         layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
         given = (layers[i], h, rows, adaptation if i in self.method.adapted_layers(len(layers)) else PLAIN, i)
         if self.recomputes and self.training:
-            return checkpoint(adapted_layer, *given, use_reentrant=False)
+            return checkpoint(adapted_layer, *given, use_reentrant=False, context_fn=same_draws)
         return adapted_layer(*given)
 
     def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:

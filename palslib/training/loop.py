@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain
+from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.files import read_list
 from palslib.common.memory import enough_memory
@@ -47,7 +48,7 @@ from palslib.records import (
     write_record,
 )
 from palslib.training import checkpoints
-from palslib.training.accelerator import decided_by_first, locked_by_first, log, make_accelerator, tracked
+from palslib.training.accelerator import decided_by_first, locked_by_first, log, make_accelerator, tracked, undisturbed
 from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -184,17 +185,17 @@ class Run:
         """One update of the model on one task's batch."""
         config, accelerator, step, task = self.config, self.accelerator, self.step, self.plan.tasks[self.step]
         rows, batches = self.batches(step)
-        # Dropout too is a function of the step, so resuming needs no random state.
-        torch.manual_seed(seed_from(config.seed, step, accelerator.process_index))
         self.tokens += int(self.train_data[task].lengths[rows].sum())
         total = torch.zeros((), device=accelerator.device)
-        for batch, weight in batches:
-            with autocast(self.precision, accelerator.device):
-                loss = self.loss(task, batch) * weight
-            accelerator.backward(self.scaler.scale(loss))
-            total += loss.detach()
-        if self.memory:
-            self.memory.constrain(self, task)
+        # Dropout too is a function of the step, so resuming needs no random state.
+        with own_draws(seed_from(config.seed, step, accelerator.process_index), accelerator.device):
+            for batch, weight in batches:
+                with autocast(self.precision, accelerator.device):
+                    loss = self.loss(task, batch) * weight
+                accelerator.backward(self.scaler.scale(loss))
+                total += loss.detach()
+            if self.memory:
+                self.memory.constrain(self, task)
         self.scaler.unscale_(self.optimizer)
         if self.recipe.clip == "global":
             clip_gradients(self.parameters, config.clip)
@@ -447,7 +448,7 @@ def run_in_folder(
         return Trained(record, folder)
     if config.start:
         folder_content(Path(config.start))  # raises FileNotFoundError for a folder without weights
-    with locked_by_first(folder) as check_folder:
+    with undisturbed(), locked_by_first(folder) as check_folder:
         if record := decided_by_first(lambda: _record(kind, config, folder)):
             return Trained(record, folder)
         run = kind(config, folder, on_phase)

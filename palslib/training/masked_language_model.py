@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 from palslib.bert.backbones import INCLUDED, load_config, load_encoder, plain
+from palslib.bert.draws import new_weights
 from palslib.bert.encoders import check_encoder, hidden_states
 from palslib.bert.rows import Rows
 from palslib.common.precision import autocast, precision_of
@@ -44,8 +45,7 @@ def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrain
         raise ValueError(f"backbone {backbone!r} is of type {config.model_type}; further pre-training needs type bert")
     encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
     has_head = place not in INCLUDED and head.is_file()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_from(seed, "masked language model"))
+    with new_weights(seed_from(seed, "masked language model")):
         if weights == "random" or place in INCLUDED or has_head:
             model = BertForMaskedLM(config)
         else:  # if the checkpoint has no head, transformers says so

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
 from palslib.bert.backbones import portable
+from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces
 from palslib.common.files import saved_files
 from palslib.common.names import check_type
@@ -84,8 +85,8 @@ class Pretraining(Run):
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:
         seed = seed_from(self.config.seed, self.step)
-        torch.manual_seed(seed)  # dropout, like the masks, is a function of the step
-        logits, labels = predict_chosen(self.model, batch["rows"], self.tokenizer, seed)
+        with own_draws(seed, self.accelerator.device):  # dropout, like the masks, is a function of the step
+            logits, labels = predict_chosen(self.model, batch["rows"], self.tokenizer, seed)
         return cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)  # perhaps no piece was chosen
 
     def evaluates(self) -> bool:

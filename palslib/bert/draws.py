@@ -1,0 +1,58 @@
+"""Random numbers of a run's own: it neither reads nor moves torch's global generator, and other threads' draws do not
+change it. The numbers are those that torch's own generator would give from the same seed.
+
+Fused attention on a GPU draws from torch's generator, whatever it is given: there its state is put back afterwards.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
+"""The generator of `dropout.kept` on a CPU; None: torch's own."""
+_DRAWS = {"normal_", "uniform_", "kaiming_uniform_", "trunc_normal_", "xavier_uniform_"}
+
+
+class new_weights(TorchFunctionMode):
+    """Within the block, modules that are made draw their weights from a generator with this seed."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        own = {"generator": self.generator} if getattr(function, "__name__", "") in _DRAWS else {}
+        return function(*args, **(kwargs or {}) | own)
+
+
+@contextmanager
+def own_draws(seed: int, device: torch.device) -> Iterator[None]:
+    """Within the block, dropout draws from a generator with this seed."""
+    before = GENERATOR.set(torch.Generator().manual_seed(seed))
+    try:
+        if device.type == "cpu":
+            yield
+        else:
+            with torch.random.fork_rng(devices=[device], device_type=device.type):
+                torch.manual_seed(seed)
+                yield
+    finally:
+        GENERATOR.reset(before)
+
+
+def same_draws() -> tuple[AbstractContextManager, AbstractContextManager]:
+    """For gradient checkpointing: contexts of a layer and of its second computation, which draws the same numbers."""
+    if (generator := GENERATOR.get()) is None:
+        return nullcontext(), nullcontext()
+    return nullcontext(), _from_state(generator, generator.get_state())
+
+
+@contextmanager
+def _from_state(generator: torch.Generator, state: torch.Tensor) -> Iterator[None]:
+    now = generator.get_state()
+    generator.set_state(state)
+    yield
+    generator.set_state(now)

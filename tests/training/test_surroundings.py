@@ -1,0 +1,107 @@
+"""What else happens in a process changes nothing: a run's random numbers are its own, and so are its settings."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+
+from palslib import MultiTaskModel, train
+from palslib.bert.draws import new_weights, own_draws
+from palslib.bert.dropout import kept
+from tests.training.small_runs import small, weights
+
+
+def trained(folder, **options) -> torch.Tensor:
+    """All weights after six steps, end to end."""
+    train(small(folder, steps=6, keep="last", **options))
+    return torch.cat([tensor.flatten() for _, tensor in sorted(weights(folder).items())])
+
+
+@contextmanager
+def drawing_thread():
+    """Another thread draws random numbers, and sets torch's seed, all the time."""
+    going = [True]
+
+    def draw():
+        while going:
+            torch.manual_seed(1)
+            torch.rand(3)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(draw)
+        yield
+        going.clear()
+
+
+@pytest.mark.parametrize("around", [nullcontext, drawing_thread])
+def test_a_run_neither_reads_nor_moves_torchs_generator(tmp_path, around):
+    alone = trained(tmp_path / "alone")
+    torch.manual_seed(99)
+    with around():
+        assert torch.equal(trained(tmp_path / "again"), alone)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    trained(tmp_path / "third", seed=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_two_runs_in_two_threads_are_what_they_are_alone(tmp_path):
+    alone = [trained(tmp_path / f"alone{seed}", seed=seed) for seed in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda seed: trained(tmp_path / f"both{seed}", seed=seed), (0, 1)))
+    assert all(map(torch.equal, both, alone))
+
+
+def test_own_draws_are_those_of_torchs_generator_from_the_same_seed():
+    like = torch.zeros(5, 7)
+    torch.manual_seed(3)
+    expected, layer = kept(like, 0.5)[0], torch.nn.Linear(4, 3)
+    with own_draws(3, torch.device("cpu")):
+        assert torch.equal(kept(like, 0.5)[0], expected)
+    torch.manual_seed(5)
+    layer, more = torch.nn.Linear(4, 3), torch.nn.init.normal_(torch.empty(6))
+    with new_weights(5):
+        assert torch.equal(torch.nn.Linear(4, 3).weight, layer.weight)
+        assert torch.equal(torch.nn.init.normal_(torch.empty(6)), more)
+
+
+def test_recomputed_layers_draw_the_same_numbers():
+    model, found = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte"], size=12).train(), []
+    ids = torch.arange(10, 34).view(2, 12)
+    for model.recomputes in (False, True):
+        model.zero_grad()
+        with own_draws(1, torch.device("cpu")):
+            for _ in range(2):
+                model(task="rte", input_ids=ids, labels=torch.tensor([0, 1])).loss.backward()
+        found.append([p.grad.to_dense().clone() for p in model.parameters() if p.grad is not None])
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*found, strict=True))
+
+
+def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch):
+    alone = trained(tmp_path / "alone")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    assert torch.equal(trained(tmp_path / "again"), alone)
+
+
+@contextmanager
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("around", "word"),
+    [
+        (float64, "torch.float64"),
+        (lambda: torch.autocast("cpu", torch.bfloat16), "precision"),
+        (torch.no_grad, "gradients"),
+        (torch.inference_mode, "gradients"),
+    ],
+)
+def test_surroundings_that_would_change_a_run_are_refused(tmp_path, around, word):
+    with around(), pytest.raises(ValueError, match=word):
+        trained(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
