@@ -54,5 +54,7 @@ def same_draws() -> tuple[AbstractContextManager, AbstractContextManager]:
 def _from_state(generator: torch.Generator, state: torch.Tensor) -> Iterator[None]:
     now = generator.get_state()
     generator.set_state(state)
-    yield
-    generator.set_state(now)
+    try:
+        yield
+    finally:  # also where torch ends the second computation early, by an exception
+        generator.set_state(now)
