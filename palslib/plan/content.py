@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from palslib.bert.backbones import INCLUDED, plain
+from palslib.bert.backbones import INCLUDED, MINILM_SHA256, plain
 from palslib.common.files import digest
 from palslib.common.processes import say
 from palslib.data.tasks import load_rows
@@ -30,6 +30,8 @@ def folder_content(folder: Path) -> str:
 def _inputs(config: RunConfig, known: dict[str, str]) -> Iterator[tuple[str, object]]:
     """The name of each input, and a function that computes its hash; `known` are those of splits that were read."""
     backbone = plain(config.backbone)
+    if backbone == "minilm" and not config.start:
+        yield "backbone", lambda: MINILM_SHA256[:24]  # checked where the weights are loaded
     if config.start or (backbone not in INCLUDED and Path(backbone).is_dir()):
         yield ("start" if config.start else "backbone"), lambda: folder_content(Path(config.start or backbone))
     method = config.base_method()
