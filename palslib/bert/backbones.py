@@ -184,10 +184,8 @@ def load_tokenizer(backbone: str):
     with _reading("the tokenizer", backbone) as location:
         tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
         pieces = tokenizer("a", "b")["input_ids"]  # some errors in its files show only in use
-    if (pieces[0], pieces[-1]) != (tokenizer.cls_token_id, tokenizer.sep_token_id):
-        raise ValueError(
-            f"the tokenizer of {backbone} puts no [CLS] before a text and no [SEP] after it, as a BERT needs"
-        )
+    if pieces[:1] + pieces[-1:] != [tokenizer.cls_token_id, tokenizer.sep_token_id]:
+        raise ValueError(f"the tokenizer of {backbone} puts no [CLS] and [SEP] around a text, as BERT needs")
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ValueError(f"the tokenizer of {backbone} has no word pieces besides the special ones")
     return tokenizer

@@ -1,5 +1,6 @@
 """Prediction of labels and scores for texts, for several tasks in one pass (`MultiTaskModel.forward_many`)."""
 
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 
@@ -21,6 +22,8 @@ _FORMS = {1: "one text", 2: "a pair"}
 
 LEAST_LENGTH = 8
 """The smallest `max_length` that is allowed, as in `RunConfig`: special tokens alone take up to four word pieces."""
+_ONE_AT_A_TIME = threading.Lock()
+"""Held while a model predicts: it is in eval mode then, and its tokenizer truncates, which threads would undo."""
 MAX_LENGTH = 128
 """Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
@@ -137,7 +140,7 @@ def predict(
             forms.setdefault(form, []).append(name)
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
     less = enough_memory("a smaller batch_size or max_length needs less")
-    with without_dropout(model), torch.inference_mode(), less:
+    with _ONE_AT_A_TIME, without_dropout(model), torch.inference_mode(), less:
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
             outputs |= _predict_batch(model, chunk, pairs, tokenizer)

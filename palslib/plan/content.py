@@ -4,14 +4,13 @@ The content under a name (`data="mine"`, `backbone="runs/mine"`) may be exchange
 from other content belongs to another run.
 """
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from palslib.bert.backbones import minilm_folder, plain
+from palslib.bert.backbones import MINILM_SHA256, plain
 from palslib.common.files import LIST, digest, read_list
 from palslib.common.processes import say
 from palslib.data.tasks import Task, load_rows
@@ -41,8 +40,7 @@ def _backbone_content(backbone: str) -> str | None:
     from huggingface_hub import try_to_load_from_cache  # here, because a sweep loads no model
 
     if backbone == "minilm":
-        with open(minilm_folder() / "model.safetensors", "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:24]
+        return MINILM_SHA256[:24]  # checked where the weights are loaded
     if Path(backbone).is_dir():
         return folder_content(Path(backbone))
     path = try_to_load_from_cache(backbone, "config.json")  # in the cache: .../snapshots/COMMIT/config.json

@@ -1,14 +1,15 @@
 """Backbones by name, and encoders that cannot be adapted."""
 
 import json
+import os
 import sys
-from contextlib import nullcontext
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from shapes import LAYERS, equal_states, randomise, tiny_encoder, tiny_method
-from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM, RobertaModel
+from tokenizers import Tokenizer
+from transformers import AutoModel, BertForPreTraining, PreTrainedTokenizerFast, RobertaForMaskedLM, RobertaModel
 
 import palslib.bert.backbones as backbones
 from palslib.bert.minbert import MinBert
@@ -59,25 +60,11 @@ def test_minilm_under_pals_starts_as_it_is(minilm):
         torch.testing.assert_close(model("rte", **inputs).logits, logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", *backbones.MINILM_FILES])
-def test_a_file_of_minilm_with_another_checksum_is_refused(name, monkeypatch):
-    """Another vocabulary would be other words in silence."""
-    if name == "model.safetensors":
-        load = backbones.load_encoder
-        monkeypatch.setattr(backbones, "MINILM_SHA256", "0" * 64)
-    else:
-        load = backbones.load_config if name == "config.json" else backbones.load_tokenizer
-        monkeypatch.setitem(backbones.MINILM_FILES, name, "0" * 64)
-    with pytest.raises(ValueError, match=rf"{name} of .*checksum"):
-        load("minilm")
-
-
-def test_a_flipped_bit_of_a_folder_that_palslib_wrote(tmp_path):
-    """Of a vocabulary, which is a vocabulary still."""
-    MultiTaskModel.from_backbone("tiny", "shared", ["rte"]).save_pretrained(tmp_path)
-    (path := tmp_path / "tokenizer.json").write_text(path.read_text().replace('"##ing"', '"##inh"'))
-    with pytest.raises(ValueError, match=r"tokenizer\.json of .*checksum"):
-        backbones.load_tokenizer(str(tmp_path))
+def test_other_weights_than_minilms_are_refused(monkeypatch):
+    """Records name its weights by this hash."""
+    monkeypatch.setattr(backbones, "MINILM_SHA256", "0" * 64)
+    with pytest.raises(ValueError, match=r"the weights of minilm .* SHA-256"):
+        backbones.load_encoder("minilm")
 
 
 def test_tiny():
@@ -118,10 +105,6 @@ def written(folder, config, state, file="model.safetensors"):
     return str(folder)
 
 
-def said_of_pickles(expected=True):
-    return pytest.warns(UserWarning, match=r"is a pickle: only tensors are read from it") if expected else nullcontext()
-
-
 @pytest.mark.parametrize("ours", ["", "minbert:"])
 @pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old names"])
 def test_forms_of_a_checkpoint(ours, form, pretrained, tmp_path):
@@ -136,8 +119,7 @@ def test_forms_of_a_checkpoint(ours, form, pretrained, tmp_path):
         state["bert.embeddings.position_ids"] = torch.arange(40)[None]
     if form in ("bin", "old names"):
         written(tmp_path, pretrained.config, state, "pytorch_model.bin")
-    with said_of_pickles(form in ("bin", "old names")):
-        encoder = backbones.load_encoder(f"{ours}{tmp_path}")
+    encoder = backbones.load_encoder(f"{ours}{tmp_path}")
     assert isinstance(encoder, MinBert) == bool(ours) and not encoder.training
     assert equal_states(encoder, pretrained.bert)
 
@@ -157,18 +139,17 @@ def test_a_checkpoint_without_pooler(ours, pretrained, tmp_path):
 
 WRONG = {  # how a checkpoint does not fit its configuration, and what is listed
     # eight names at most, then their number: 9 layers more are asked for, with 16 tensors each
-    "layers that are missing": r"144 missing: encoder\.layer\.10\.attention\.output\.LayerNorm\.bias; .*, and 136 more",
+    "layers that are missing": r"144 missing: encoder\.layer\.10\.attention\.output\.LayerNorm\.bias, .* and 136 more",
     "a layer that would be left out": r"\d+ unexpected: .*encoder\.layer\.2\.attention",
-    "another shape": r"unexpected: encoder\.extra.*of another shape: pooler\.dense\.weight \(24, 25\)",
+    "another shape": r"1 unexpected: encoder\.extra.*of another shape: pooler\.dense\.weight",
     "half a pooler": r"1 missing: pooler\.dense\.bias",
-    "no number": r"encoder\.layer\.1\.output\.dense\.weight",
-    "another architecture's": r"missing: embeddings.*unexpected: .*roberta\.embeddings",
+    "no number": r"1 not finite: encoder\.layer\.1\.output\.dense\.weight",
+    "another architecture's": r"missing: embeddings",
 }
 
 
-@pytest.mark.parametrize("ours", ["", "minbert:"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_does_not_fit_is_listed(ours, wrong, pretrained, tmp_path):
+def test_what_does_not_fit_is_listed(wrong, pretrained, tmp_path):
     """Else layers would be left out in silence, or drawn at random."""
     state = {k: v.clone() for k, v in pretrained.bert.state_dict().items()}
     config = type(pretrained.config)(**pretrained.config.to_dict())
@@ -182,7 +163,7 @@ def test_what_does_not_fit_is_listed(ours, wrong, pretrained, tmp_path):
     elif wrong == "another architecture's":
         state = RobertaForMaskedLM(tiny_encoder("roberta").config).roberta.state_dict(prefix="roberta.")
     with pytest.raises(ValueError, match=rf"(?s){tmp_path}.*{WRONG[wrong]}"):
-        backbones.load_encoder(ours + written(tmp_path, config, state))
+        backbones.load_encoder(written(tmp_path, config, state))
 
 
 def test_a_roberta_without_pooler(tmp_path):
@@ -197,20 +178,19 @@ def test_a_roberta_without_pooler(tmp_path):
         backbones.load_encoder(f"minbert:{tmp_path}")
 
 
-NOISE = b"noise" * 100
-DAMAGES = [(name, content) for name in ("model.safetensors", "pytorch_model.bin") for content in (0.5, NOISE, b"")]
-DAMAGES += [(name, content) for name in ("config.json", "tokenizer_config.json") for content in (b"[]", b"\xff")]
+DAMAGES = [(name, content) for name in ("model.safetensors", "pytorch_model.bin") for content in (0.5, b"noise", b"")]
 DAMAGES += [
-    ("config.json", {"hidden_act": 5}),
-    ("tokenizer.json", {"model": {"type": "WordPiec"}}),  # the package tokenizers raises a plain Exception
-    ("tokenizer_config.json", {"model_max_length": [512]}),  # fails in use only
+    ("config.json", b"[]"),
+    ("config.json", b"\xff"),
+    ("config.json", {"attn_implementation": "somebody/kernels"}),
 ]
+DAMAGES += [("tokenizer_config.json", b"\xff"), ("tokenizer.json", {"model": {"type": "WordPiec"}})]
 """A file and its new content; the part of it that is left, or other values in it (data/test_bad_inputs.py has more)."""
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGES)
-def test_damaged_file(name, content, pretrained, tmp_path):
-    """The backbone is named, and what of it: its weights, configuration or tokenizer."""
+def test_a_damaged_file_is_named_with_its_backbone(name, content, pretrained, tmp_path):
+    """Code of the Hub ("kernels") would be run, as code of a pickle would."""
     weights = name if "model." in name else "model.safetensors"
     written(tmp_path, pretrained.config, pretrained.bert.state_dict(), weights)
     backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
@@ -219,7 +199,7 @@ def test_damaged_file(name, content, pretrained, tmp_path):
     (tmp_path / name).write_bytes(json.dumps(json.loads(old) | new).encode() if isinstance(new, dict) else new)
     load = backbones.load_tokenizer if "tokenizer" in name else backbones.load_encoder
     what = {"config.json": "configuration", weights: "weights"}.get(name, "tokenizer")
-    with said_of_pickles(name.endswith("bin")), pytest.raises(ValueError, match=f"^the {what} of {tmp_path} .*damaged"):
+    with pytest.raises((ValueError, OSError), match=f"the {what} of .*{tmp_path}"):
         load(str(tmp_path))
 
 
@@ -232,35 +212,17 @@ def test_a_pickle_runs_no_code(pretrained, tmp_path):
 
     written(tmp_path, pretrained.config, pretrained.bert.state_dict(), "pytorch_model.bin")
     torch.save({"embeddings.word_embeddings.weight": Evil()}, tmp_path / "pytorch_model.bin")
-    refused = pytest.raises(ValueError, match=r"^the weights of .* damaged")
-    with said_of_pickles(), refused:
+    with pytest.raises(ValueError, match=r"^the weights of "):
         backbones.load_encoder(str(tmp_path))
     assert not (tmp_path / "opened").exists()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"num_labels": 10**9},  # Transformers would make as many names
-        {"vocab_size": 9_000_000},  # allowed, but the files have fewer
-        {"num_hidden_layers": 100_000},
-        {"model_type": "ernie", "use_task_id": True, "task_type_vocab_size": 10**10},
-        {"pad_token_id": 10**9},
-        {"quantization_config": {"quant_method": "bitsandbytes"}},
-        {"attn_implementation": "flash_attention_2"},
-        {"attn_implementation": "somebody/kernels"},  # code on the Hub
-        {"_attn_implementation": "somebody/kernels"},
-        {"model_type": "roberta", "pad_token_id": None},  # its positions begin above that number
-        {"model_type": "gpt2"},
-    ],
-)
-def test_a_configuration_is_refused_before_anything_is_built(values, pretrained, tmp_path, monkeypatch):
-    written(tmp_path, pretrained.config, pretrained.bert.state_dict())
-    (path := tmp_path / "config.json").write_text(json.dumps(json.loads(path.read_text()) | values))
-    for build in ("from_pretrained", "from_config"):
-        monkeypatch.setattr(AutoModel, build, None)
-    with pytest.raises(ValueError, match="|".join([*(name.strip("_") for name in values), "asks for", "gpt2"])):
-        backbones.load_encoder(str(tmp_path))
+def test_a_pipe_is_not_waited_for(pretrained, tmp_path):
+    written(tmp_path, pretrained.config, {})
+    os.mkfifo(tmp_path / "tokenizer.json")
+    for load in (backbones.load_config, backbones.load_tokenizer):
+        with pytest.raises(ValueError, match=r"tokenizer\.json is a pipe"):
+            load(str(tmp_path))
 
 
 def test_code_in_a_folder_is_never_run_nor_asked_about(pretrained, tmp_path, monkeypatch):
@@ -280,22 +242,22 @@ def test_code_in_a_folder_is_never_run_nor_asked_about(pretrained, tmp_path, mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_weights_outside_the_folder_are_not_read(pretrained, tmp_path):
-    folder = tmp_path / "inside"
-    written(folder, pretrained.config, state := pretrained.bert.state_dict())
-    (folder / "model.safetensors").rename(tmp_path / "w.safetensors")
-    index = {"metadata": {}, "weight_map": dict.fromkeys(state, "../w.safetensors")}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="outside the folder"):
-        backbones.load_encoder(str(folder))
-
-
 @pytest.mark.parametrize("kept", ["tokenizer_config.json", "special_tokens_map.json", "tokenizer.model"])
 def test_a_tokenizer_without_word_pieces_is_none(kept, tmp_path):
     backbones.load_tokenizer("tiny").save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / kept).touch() if "model" in kept else (tmp_path / kept).write_text("{}")
     with pytest.raises((OSError, ValueError), match="tokenizer"):
+        backbones.load_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizer_without_cls_and_sep_is_refused(tmp_path):
+    """The pooler would read the first word of each text."""
+    rules = json.loads(backbones.load_tokenizer("tiny").backend_tokenizer.to_str()) | {"post_processor": None}
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]", "pad_token": "[PAD]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(rules)), **names)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"the tokenizer of {tmp_path} puts no \[CLS\] and \[SEP\]"):
         backbones.load_tokenizer(str(tmp_path))
 
 

@@ -107,10 +107,9 @@ def test_from_padded_without_the_rest():
     ("inputs", "message"),
     [
         ((torch.ones(2, 3), torch.tensor([[1, 1, 0], [0, 0, 0]])), r"row 1 of the batch \(the first is 0\) is all pad"),
-        ((torch.ones(2, 3), torch.ones(2, 4)), r"attention_mask must have the shape of input_ids, \(2, 3\), with 1"),
-        ((torch.ones(2, 3), torch.ones(2, 1, 1, 3)), r"and 0 for padding, not \(2, 1, 1, 3\)"),
-        ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids must have the shape of input_ids, \(2, 3\)"),
-        ((torch.ones(3),), r"input_ids must have the shape \(B, S\), not \(3,\)"),
+        ((torch.ones(2, 3), torch.ones(2, 4)), r"attention_mask .* \(B, S\), not \(2, 3\) and \(2, 4\)"),
+        ((torch.ones(2, 3), None, torch.ones(3)), r"token_type_ids .* \(B, S\), not \(2, 3\) and \(3,\)"),
+        ((torch.ones(3),), r"input_ids .* \(B, S\), not \(3,\)"),
         ((torch.ones(0, 3),), "a batch needs at least one row"),
         ((torch.ones(3, 0),), "row 0 of the batch"),
     ],

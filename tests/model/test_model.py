@@ -1,6 +1,8 @@
 """The model around the task functions: keys, recording, tasks apart from each other, gradients, training, losses."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -18,7 +20,10 @@ from shapes import (
     tiny_model,
 )
 
+from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.bert.rows import Rows
+from palslib.methods.adaptation import Adaptation
+from palslib.methods.method import Method
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -44,6 +49,7 @@ def test_looking_inside():
     """Every named point is passed, in order, with its shapes; what a looker returns takes the value's place, and blocks
     within blocks look in turn."""
     model, seen = randomised("pals-204"), []
+    model.whole_last_layer = True  # as it is where something looks
     rows = Rows.from_padded(**batch())
 
     def look(point, layer, value):
@@ -96,6 +102,83 @@ def test_looking_at_some_points_of_one_task():
         pass
 
 
+# The last layer, of which the pooler reads [CLS].
+
+FORMS = [*((name, {}) for name in METHODS), ("houlsby-64", {"second": "pal", "pal_size": 12, "pal_heads": 3})]
+FORMS += [("pals-204", {"scaled": True, "activation": "gelu"}), ("houlsby-64", {"second": "parallel"})]
+
+
+def alone_and_whole(model, *inputs, **named):
+    """Hidden states of [CLS] after the last layer, and gradients, with the last layer for [CLS] alone and whole."""
+    found = []
+    for whole in (False, True):
+        model.whole_last_layer = whole
+        model.zero_grad()
+        rows = Rows.from_padded(**batch(*inputs, **named))
+        first = model._first("rte", model._embed(model.adaptations["rte"], rows), rows)
+        (first.square().sum() + model("rte", rows=rows, labels=LABELS.repeat(4)[: len(rows)]).loss).backward()
+        gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+        found.append({"first": first.detach(), **gradients})
+    return found
+
+
+@pytest.mark.parametrize(("shape", "attention"), [("bert", "sdpa"), ("roberta", "eager"), ("xlm-roberta", "sdpa")])
+@pytest.mark.parametrize(("name", "options"), FORMS)
+def test_the_last_layer_for_cls_alone(name, options, shape, attention):
+    """States and all gradients are the whole layer's, in float64; and no more goes through the feed-forward network."""
+    model = randomised(name, shape, attention=attention, **options).double()
+    rows, reads_all = 10, "on-top" in name or name == "feature-extraction" or options.get("second") == "pal"
+    one, other = alone_and_whole(model, shape, rows=rows, width=12)
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        torch.testing.assert_close(value, other[key], atol=1e-12, rtol=1e-12, msg=key)
+    model.whole_last_layer, seen = False, []
+    encoder = getattr(model.adaptations["rte"], "backbone", model.backbone)
+    encoder.encoder.layer[-1].intermediate.register_forward_hook(lambda part, given, out: seen.append(len(out)))
+    model("rte", **batch(shape, rows=rows, width=12))
+    with model.watch(lambda point, layer, value: value, "hidden"):
+        model("rte", **batch(shape, rows=rows, width=12))
+    pieces = sum(range(3, 13))
+    assert seen == [pieces if reads_all else rows, pieces]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Method, kind="mean of the batch"):
+    """A family of a user's, whose task function relates all word pieces."""
+
+    layers: str = "all"
+
+    def build(self, encoder, pooler, shared=None):
+        return MeanOfAll(self, encoder, pooler)
+
+
+class MeanOfAll(Adaptation):
+    def parallel(self, layer, h, rows):
+        return h.mean(0) + h
+
+
+def test_a_family_of_your_own_gets_all_of_the_last_layer():
+    model = MultiTaskModel.from_backbone(tiny_encoder(), Mean("mean"), ["rte"]).double()
+    one, other = alone_and_whole(model)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_predictions_from_threads_are_those_of_one():
+    """Of a model in training, with dropout, whose rows are cut at another length by each thread."""
+    encoder = load_encoder("tiny").train()
+    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["sst2"], tokenizer=load_tokenizer("tiny"))
+    texts = ["a b c d e f g h i j k l m n o p", "one more"] * 4
+
+    def scores(length: int) -> list[float]:
+        return model.predict(texts, "sst2", max_length=length)["score"].tolist()
+
+    lengths = [8, 10, 12, 14] * 6
+    alone = {length: scores(length) for length in lengths[:4]}
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(scores, lengths)) == [alone[length] for length in lengths]
+    assert model.training
+
+
 # Seeds, tasks in any order, tasks added and removed.
 
 
@@ -124,8 +207,8 @@ def test_seeds_and_tasks_differ(name):
             assert not torch.equal(one.state_dict()[key], one.state_dict()[key.replace(".rte.", ".cola.")])
 
 
-def test_electra_pooler_depends_on_the_seed():
-    """ELECTRA's pooler is built: from the seed alone, at N(0, 0.2) here."""
+def test_a_new_pooler_depends_on_the_seed():
+    """Of a backbone without one it is built: from the seed alone, at N(0, 0.2) here."""
     pooler, of_another_task, of_another_seed = (
         tiny_model("pals-204", "bert-without-pooler", tasks=[task], seed=seed).pooler
         for task, seed in (("rte", 0), ("cola", 0), ("rte", 1))
@@ -404,18 +487,15 @@ def test_unknown_tasks(call, words):
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("pals-204", "bert"), ("attention-on-top-204", "bert"), (SHARED_BY_TASKS, "bert"), ("shared", "bert-without-pooler")],
+    [
+        ("pals-204", "bert"),
+        ("attention-on-top-204", "bert"),
+        (SHARED_BY_TASKS, "bert"),
+        ("shared", "bert-without-pooler"),
+    ],
 )
 def test_new_parts_have_the_type_of_the_backbone(name, shape):
     """An encoder that was loaded in bfloat16 computes, and is trained, in bfloat16."""
     model = MultiTaskModel.from_backbone(tiny_encoder(shape).bfloat16(), tiny_method(name), ["rte"]).train()
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     loss_of(model, shape).backward()
-
-
-def test_attention_that_would_mix_rows_is_refused_when_it_is_set_afterwards():
-    """`check_encoder` sees only what is set before."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), "shared", ["rte"])
-    model.config._attn_implementation = "flex_attention"
-    with pytest.raises(ValueError, match="flex_attention would mix the rows of a batch: give sdpa, eager or flash"):
-        model("rte", **{k: v[:, :4] for k, v in batch(pad=0).items()})
