@@ -55,7 +55,8 @@ def class_of(outputs: np.ndarray) -> np.ndarray:
 
 
 def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
-    """Every metric of a task in percent; those in `BY_CLASS` are given for each class, as `precision (bad)`.
+    """Every metric of a task in percent; those in `BY_CLASS` are given for each class, as `precision (bad)`;
+    `f1` of a task that is not built in is named after its class, as `f1 (bad)`.
 
     Args:
         labels: (N,) class numbers or scores.
@@ -86,6 +87,10 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
             options = {"labels": range(len(task.labels)), "average": None, "zero_division": undefined}
             each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
             return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
+        if metric == "f1" and not task.built_in:  # which class it is of, is part of the name
+            other = task.positive == task.labels[0]
+            value = METRICS["f1"](1 - labels, 1 - predictions) if other else METRICS["f1"](labels, predictions)
+            return {f"f1 ({task.positive or task.labels[1]})": value}
         if by_batches and metric in ("matthews", "pearson"):
             return {metric: batchwise(metric, labels, predictions)}
         # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.

@@ -1,8 +1,12 @@
-"""The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a file of any
-kind in `SUFFIXES`; and checks of the table, whose errors name file, row and column."""
+"""The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, which `datasets`
+reads; or a file of a kind in `SUFFIXES`, read strictly. And checks of the table, whose errors name file, row and
+column.
+
+Where a source declares names of classes (the ClassLabel of `datasets`), its table has these names, not their numbers.
+"""
 
 import csv
-import glob
+import difflib
 import gzip
 import hashlib
 import io
@@ -10,12 +14,9 @@ import json
 import os
 import re
 import warnings
-import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,12 @@ import pandas as pd
 import pyarrow as pa
 
 from palslib.common.names import check_name, listed, shown, unknown
-from palslib.common.places import data_folder
+from palslib.common.places import data_folder, runs_folder
 from palslib.common.reading import without_repeats
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".jsonl": ",", ".csv.gz": ",", ".tsv.gz": "\t", ".jsonl.gz": ","}
-SUFFIXES |= {".parquet": ",", ".xlsx": ","}
+SUFFIXES |= {".parquet": ","}
 """Endings of data files, also in capitals, with their default separators, which only delimited files have."""
-MOST_BYTES = 2 << 30
-"""The largest size of a compressed file when expanded: one megabyte can expand to more than any memory holds."""
 _LONGEST = 1 << 30
 """The most characters of a cell; by default Python's csv stops at 131,072."""
 
@@ -121,109 +120,86 @@ def find_file(data: str | Path, pattern: str) -> Path | None:
     return min(files, key=lambda path: len(path.name), default=None)
 
 
-def read_repository(data: str, name: str, split: str, label: str = "label") -> tuple[pd.DataFrame, list[str] | None]:
-    """One split of one configuration as a table, and the names of the label's classes if the repository has them."""
+def read_repository(data: str, name: str, split: str) -> pd.DataFrame:
+    """One split of one configuration as a table, with classes by name. Raises ValueError, FileNotFoundError where the
+    folder lacks it, ConnectionError if the Hub is out of reach."""
     source = locate(data)
-    folder = Path(source)  # may not exist: a name on the Hub
-    if not folder.is_dir():
-        return _from_hub(source, name, split, label)
-    where = f"{source} {name}/{split}"
-    about = _described(folder, name, where)
-    if not about and not (folder / name).is_dir():
-        about = f"neither a folder {name!r} nor a README.md that names its files"
-        raise FileNotFoundError(f"{source} has no data of task {name!r}, {about}; it has: {contents(folder)}")
-    patterns = about.get("files", {}).get(split, []) if about else [f"{name}/{glob.escape(split)}-*.parquet"]
-    for pattern in patterns:
-        if not isinstance(pattern, str) or Path(pattern).is_absolute() or ".." in Path(pattern).parts or ":" in pattern:
-            raise ValueError(f"{where}: README.md names a file outside the folder, which is not read: {shown(pattern)}")
+    folder, where = Path(source).absolute(), f"{source} {name}/{split}"
     try:
-        paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    except ValueError as error:
-        raise ValueError(f"{where}: README.md names files by {patterns}: {error}") from error
-    if not paths:
-        splits = listed(about.get("files", {})) if about else contents(folder / name)
-        raise ValueError(f"{where}: there is no file of this split; there are: {splits}")
-    frames, names = [], about.get("names", {}).get(label)
-    for path in paths:
-        at = path.relative_to(folder)
-        try:
-            if ending(path) == ".parquet":
-                frames.append(_read_parquet(path))
-                names = names or _names_in(path, label)
-            else:
-                frames.append(read_table(path, separator_of(path)))
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{where}: {at} cannot be read: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-    frame = pd.concat(frames, ignore_index=True).rename_axis("row")
-    if (said := about.get("rows", {}).get(split, len(frame))) != len(frame):
-        raise ValueError(f"{where}: dataset_info in README.md says {said:,} rows, and the files have {len(frame):,}")
-    return frame, names
+        loaded = _of_folder(folder, name, split) if folder.is_dir() else _of_hub(source, name, split)
+        cells = pa.concat_tables(loaded.with_format("arrow").iter(1 << 20)).to_pydict()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{where}: {error}; {source} has: {contents(folder)}") from error
+    except ConnectionError:
+        raise
+    except Exception as error:  # datasets, yaml and pyarrow have many
+        raise ValueError(f"{where}: {error}") from error
+    frame, said = pd.DataFrame(cells, dtype=object).rename_axis("row"), (loaded.info.splits or {}).get(split)
+    if said and said.num_examples not in (None, len(frame)):
+        rows = f"{said.num_examples:,} rows, and the files have {len(frame):,}"
+        raise ValueError(f"{where}: dataset_info in README.md says {rows}")
+    return _by_name(frame, loaded.features)
 
 
-def _from_hub(source: str, name: str, split: str, label: str) -> tuple[pd.DataFrame, list[str] | None]:
-    """The same as `read_repository`, from the Hub."""
+def _of_folder(folder: Path, name: str, split: str):
+    """A stream of a folder's rows as they are now: the cache that `datasets` otherwise makes of a folder keeps its old
+    rows when the files change. Delimited files are refused, because `datasets` reads damaged ones in silence."""
+    import datasets
+
+    if any(sign in str(folder) for sign in ("*", "?", "[", "::")):
+        raise ValueError("datasets takes *, ?, [ and :: in a folder's name for patterns: rename it")
+    streamed = {"split": split, "streaming": True, "cache_dir": str(runs_folder() / "cache" / "datasets")}  # for locks
+    names = datasets.get_dataset_config_names(str(folder))
+    if name in names:
+        loaded = datasets.load_dataset(str(folder), name, **streamed)
+    elif names != ["default"]:
+        raise unknown("task", name, names)
+    elif files := sorted(path.name for path in (folder / name).glob(f"{split}-*.parquet")):
+        loaded = datasets.load_dataset(str(folder / name), data_files={split: files}, **streamed)
+    else:
+        raise FileNotFoundError(f"no README.md that names its files, and no files {name}/{split}-*.parquet")
+    if (kind := loaded.info.builder_name) not in ("parquet", None):
+        raise ValueError(f"its files are {kind}, not Parquet: give them by data='FOLDER/{{split}}.{kind}'")
+    return loaded
+
+
+def _of_hub(source: str, name: str, split: str):
+    """A data set on the Hub, which `datasets` caches by its commit."""
     import datasets
 
     if "/" not in source or re.search(r"[^\w./-]", source):  # the Hub's names have an owner, and no patterns
         raise no_source(source)
     try:
-        loaded = datasets.load_dataset(source, name, split=split)
+        return datasets.load_dataset(source, name, split=split)
     except OSError as error:  # ConnectionError is one
         raise ConnectionError(
             f"could not reach {source!r} on the Hub for task {name!r} ({error}), and no folder or file has this name. "
             "Three things to try: data='synthetic', which needs no network; PALSLIB_DATA=FOLDER, where FOLDER/glue is "
             "a mirror; or the network, with HF_HUB_OFFLINE and HF_DATASETS_OFFLINE unset"
         ) from error
-    except (datasets.exceptions.DatasetsError, pa.ArrowException, ValueError, TypeError) as error:
-        raise ValueError(f"{source} {name}/{split}: {error}") from error
-    return loaded.to_pandas().rename_axis("row"), getattr(loaded.features.get(label), "names", None)
 
 
-def _described(folder: Path, name: str, where: str) -> dict:
-    """What the head of a folder's README.md says about a configuration: `files` by split, `names` of the classes by
-    column, numbers of `rows` by split. Empty if it describes no configurations."""
-    import yaml
-
-    if not (folder / "README.md").is_file():
-        return {}
-    head = re.match(r"---\n(.*?)\n---", (folder / "README.md").read_text("utf-8-sig", errors="replace"), re.DOTALL)
-    try:
-        about = yaml.safe_load(head[1]) if head else {}
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{where}: the head of README.md is not valid YAML: {error}") from error
-    try:
-        configs = {one["config_name"]: one["data_files"] for one in about.get("configs", [])}
-        if not configs:
-            return {}
-        files: dict[str, list] = {}
-        given = configs.get(name, {})
-        given = given.items() if isinstance(given, dict) else [(one["split"], one["path"]) for one in given]
-        for split, paths in given:
-            files.setdefault(split, []).extend(paths if isinstance(paths, list) else [paths])
-        infos = about.get("dataset_info", [])
-        infos = [one for one in (infos if isinstance(infos, list) else [infos]) if one.get("config_name", name) == name]
-        kinds = {f["name"]: f.get("dtype") for one in infos for f in one.get("features", [])}
-        classes = {column: kind["class_label"]["names"] for column, kind in kinds.items() if isinstance(kind, dict)}
-        names = {c: [n[k] for k in sorted(n, key=int)] if isinstance(n, dict) else [*n] for c, n in classes.items()}
-        rows = {one["name"]: int(one["num_examples"]) for info in infos for one in info.get("splits", [])}
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{where}: the head of README.md does not describe data files: {error!r}") from error
-    if name not in configs:
-        raise ValueError(f"{folder}: task {name!r} is not found in README.md, which has: {listed(configs)}")
-    return {"files": files, "names": names, "rows": rows}
+def _by_name(frame: pd.DataFrame, features: Mapping | None) -> pd.DataFrame:
+    """The table with names in place of the numbers of classes, in columns whose feature declares names; -1, which means
+    no label there, becomes None, and a number without a name stays."""
+    for column, feature in (features or {}).items():
+        if names := getattr(feature, "names", None):
+            places = dict(enumerate(names)) | {-1: None}
+            cells = [places.get(cell, cell) if type(cell) is int else cell for cell in frame[column]]
+            frame[column] = pd.Series(cells, frame.index, dtype=object)
+    return frame
 
 
-def _names_in(path: Path, label: str) -> list[str] | None:
-    """The names of the label's classes that a Parquet file itself declares, as `datasets` writes them."""
+def declared(path: Path) -> Mapping:
+    """The features that a Parquet file written by `datasets` declares, by column; none for another file."""
     import pyarrow.parquet
 
-    about = (pyarrow.parquet.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
-    try:
-        return json.loads(about)["info"]["features"][label].get("names")
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None
+    schema = pyarrow.parquet.read_schema(path) if ending(path) == ".parquet" else pa.schema([])
+    if b"huggingface" not in (schema.metadata or {}):
+        return {}
+    from datasets import Features
+
+    return Features.from_arrow_schema(schema)
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
@@ -235,70 +211,37 @@ def _doubt(columns: Sequence[str], separator: str) -> str:
     return f" (is its separator {separator!r}? the first line looks separated by {likely!r}: separator={likely!r})"
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """Every cell of a Parquet file as a Python value: whole numbers stay exact. Raises ValueError over `MOST_BYTES`."""
-    import pyarrow.parquet
-
-    file, size = pyarrow.parquet.ParquetFile(path), 0
-    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    chunks = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
-    columns: list[list] = [[] for _ in file.schema_arrow.names]
-    # Repeated values are stored once, so a few rows may expand to far more bytes than the file has: the larger a part
-    # of a column is, the fewer rows are read at once.
-    rows = max(1, min(1000, MOST_BYTES // max(1, *chunks, 1)))
-    for batch in file.iter_batches(rows) if sum(chunks) <= MOST_BYTES else ():
-        size += batch.nbytes
-        if size > MOST_BYTES:
-            break
-        for column, cells in zip(columns, batch.columns, strict=True):
-            column.extend(cells.to_pylist())
-    _check_size(path, max(size, sum(chunks)))
-    frame = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
-    return frame.set_axis(file.schema_arrow.names, axis=1).rename_axis("row")
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > MOST_BYTES:
-        raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
-
-
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, RuntimeError)
-"""What libraries raise for a damaged file; zipfile raises the last for one that is encrypted or packed unusually."""
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error)
+"""What libraries raise for a damaged file."""
 
 
 def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: str = "utf-8") -> pd.DataFrame:
-    """Every cell of a file as text (`cell_text`). The index is the row's number from 0 in a Parquet file, else the line
-    on which a row begins, as an editor counts; its name is `row` or `line`. ImportError: Excel without openpyxl."""
+    """Every cell of a file as text (`cell_text`), with classes by name where a Parquet file declares names. The index
+    is the row's number from 0 in a Parquet file, else the line on which a row begins, as an editor counts; its name is
+    `row` or `line`."""
     if not path.is_file():
         raise missing(path)
     kind = ending(path)
     try:
         if kind == ".parquet":
-            return _read_parquet(path).map(cell_text)
-        if kind == ".xlsx":
-            return _read_excel(path)
+            return _read_parquet(path)
         with gzip.open(path) if kind.endswith(".gz") else path.open("rb") as file:
-            content = b"".join(islice(iter(partial(file.read, 1 << 20), b""), (MOST_BYTES >> 20) + 1))
+            content = file.read()
     except _UNREADABLE as error:
         raise ValueError(f"{path.name} cannot be read as a {kind} file: {error}") from error
-    _check_size(path, len(content))
     text = _decoded(path, content, encoding)
     frame = _read_lines(path, text) if ".jsonl" in kind else _read_delimited(path, text, separator, quoted)
     return frame.rename_axis("line")
 
 
-def _read_excel(path: Path) -> pd.DataFrame:
-    """The first sheet of an Excel file, without empty rows; the first of the others is the header."""
-    with zipfile.ZipFile(path) as file:
-        _check_size(path, sum(part.file_size for part in file.infolist()))
-    try:
-        sheet = pd.read_excel(path, header=None, dtype=object, na_filter=False, engine="openpyxl").map(cell_text)
-    except ImportError as error:
-        raise ImportError(f"{path.name}: Excel files need openpyxl: pip install openpyxl") from error
-    if (sheet := sheet[sheet.ne("").any(axis=1)]).empty:
-        raise ValueError(f"{path.name}: the first sheet is empty")
-    rows = sheet[1:].set_axis(sheet.iloc[0].tolist(), axis=1)
-    return rows.set_axis(rows.index + 1).rename_axis("line")
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """Cells become Python values before they become texts, so that whole numbers stay exact."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+    columns = {i: pd.Series(column.to_pylist(), dtype=object) for i, column in enumerate(table.columns)}
+    frame = pd.DataFrame(columns).set_axis(table.column_names, axis=1).rename_axis("row")
+    return _by_name(frame, declared(path)).map(cell_text)
 
 
 def _decoded(path: Path, content: bytes, encoding: str) -> str:
@@ -332,6 +275,8 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
     columns = dict.fromkeys(name for row in rows.values() for name in row)
     if not columns:
         raise ValueError(f"{path.name}: the file is empty")
+    if len(columns) * len(rows) > 1000 * sum(map(len, rows.values())):
+        raise ValueError(f"{path.name}: nearly every line has columns of its own, {len(columns):,} in all")
     cells = {name: [cell_text(row[name]) if name in row else None for row in rows.values()] for name in columns}
     return pd.DataFrame(cells, index=list(rows), dtype=object)
 
@@ -353,22 +298,14 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
             valid = "a DataFrame, a datasets.Dataset, a dict of columns or a list of dicts"
             raise ValueError(f"{what}: a table must be {valid}, not a {type(table).__name__}")
         try:
-            table = _of_dataset(table) if hasattr(table, "column_names") else pd.DataFrame(table)
+            features = getattr(table, "features", None)
+            table = _by_name(pd.DataFrame(table.to_dict() if hasattr(table, "column_names") else table), features)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{what}: this {type(table).__name__} cannot be read as a table: {error}") from error
     if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
         why = f"column {wrong[0]!r} occurs twice, or its name is not a string"
         raise ValueError(f"{what}: {why}; it has: {shown(list(table), 1000)}")
     return table
-
-
-def _of_dataset(table) -> pd.DataFrame:
-    """A `datasets.Dataset` as a DataFrame, with classes by name; -1, which means no label there, becomes None."""
-    frame = pd.DataFrame(table.to_dict())
-    for column, kind in (getattr(table, "features", None) or {}).items():
-        if names := getattr(kind, "names", None):
-            frame[column] = [names[i] if i is not None and i >= 0 else None for i in table[column]]
-    return frame
 
 
 def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.DataFrame:
@@ -416,32 +353,79 @@ def labelled(frame: pd.DataFrame, task, name: str) -> pd.DataFrame:
     return frame[~without]
 
 
-def part(frame: pd.DataFrame, task, split: str) -> pd.DataFrame:
-    """A split of a table, 80/10/10 by distinct first text: no first text is in two splits. Row order is irrelevant.
-    `all` is every row."""
-    if split == "all":
-        return frame
-    first = frame[task.texts[0]].str.strip()
-    tenth = np.array([hashlib.sha256(text.encode()).digest()[0] * 10 // 256 for text in first], dtype=int)
-    parts = {"train": tenth < 8, "validation": tenth == 8, "test": tenth == 9}
-    return frame[parts[check_name("split", split, parts)]]
+def groups_of(columns: Sequence[Iterable]) -> np.ndarray:
+    """(N,) The group of each row, as a hash of its texts: rows that share a text, in any column, are in one group, and
+    so are those connected through others. So a group's rows say nothing about those of another one. Texts are equal if
+    an uncased BERT reads the same words. No pairs are connected by an empty text, or by one of a twentieth of all rows,
+    such as a topic."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    plain, words_of = BertNormalizer().normalize_str, BertPreTokenizer().pre_tokenize_str
+    cells = [cell if is_text(cell) else "" for column in columns for cell in column]
+    read = {cell: " ".join(word for word, _ in words_of(plain(cell))) for cell in set(cells)}
+    number, texts = pd.factorize(np.array([read[cell] for cell in cells], dtype=object))
+    first, last = number.reshape(len(columns), -1)[[0, -1]]  # (N,) each: the same where there is one column
+    many = np.bincount(number, minlength=len(texts)) > max(5, len(first) / 20)
+    weak = (texts == "") | (many & (len(columns) > 1))
+    first, last = np.where(weak[first], last, first), np.where(weak[last], first, last)
+    links = coo_array((np.ones(len(first)), (first, last)), shape=(len(texts), len(texts)))
+    count, group = connected_components(links, directed=False)
+    least = np.full(count, np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(least, group, pd.util.hash_array(texts, categorize=False))
+    return pd.util.hash_array(least)[group[first]]  # hashed again: the least of many hashes is small
+
+
+def share(groups: np.ndarray, rows: int) -> np.ndarray:
+    """(N,) Which rows are in a part of `rows` rows, if the groups allow: whole groups that fit, by their hashes."""
+    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    taken = np.zeros(len(sizes), dtype=bool)
+    for i, size in enumerate(sizes.tolist()):
+        if size <= rows:
+            taken[i], rows = True, rows - size
+    return taken[group]
+
+
+def part(groups: np.ndarray, split: str) -> np.ndarray:
+    """(N,) Which rows of a file are in a split, 80/10/10, by the rows' groups."""
+    tenth = round(len(groups) / 10)
+    parts = np.where(share(groups, tenth), "validation", "train")
+    rest = np.flatnonzero(parts == "train")
+    parts[rest[share(~groups[rest], tenth)]] = "test"  # from the other end: a few rows more exchange no test rows
+    return parts == check_name("split", split, ("train", "validation", "test"))
 
 
 HELD_OUT, KEPT = "held-out part of train", "train without held-out part"
-"""The two parts of a task's training rows when settings are chosen by scores on rows that no reported score uses."""
+"""The two parts of a task's training rows when settings are chosen by scores on rows that no reported score uses, as in
+the recorded runs: split by first texts alone, so that some pairs are in both, turned round."""
+HELD_OUT_GROUPS, KEPT_GROUPS = "held-out groups of train", "train without held-out groups"
+"""The same, split by connected groups of texts (`groups_of`)."""
 
 
-def held_out(first: pd.Series) -> np.ndarray:
-    """Which training rows are held out, by their first texts: about a tenth, with equal first texts kept together.
-    It reads another byte of the hash than `part`, so a tenth of the rows that `part` calls `train` is held out, too."""
-    return np.array([hashlib.sha256(text.strip().encode()).digest()[1] * 10 < 256 for text in first], dtype=bool)
+def held_out(frame: pd.DataFrame, texts: Sequence[str], by_groups: bool) -> np.ndarray:
+    """(N,) Which training rows are held out, about a tenth."""
+    if by_groups:
+        return share(groups_of([frame[column] for column in texts]), round(len(frame) / 10))
+    hashes = (hashlib.sha256(text.strip().encode()).digest() for text in frame[texts[0]])
+    return np.array([each[1] * 10 < 256 for each in hashes], dtype=bool)
 
 
 def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
-    """Raises ValueError, listing the columns, if a column of a `tasks.Task` is missing or comes twice."""
-    if (count := list(frame).count(column)) != 1:
-        what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
-        raise ValueError(f"{where}: {what}; it has: {shown(list(frame), 1000)}{_doubt(list(frame), task.separator)}")
+    """Raises ValueError, listing the columns, if a column of a `tasks.Task` is missing or comes twice; where it is
+    missing, it says how another column is named, with the nearest match."""
+    if (count := list(frame).count(column)) == 1:
+        return
+    what = f"{count or 'no'} column{'s' * (count > 1)} {column!r} for task {task.name!r}"
+    has = f"it has: {shown(list(frame), 1000)}"
+    if doubt := _doubt(list(frame), task.separator):
+        has += doubt
+    elif not count and column in (*task.texts, task.label):
+        near = difflib.get_close_matches(column, [*map(str, frame)], n=1, cutoff=0.5) or ["..."]
+        mine = [near[0] if name == column else name for name in task.texts]
+        has += f": give label={near[0]!r}" if column == task.label else f": give text={mine if mine[1:] else mine[0]!r}"
+    raise ValueError(f"{where}: {what}; {has}")
 
 
 def refuse_cells(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:
@@ -466,7 +450,7 @@ def check_texts(frame: pd.DataFrame, task, where: str) -> None:
         refuse_cells([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
 
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*", re.ASCII)
 
 
 def number_of(text: object) -> Decimal | None:
@@ -474,49 +458,39 @@ def number_of(text: object) -> Decimal | None:
     return Decimal(text.strip()) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
 
 
-def class_numbers(labels: Sequence[str], by_place: bool) -> Callable[[object], int | None]:
-    """A function from a cell to its class's number, None for a cell that is not a label. The rule is the same for all
-    sources: a cell is the name of a class, whether text or number (`1`, `1.0` and `01` are the class "1"). Where no
-    name is a number, or each is its own place from 0, a cell may also be a class's place. With `by_place`, for sources
-    that say so, whole numbers are always places."""
-    numbers = [number_of(name) for name in labels]
-    places = {Decimal(i): i for i in range(len(labels))}
+def class_numbers(labels: Sequence[str], places: bool) -> Callable[[object], int | None]:
+    """A function from a cell to its class's number, None for a cell that is not a label. A cell is the name of a class,
+    where numbers may be written in several ways (`1`, `1.0` and `01` are the class "1"). Only with `places` is a number
+    also a class's place: the order of a list that nobody declared means nothing."""
+    exact, numbers = {name: i for i, name in enumerate(labels)}, [number_of(name) for name in labels]
     named = {number: i for i, number in enumerate(numbers) if number is not None and numbers.count(number) == 1}
-    if all(number in (None, i) for i, number in enumerate(numbers)):
-        named |= places
-    exact = {name: i for i, name in enumerate(labels)}
-
-    def number_in(cell: object) -> int | None:
-        if isinstance(cell, (bool, int, float, np.number, np.bool_)):
-            if by_place or (isinstance(cell, (bool, np.bool_)) and str(cell) not in exact):
-                return places.get(Decimal(float(cell)) if cell == cell else None)
-            cell = str(cell)
-        return exact.get(cell, named.get(number_of(cell))) if isinstance(cell, str) else None
-
-    return number_in
+    if places:
+        named |= {Decimal(i): i for i in range(len(labels))}
+    return lambda cell: exact.get(cell, named.get(number_of(cell))) if isinstance(cell, str) else None
 
 
-def checked(frame: pd.DataFrame, task, where: str, by_place: bool = False) -> pd.DataFrame:
+def checked(frame: pd.DataFrame, task, where: str, places: bool = False) -> pd.DataFrame:
     """The task's texts and numeric `label`, with every cell checked; `frame.index.name` says what its index counts.
 
     Args:
-        by_place: whether whole numbers are places of classes (see `class_numbers`).
+        places: whether numbers are places of classes (see `class_numbers`).
     """
     check_texts(frame, task, where)
     check_column(frame, task.label, task, where)
-    cells = frame[task.label].tolist()
-    # Parquet has more types: dates and booleans would become numbers, and lists cannot be keys
+    cells = [cell_text(cell) for cell in frame[task.label]]
     if task.is_regression:
-        numbers = pd.Series([x if type(x) in (str, int, float) else None for x in cells], dtype=object)
+        numbers = pd.Series([x if isinstance(x, str) else None for x in cells], dtype=object)
         numbers = pd.to_numeric(numbers, errors="coerce").to_numpy("float64", copy=True)
         finite = np.abs(numbers) <= np.finfo("float32").max
         refuse_cells(~finite, frame, task.label, "is not a finite number", where)
         if task.head == "cosine":
             refuse_cells(np.abs(numbers - 2.5) > 2.5, frame, task.label, "is not a score from 0 to 5", where)
     else:
-        number_in = class_numbers(task.labels, by_place)
+        number_in = class_numbers(task.labels, places)
         numbers = [number_in(cell) for cell in cells]
-        valid = f"is not a label (valid: {listed(task.labels)}, or their numbers from 0)"
+        valid = f"is not a label (valid: {listed(task.labels)}{', or their numbers from 0' if places else ''})"
+        if any(number is None and number_of(cell) is not None for number, cell in zip(numbers, cells, strict=True)):
+            valid += "" if places else ". A number is a place among them only where the source declares their names"
         refuse_cells([number is None for number in numbers], frame, task.label, valid, where)
     table = frame[list(task.texts)].copy()
     table["label"] = np.array(numbers, dtype="float32" if task.is_regression else "int64")

@@ -87,7 +87,7 @@ def glue_predictions(
             if data == "synthetic":
                 frame = synthetic_split(file.task, "validation_matched" if file.config else part)
             else:
-                frame = read_repository(data, config, part)[0]
+                frame = read_repository(data, config, part)
             frames[name] = frame, f"{data} {config}/{part}"
     for name, (frame, where) in frames.items():
         found[name] = _predictions(model, model.tasks[GLUE_FILES[name].task], frame, "idx", where)

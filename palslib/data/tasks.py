@@ -2,13 +2,12 @@
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
-like that repository, or a file (CSV, TSV, JSON Lines, Parquet, Excel) with named text and label columns.
+like that repository, or a file (CSV, TSV, JSON Lines, Parquet) with named text and label columns.
 """
 
 import hashlib
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -17,6 +16,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
@@ -32,7 +32,6 @@ OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews", "macro_f1"), ("pearson", 
 """Names in `metrics.METRICS` for classes and for scores; `f1` is for two classes only."""
 BY_CLASS = ("precision", "recall")
 """Metrics with a value for each class: `precision (bad)`. They may follow another metric, and are never the first."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_task_name(name: str) -> str:
@@ -50,13 +49,7 @@ def check_task_name(name: str) -> str:
     return name
 
 
-def _alike(label: str) -> str:
-    """The label without invisible differences: hidden characters, and the two ways of writing an accent."""
-    seen = (c for c in label if unicodedata.category(c) != "Cf" and not "\ufe00" <= c <= "\ufe0f")
-    return unicodedata.normalize("NFC", "".join(seen))
-
-
-@settings
+@settings(part="task {name!r}:")
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 
@@ -100,6 +93,9 @@ class Task:
     class_weights: dict[str, Annotated[Number, Field(gt=0)]] | Literal["balanced"] | None = None
     """The weight of every class, by name, in the training loss, as in `torch.nn.CrossEntropyLoss`; or `balanced`: with
     N rows, n of them in the class, and C classes, it is N / (C n), as in scikit-learn."""
+    positive: str = ""
+    """The class, of two, whose F1 is `f1`; by default the second. The score's name says which: `f1 (duplicate)`, but
+    for built-in tasks, whose papers print `f1`."""
 
     def __post_init__(self):
         self._check("texts", 1 <= len(self.texts) <= 2, "list of one or two names of columns")
@@ -108,11 +104,9 @@ class Task:
         self._check("texts", "label" not in self.texts, "list without 'label', the column in which answers are kept")
         self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class occurs once")
-        self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
-        known: dict[str, str] = {}
-        for name in self.labels:
-            if (other := known.setdefault(_alike(name), name)) != name:
-                raise ValueError(f"task {self.name!r}: the labels {other!a} and {name!a} look the same")
+        self._check("labels", all(map(sources.is_text, self.labels)), "list of texts without NUL or half a character")
+        if self.positive:
+            check_name(f"positive class of task {self.name!r}", self.positive, self.labels)
         self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
         single = len(self.separator) == 1 and self.separator not in '\r\n\0"'
         self._check("separator", single, "single character, no line break or quotation mark")
@@ -166,6 +160,11 @@ class Task:
     def _check(self, field: str, holds: bool, valid: str) -> None:
         if not holds:
             raise ValueError(f"task {self.name!r}: {field} must be a {valid}, not {shown(getattr(self, field))}")
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the task is one of `SUITES`, perhaps with other columns or files; its classes have an order."""
+        return self.name in BUILT_IN and BUILT_IN[self.name].labels == self.labels
 
     @property
     def apart(self) -> bool:
@@ -284,29 +283,46 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
 
 def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label: str = "label", **options) -> Task:
     """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns, a list of dicts), or from a
-    dict of tables by split (a `datasets.DatasetDict`), written once under `runs/data/`; takes the arguments of
-    `task_from_file`."""
+    dict of tables by split (a `datasets.DatasetDict`), written under `runs/data/`; takes the arguments of
+    `task_from_file`. The classes of a ClassLabel keep their order."""
+    import pyarrow.parquet  # a third of a second
+
     several = frame.values() if isinstance(frame, Mapping) else ()
     by_split = bool(several) and all(isinstance(t, pd.DataFrame) or hasattr(t, "column_names") for t in several)
-    tables = dict(frame) if by_split else {"": frame}
-    content = hashlib.sha256()
+    tables, texts = dict(frame) if by_split else {"": frame}, [text] if isinstance(text, str) else list(text)
+    content, used = hashlib.sha256(), list(dict.fromkeys([*texts, label]))
+    task = Task(name, tuple(texts), label=label)
     for split, table in tables.items():
         what = f"task {name!r}" + f", split {split!r}" * by_split
-        table, texts = sources.as_frame(table, what), [text] if isinstance(text, str) else text
-        used = list(dict.fromkeys([*texts, label]))
+        classes = getattr((getattr(table, "features", None) or {}).get(label), "names", None)
+        table = sources.as_frame(table, what)
         for column in used:
-            sources.check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
-        tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
+            sources.check_column(table, column, task, f"the table of {what}")
+        table = table[used].reset_index(drop=True).map(sources.cell_text)
         for column in used:
-            sources.refuse_cells([not isinstance(x, str) for x in table[column]], table, column, "is not a text", what)
+            sources.refuse_cells([not sources.is_text(x) for x in table[column]], table, column, "is not a text", what)
         content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
+        content.update(repr(classes).encode() if classes else b"")
+        tables[split] = _declaring(table, label, classes)
     place = f"{check_task_name(name)}-{content.hexdigest()[:12]}{'-{split}' * by_split}.parquet"
     for split, table in tables.items():
         path = runs_folder() / "data" / (place.replace("{split}", check_task_name(split)) if by_split else place)
-        if not path.exists():
-            with atomic_write(path) as temporary:
-                table.to_parquet(temporary, index=False)
+        with atomic_write(path) as temporary:
+            pyarrow.parquet.write_table(table, temporary, write_page_checksum=True)
     return task_from_file(path.with_name(place), text, label, name=name, **options)
+
+
+def _declaring(frame: pd.DataFrame, label: str, classes: list[str] | None) -> pa.Table:
+    """A table of texts for a Parquet file that declares the names of the label's classes, if there are any, as
+    `datasets` does: then the label is a class's number, or null for an empty text."""
+    columns = {column: frame[column].tolist() for column in frame}
+    if not classes:
+        return pa.table(columns)
+    from datasets import ClassLabel, Features, Value
+
+    features = Features({column: ClassLabel(names=classes) if column == label else Value("string") for column in frame})
+    columns[label] = [classes.index(cell) if cell in classes else None for cell in columns[label]]
+    return pa.table(columns, schema=features.arrow_schema)
 
 
 def name_of(path: Path) -> str:
@@ -334,7 +350,7 @@ def tasks_from_file(
     ]
 
 
-_OPTIONS = ("metrics", "evaluation", "scale", "head", "class_weights", "source")
+_OPTIONS = ("metrics", "positive", "evaluation", "scale", "head", "class_weights", "source")
 
 
 def task_from_file(
@@ -349,8 +365,9 @@ def task_from_file(
     skip_unlabelled: bool = False,
     **options,
 ) -> Task:
-    """A task from any CSV, TSV, JSON Lines (each also .gz), Parquet or Excel file: classification, whose classes are
-    the labels that occur, sorted; or, with `score`, regression.
+    """A task from any CSV, TSV, JSON Lines (each also .gz) or Parquet file: classification, whose classes are those
+    that a Parquet file declares (a ClassLabel of `datasets`), in their order, or else the labels that occur, sorted;
+    or, with `score`, regression.
 
     Args:
         path: a file, which is split 80/10/10; or, with `{split}` in its name, one file for each split (`train`,
@@ -360,9 +377,9 @@ def task_from_file(
         name: the task's name; by default that of the file (`name_of`).
         quoted, encoding, skip_unlabelled: see `Task`, also for other `options` (`metrics`, `class_weights`, `head`).
 
-    Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
-    classes, or the labels do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer
-    than five rows a class for more than five classes, or two that differ only in blanks, case or the form of a number.
+    Raises ValueError if a column is missing, a label is empty, there are fewer than two classes, or the labels do not
+    look like classes: numbers with fractions or more than 20 numbers (scores), fewer than five rows a class for more
+    than five classes, or two that differ only in blanks, case or the form of a number.
     """
     for option in options:
         check_name("option of task_from_file", option, _OPTIONS)
@@ -382,29 +399,32 @@ def task_from_file(
         return replace(task, **{"scale": scale} | options)
     where = f"{path.name}, column {label!r}"
     empty = "is empty (skip_unlabelled=True leaves out rows without a label)"
-    wrong = {"is not a label": lambda x: not isinstance(x, str), empty: lambda x: not x.strip()}
-    wrong |= {"has a control character": _CONTROL.search}
-    for why, is_wrong in wrong.items():
+    for why, is_wrong in {"is not a label": lambda x: not sources.is_text(x), empty: lambda x: not x.strip()}.items():
         sources.refuse_cells([is_wrong(cell) for cell in frame[label]], frame, label, why, path.name)
-    if len(labels := sorted(set(frame[label]))) < 2:
+    declared = getattr(sources.declared(path).get(label), "names", None)
+    if len(labels := declared or sorted(set(frame[label]))) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
-    numbers = [number for name in labels if (number := sources.number_of(name)) is not None]
-    scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n != n.to_integral_value() for n in numbers))
+    if not declared:
+        _check_classes(labels, frame, task, where)
+    return replace(task, labels=tuple(labels), **{"metrics": Task.metrics} | options)
+
+
+def _check_classes(labels: Sequence[str], frame: pd.DataFrame, task: Task, where: str) -> None:
+    """Raises ValueError where the labels that occur in a file do not look like classes."""
+    numbers = {name: sources.number_of(name) for name in labels}
+    scores = None not in numbers.values() and (len(labels) > 20 or any(n % 1 for n in numbers.values()))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
-        what = "numbers, like scores" if scores else "too many for classes"
-        data = f"data={path.name!r}" + (f", separator={separator!r}" if separator != "," else "")
         raise ValueError(
             f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
-            f"are {what}. If they are scores, call task_from_file({path.name!r}, score=True); if they are classes, "
-            f"name them in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, {data})"
+            f"are {'numbers, like scores' if scores else 'too many for classes'}. If they are scores, give score=True; "
+            f"if they are classes, name them in Task({task.name!r}, {task.texts}, labels=(...), label={task.label!r})"
         )
     known: dict[str | Decimal, str] = {}
-    for name in labels:
-        number, plain = sources.number_of(name), " ".join(_alike(name).split()).casefold()
-        if (other := known.setdefault(plain if number is None else number, name)) != name:
-            which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
-            raise ValueError(f"{where}: the classes {which} differ only in how they are written")
-    return replace(task, labels=tuple(labels), **{"metrics": Task.metrics} | options)
+    for name, number in numbers.items():
+        plain = " ".join(name.split()).casefold() if number is None else number
+        if (other := known.setdefault(plain, name)) != name:
+            at = f"{frame.index.name} {frame.index[frame[task.label] == name][0]}"
+            raise ValueError(f"{where}: the classes {other!r} and {name!r} ({at}) differ only in how they are written")
 
 
 def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
@@ -413,13 +433,13 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     Args:
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
             nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
-            splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
-            `{split}` in it stands for one file per split.
-        split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT`, a tenth
-            of the training rows, and `KEPT`, the others.
+            splits `train`, `validation` and `test` are 80/10/10 of its rows, and no text is in two of them
+            (`sources.groups_of`); a name with `{split}` in it stands for one file per split.
+        split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT` or
+            `HELD_OUT_GROUPS`, a tenth of the training rows, and `KEPT` or `KEPT_GROUPS`, the others.
 
-    The table's index says where a row is: in text and Excel files the line on which it begins, counted from 1 as an
-    editor does; in Parquet files and all other sources the row's number, from 0. A text may be empty.
+    The table's index says where a row is: in text files the line on which it begins, counted from 1 as an editor does;
+    in Parquet files and all other sources the row's number, from 0. A text may be empty.
     Raises ValueError naming source, row and column for a missing column or cell, an unknown label, a score that is not
     a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or ConnectionError for a source that
     is missing or out of reach.
@@ -427,30 +447,30 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     task = get_task(task, data)
     source = sources.locate(task.data or data)
     name = task.source or task.name
-    if split in (sources.KEPT, sources.HELD_OUT):
-        table = load_rows(task, data, "train")
-        table = table[sources.held_out(table[task.texts[0]]) == (split == sources.HELD_OUT)]
+    parts = {sources.HELD_OUT: (True, False), sources.KEPT: (False, False)}
+    parts |= {sources.HELD_OUT_GROUPS: (True, True), sources.KEPT_GROUPS: (False, True)}
+    if split in parts:
+        table, (out, by_groups) = load_rows(task, data, "train"), parts[split]
+        table = table[sources.held_out(table, task.texts, by_groups) == out]
     elif source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
-        table = sources.checked(frame, task, f"synthetic {name}/{split}", by_place=True)
+        table = sources.checked(frame, task, f"synthetic {name}/{split}", places=True)
     elif path := _file(task, source, split):
-        frame = sources.labelled(sources.read_table(path, task.separator, task.quoted, task.encoding), task, path.name)
-        table = sources.checked(frame, task, path.name)
-        if Path(source).is_file() or "{split}" not in source + task.files:
-            whole, table = table, sources.part(table, task, split)
+        frame = sources.read_table(path, task.separator, task.quoted, task.encoding)
+        table = sources.checked(sources.labelled(frame, task, path.name), task, path.name, task.built_in)
+        if split != "all" and len(frame) and (Path(source).is_file() or "{split}" not in source + task.files):
+            groups = sources.groups_of([frame[column] for column in task.texts])  # of all rows: alike for each label
+            rows, whole = frame.index[sources.part(groups, split)], table
+            table = table[table.index.isin(rows)]
             if table.empty and len(whole):
-                texts = whole[task.texts[0]].nunique()
                 raise ValueError(
                     f"{path.name}: the split {split!r} is empty: none of the {len(whole):,} rows is in it. A file is "
-                    f"split 80/10/10 by the distinct texts in {task.texts[0]!r}, of which it has {texts:,}: too few. "
-                    "Give more texts, or one file for each split, with {split} in the path"
+                    f"split 80/10/10 by groups of rows that share a text, of which it has {len(set(groups)):,}: too "
+                    "few. Give more texts, or one file for each split, with {split} in the path"
                 )
     else:
-        frame, names = sources.read_repository(source, name, split, task.label)
-        if names is not None and tuple(names) != task.labels:
-            where = f"{source} {name}/{split}"
-            raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
-        table = sources.checked(frame, task, f"{source} {name}/{split}", by_place=names is not None)
+        frame = sources.read_repository(source, name, split)
+        table = sources.checked(frame, task, f"{source} {name}/{split}", task.built_in)
     if table.empty:
         raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
     return table

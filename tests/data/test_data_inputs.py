@@ -1,8 +1,5 @@
 """What a label, a text and a file may be, in every kind of source; each case was once wrong in silence."""
 
-import gzip
-import sys
-import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -38,9 +35,7 @@ def test_whole_numbers_are_names_of_classes_in_every_source(tmp_path, labels):
 
 
 def test_labels_that_differ(tmp_path):
-    """1_0 is no number, and whole numbers beyond 2^53 are told apart. Where no class is a number, they are places."""
-    parquet = in_parquet(tmp_path, [1, 0])
-    assert load_rows(Task("mine", ("text",), ("no", "yes")), parquet)["label"].tolist() == [1, 0]
+    """1_0 is no number, and whole numbers beyond 2^53 are told apart."""
     for labels in (["1_0", "10"], ["9007199254740993", "9007199254740992"]):
         rows = "".join(f"t{i},{labels[i % 2]}\n" for i in range(20))
         (tmp_path / "mine.csv").write_text("text,label\n" + rows)
@@ -55,30 +50,14 @@ def test_labels_that_differ(tmp_path):
         assert task_from_file(tmp_path / "m.jsonl", skip_unlabelled=True).labels == ("7", "8")
 
 
-@pytest.mark.parametrize("other", ["cafe\u0301", "caf\u00e9\u200b", "caf\u00e9\ufe0f"])
-def test_labels_that_look_alike_are_shown_to_differ(tmp_path, other):
-    (tmp_path / "mine.csv").write_text(f"text,label\na,caf\u00e9\nb,{other}\n", encoding="utf-8")
-    for make in (lambda: Task("mine", ("text",), ("caf\u00e9", other)), lambda: task_from_file(tmp_path / "mine.csv")):
-        with pytest.raises(ValueError) as caught:
-            make()
-        assert ascii("caf\u00e9") in str(caught.value) and ascii(other) in str(caught.value)
-
-
 def test_a_folder_is_no_pattern(tmp_path):
     for name, text in (("data", "wrong"), ("d[ab]ta", "right")):
         in_parquet(tmp_path / name, [1, 0], [text, "b"])
     task = Task("mine", ("text",), ("no", "yes"))
-    assert load_rows(task, str(tmp_path / "d[ab]ta"))["text"][0] == "right"
+    with pytest.raises(ValueError, match=r"d\[ab\]ta .* patterns: rename it"):
+        load_rows(task, str(tmp_path / "d[ab]ta"))
     with pytest.raises(FileNotFoundError, match=r"da\*"):
         load_rows(task, str(tmp_path / "da*"))
-
-
-@pytest.mark.parametrize("path", ["rte/../../train.parquet", "https://host/train.parquet", "/etc/passwd"])
-def test_a_readme_names_no_file_outside_its_folder(tmp_path, path):
-    head = f"---\nconfigs:\n- config_name: mine\n  data_files: [{{split: train, path: '{path}'}}]\n---\n"
-    (tmp_path / "README.md").write_text(head)
-    with pytest.raises(ValueError, match="outside the folder"):
-        load_rows(Task("mine", ("text",), ("no", "yes")), str(tmp_path))
 
 
 def test_the_home_folder_in_paths_of_data(tmp_path, monkeypatch):
@@ -117,8 +96,8 @@ def test_messages_say_what_to_do(tmp_path):
     (tmp_path / "long.csv").write_text("\n".join(["text,label", *long]))
     (tmp_path / "mine.feather").touch()
     for message, call in {
-        "the distinct texts in 'text', of which it has 1": lambda: [load_rows(task, split=s) for s in SPLITS],
-        "xlsx; other formats that pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
+        "groups of rows that share a text, of which it has 1": lambda: [load_rows(task, split=s) for s in SPLITS],
+        "parquet; other formats that pandas reads": lambda: task_from_file(tmp_path / "mine.feather"),
         "--tasks rte sst2": lambda: RunConfig(tasks=("rte,sst2",)),
         "task_from_frame": lambda: load_rows(task.name, pd.DataFrame()),
         "held-out part of train' of task 'few' is empty": lambda: load_rows(few, split=sources.HELD_OUT),
@@ -127,7 +106,9 @@ def test_messages_say_what_to_do(tmp_path):
         "unknown option of task_from_file 'data'": lambda: tasks_from_file(tmp_path / "mine.csv", data="glue"),
         "no column 'lab'": lambda: tasks_from_file(tmp_path / "mine.csv", labels="lab"),
         "unknown score 'lable': did you mean 'label'": lambda: tasks_from_file(few.data, score="lable"),
-        r"no column 'label' .* has: \['text'\]$": lambda: task_from_frame(pd.DataFrame({"text": ["a"]}), "mood"),
+        r"no column 'label' .* has: \['text'\]: give label=": lambda: task_from_frame(
+            pd.DataFrame({"text": ["a"]}), "mood"
+        ),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
@@ -141,14 +122,11 @@ WAYS = {
     "m.jsonl": ("to_json", {"orient": "records", "lines": True}),
     "m.jsonl.gz": ("to_json", {"orient": "records", "lines": True}),
     "m.parquet": ("to_parquet", {}),
-    "m.xlsx": ("to_excel", {}),
 }
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_files_of_every_kind_hold_the_same_rows(tmp_path, name):
-    if name == "m.xlsx":
-        pytest.importorskip("openpyxl")
     (way, options), index = WAYS[name], {} if "json" in name else {"index": False}
     getattr(FRAME, way)(tmp_path / name, **options, **index)
     task = task_from_file(tmp_path / name)
@@ -187,33 +165,11 @@ def test_bad_json_lines(tmp_path, lines, message):
         load_rows(task_from_file(tmp_path / "m.jsonl"), split="all")
 
 
-def test_compressed_files_that_are_damaged_or_too_large(tmp_path, monkeypatch):
+def test_compressed_files_that_are_damaged(tmp_path):
     FRAME.to_csv(tmp_path / "m.csv.gz")
     (tmp_path / "n.csv.gz").write_bytes((tmp_path / "m.csv.gz").read_bytes()[:-9])
-    (tmp_path / "o.xlsx").write_bytes(b"PK")
-    with zipfile.ZipFile(tmp_path / "r.xlsx", "w") as file:
-        file.writestr("[Content_Types].xml", "")
-    packed = (tmp_path / "r.xlsx").read_bytes()
-    at = packed.index(b"PK\x01\x02")  # the entry in the directory: flags at 8, way of packing at 10
-    for name, place, odd in (("s.xlsx", 8, 1), ("t.xlsx", 10, 99)):  # encrypted, packed in an unknown way
-        (tmp_path / name).write_bytes(packed[: at + place] + bytes([odd]) + packed[at + place + 1 :])
-    for name in ("n.csv.gz", "o.xlsx", "s.xlsx", "t.xlsx"):
-        with pytest.raises(ValueError, match=f"{name} cannot be read as"):
-            task_from_file(tmp_path / name)
-    monkeypatch.setattr(sources, "MOST_BYTES", 10**6)
-    pq.write_table(pa.table({"text": ["x" * 1000] * 5000, "label": ["a", "b"] * 2500}), tmp_path / "p.parquet")
-    (tmp_path / "q.csv.gz").write_bytes(gzip.compress(bytes(2 * 10**6)))
-    for name in ("p.parquet", "q.csv.gz"):  # they expand beyond the limit
-        with pytest.raises(ValueError, match=rf"{name}: .* 1,000,000 bytes"):
-            task_from_file(tmp_path / name)
-
-
-def test_excel_without_openpyxl(tmp_path, monkeypatch):
-    with zipfile.ZipFile(tmp_path / "m.xlsx", "w") as file:
-        file.writestr("[Content_Types].xml", "")
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(ImportError, match=r"m.xlsx.*pip install openpyxl"):
-        task_from_file(tmp_path / "m.xlsx")
+    with pytest.raises(ValueError, match=r"n.csv.gz cannot be read as"):
+        task_from_file(tmp_path / "n.csv.gz")
 
 
 def test_a_task_for_each_label_column(tmp_path):
@@ -271,7 +227,7 @@ def test_d18_at_equal_lengths_the_second_text_is_cut(tmp_path, monkeypatch, firs
     a, b = first, second
     while a + b > room:
         a, b = (a - 1, b) if a > b else (a, b - 1)
-    (tmp_path / "x.csv").write_text(f"one,two,label\n{'rain ' * first},{'rain ' * second},0\n")
+    (tmp_path / "x.csv").write_text(f"one,two,label\n{'rain ' * first},{'rain ' * second},no\n")
     task = Task("mine", ("one", "two"), ("no", "yes"))
     given = (task, load_tokenizer("tiny"), str(tmp_path / "{split}.csv"), "x", room + 3)
     types = tokenise_task(*given, ties="second").token_type_ids.tolist()

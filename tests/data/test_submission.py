@@ -193,7 +193,7 @@ def test_bad_predictions(tmp_path, name, values, message):
     ],
 )
 def test_what_is_wrong_with_a_test_split_is_named_before_anything_is_predicted(monkeypatch, frame, name, message):
-    monkeypatch.setattr("palslib.data.submission.read_repository", lambda *_: (pd.DataFrame(frame), {}))
+    monkeypatch.setattr("palslib.data.submission.read_repository", lambda *_: pd.DataFrame(frame))
     with pytest.raises(ValueError, match=f"own {message}"):
         glue_predictions(SimpleNamespace(tasks=TASKS), "own", files=[name])
 
@@ -275,7 +275,7 @@ def test_mismatched_and_diagnostic_files_are_read_from_their_own_splits(monkeypa
 
     def read(*place):
         seen.append(place)
-        return pd.DataFrame({"premise": [], "hypothesis": [], "idx": []}), {}
+        return pd.DataFrame({"premise": [], "hypothesis": [], "idx": []})
 
     monkeypatch.setattr("palslib.data.submission.read_repository", read)
     answers = SimpleNamespace(tasks=TASKS, predict=lambda texts, task: pd.DataFrame({"label": [], "score": []}))
