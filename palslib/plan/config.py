@@ -17,7 +17,8 @@ from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
-from palslib.data.sources import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS, SUFFIXES, ending
+from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
+from palslib.data.sources import SUFFIXES, ending
 from palslib.data.tasks import BUILT_IN, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
@@ -40,7 +41,8 @@ _RENAMED = {"epochs": "alpha_parts"}
 
 def as_now(config: dict) -> dict:
     """The config of a record, which may be an older one, with the present names of its fields."""
-    return {"held_out_by": "texts"} | {_RENAMED.get(name, name): value for name, value in config.items()}
+    now = {_RENAMED.get(name, name): value for name, value in config.items()}
+    return {"held_out_by": "texts"} | now if now.get("held_out") else now
 
 
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
@@ -73,7 +75,7 @@ class RunConfig:
     """Names of tasks in `TASKS` or another of `SUITES`, names of delimited files in `data`, or files of your own
     (`mood.csv`, with the columns text and label); round robin takes them in this order."""
     own: dict = field(default_factory=dict)
-    """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet, Excel) with the
+    """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet) with the
     columns text and label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"],
     "labels": ["bad", "good"], "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
     data: Place = "synthetic"
@@ -82,7 +84,7 @@ class RunConfig:
     """Score the model, in place of the dev sets, on a tenth of the training rows, on which it then does not train: for
     choosing settings on rows that no reported score uses."""
     held_out_by: Literal["groups", "texts"] = "groups"
-    """How rows are held out: by connected groups of texts (`sources.groups_of`), or, as in runs recorded before there
+    """How rows are held out: by connected groups of texts (`parts.groups_of`), or, as in runs recorded before there
     was this field, by first texts alone."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
