@@ -105,7 +105,8 @@ class Task:
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class occurs once")
         self._check("labels", all(map(sources.is_text, self.labels)), "list of texts without NUL or half a character")
         if self.positive:
-            check_name(f"positive class of task {self.name!r}", self.positive, self.labels)
+            two = self.labels if len(self.labels) == 2 else ()
+            check_name(f"positive class of task {self.name!r}", self.positive, two)
         self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
         single = len(self.separator) == 1 and self.separator not in '\r\n\0"'
         self._check("separator", single, "single character, no line break or quotation mark")
