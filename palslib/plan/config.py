@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import re
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -184,7 +185,7 @@ class RunConfig:
         if isinstance(tasks, (list, tuple)):
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             known = own if isinstance(own := named.get("own") or {}, dict) else {}
-            paths = [t for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES and t not in known]
+            paths = [t for t in tasks if isinstance(t, str) and t not in known and _is_file(t)]
             files = {path: name_of(Path(path)) for path in paths}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             mine |= {name: path for path, name in files.items()}
@@ -343,6 +344,11 @@ class RunConfig:
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _is_file(task: str) -> bool:
+    """Whether a task is named by a file, perhaps of a kind that is refused later."""
+    return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
 def _method_fields(method: Method, given: dict) -> dict:
