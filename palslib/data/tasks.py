@@ -317,7 +317,7 @@ def name_of(path: Path) -> str:
 def tasks_from_file(
     path: str | Path, text: str | Sequence[str] = "text", labels: Sequence[str] = ("label",), **options
 ) -> list[Task]:
-    """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike, by text.
+    """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike.
 
     Args:
         options: those of `task_from_file`, for all tasks; `score` may also be a list of the columns that are scores,
