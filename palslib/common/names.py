@@ -1,7 +1,7 @@
 """Checks of names, and values as error messages show them."""
 
 import difflib
-import unicodedata
+import reprlib
 from collections.abc import Iterable
 
 
@@ -40,8 +40,9 @@ def listed(names: Iterable, most: int = 20) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """The `repr` of a value for a message; a long one is cut after `most` characters. A text that looks like another
-    one (with an accent as a separate character) is shown by the numbers of its characters."""
-    text = repr(value)
-    text = text if unicodedata.is_normalized("NFC", text) else ascii(value)
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+    """The `repr` of a value for a message, of at most about `most` characters, which are all that is made of it."""
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxlong = brief.maxother = most
+    brief.maxlist = brief.maxtuple = brief.maxset = brief.maxdict = 100
+    text = repr(value[: most + 1]) if isinstance(value, str) else brief.repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."

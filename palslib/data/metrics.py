@@ -55,7 +55,8 @@ def class_of(outputs: np.ndarray) -> np.ndarray:
 
 
 def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool = False) -> dict[str, float]:
-    """Every metric of a task in percent; those in `BY_CLASS` are given for each class, as `precision (bad)`.
+    """Every metric of a task in percent; those in `BY_CLASS` are given for each class, as `precision (bad)`;
+    `f1` of a task that is not built in is named after its class, as `f1 (bad)`.
 
     Args:
         labels: (N,) class numbers or scores.
@@ -71,14 +72,14 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
     widths = {len(task.labels) or 1} | ({1} if len(task.labels) == 2 else set())
     if outputs.ndim != 2 or outputs.shape[1] not in widths:
         raise ValueError(f"task {task.name!r}: outputs of shape {outputs.shape}, not (N, {max(widths)})")
-    if (bad := ~np.isfinite(labels)).any():
-        raise ValueError(f"task {task.name!r}: the label of row {bad.argmax()} is {labels[bad.argmax()]}, not finite")
-    if (bad := ~np.isfinite(outputs).all(-1)).any():
-        row = int(bad.argmax())
-        raise ValueError(f"task {task.name!r}: the output of row {row} is {outputs[row].tolist()}, not finite")
+    for what, values in (("label", labels), ("output", outputs)):
+        finite = np.isfinite(values).reshape(len(labels), -1).all(1)
+        if not finite.all():
+            row = int(finite.argmin())
+            raise ValueError(f"task {task.name!r}: the {what} of row {row} is {values[row].tolist()}, not finite")
     predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
 
-    def values(metric: str) -> dict[str, float]:
+    def by_name(metric: str) -> dict[str, float]:
         if metric in BY_CLASS:
             from sklearn import metrics
 
@@ -86,12 +87,16 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
             options = {"labels": range(len(task.labels)), "average": None, "zero_division": undefined}
             each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
             return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
+        if metric == "f1" and (task.positive or not task.built_in):  # of which class it is, is part of its name
+            positive = task.positive or task.labels[1]
+            number = task.labels.index(positive)
+            return {f"f1 ({positive})": METRICS["f1"](labels == number, predictions == number)}
         if by_batches and metric in ("matthews", "pearson"):
             return {metric: batchwise(metric, labels, predictions)}
         # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
         return {metric: float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))}
 
-    return {name: 100 * value for metric in task.metrics for name, value in values(metric).items()}
+    return {name: 100 * value for metric in task.metrics for name, value in by_name(metric).items()}
 
 
 Scores = Mapping[str, Mapping[str, float]]

@@ -1,4 +1,4 @@
-"""Files of predictions for submission: GLUE's eleven files and their zip, and the minBERT course's CSV files.
+"""GLUE's eleven files of predictions, and their zip.
 
 GLUE (https://gluebenchmark.com) takes files `<name>.tsv` with the columns `index`, the data set's `idx`, and
 `prediction`: a class by number or by name, as the table below says, or STS-B's score from 0 to 5. For WNLI it is the
@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from palslib.common.files import atomic_write, write_text
+from palslib.common.files import atomic_write, check_new, write_text
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
-from palslib.data.sources import check_column, check_texts, find_file, locate, read_repository, read_table
+from palslib.data.sources import check_column, check_texts, read_repository
 from palslib.data.synthetic import synthetic_split
-from palslib.data.tasks import TASKS, Task
+from palslib.data.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,6 @@ GLUE_FILES: dict[str, GlueFile] = {
 }
 """The eleven files of a submission, by name."""
 WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
-COURSE_FILES = {
-    "sst5": ("sst", "Predicted_Sentiment"),
-    "quora": ("para", "Predicted_Is_Paraphrase"),
-    "sts": ("sts", "Predicted_Similiary"),  # as the course spells it
-}
-"""Task of the minBERT report -> the first part of its file's name, and the column of its predictions."""
-
-
-def _predictions(model, task: Task, frame: pd.DataFrame, identity: str, where: str) -> pd.Series:
-    """The predicted class numbers or scores, by the ids of the rows, which are in the column `identity`."""
-    check_column(frame, identity, task, where)
-    check_texts(frame, task, where)
-    answers = model.predict(frame[list(task.texts)], task.name)
-    values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)
-    return pd.Series(values.tolist(), index=frame[identity].tolist())
 
 
 def glue_predictions(
@@ -78,22 +63,26 @@ def glue_predictions(
         split: `test`, or `validation` for a rehearsal on labelled rows (AX has only `test`). The data `synthetic` is
             for rehearsals; there MNLI's matched rows stand in for AX.
     """
-    frames, found = {}, {}
+    frames, predictions = {}, {}
     for name in files:  # all are read before any prediction, so that a missing one shows at once
         file = GLUE_FILES[check_name("file of a submission", name, GLUE_FILES)]
         if file.task in model.tasks:
-            part = file.split if file.config else file.split.replace("test", split)
-            config = file.config or file.task
+            part, config = file.split if file.config else file.split.replace("test", split), file.config or file.task
             if data == "synthetic":
                 frame = synthetic_split(file.task, "validation_matched" if file.config else part)
             else:
-                frame = read_repository(data, config, part)[0]
+                frame = read_repository(data, config, part)
             frames[name] = frame, f"{data} {config}/{part}"
     for name, (frame, where) in frames.items():
-        found[name] = _predictions(model, model.tasks[GLUE_FILES[name].task], frame, "idx", where)
+        task = model.tasks[GLUE_FILES[name].task]
+        check_column(frame, "idx", task, where)
+        check_texts(frame, task, where)
+        answers = model.predict(frame[list(task.texts)], task.name)
+        values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)
+        predictions[name] = pd.Series(values.tolist(), index=frame["idx"].tolist())
     if "WNLI" in files:  # its texts are not needed
-        found["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))
-    return found
+        predictions["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))
+    return predictions
 
 
 def _cell(name: str, value) -> str:
@@ -110,24 +99,29 @@ def _cell(name: str, value) -> str:
     return labels[int(number)] if file.names else str(int(number))
 
 
-def write_submission(given, folder: str | Path, data: str = "glue", split: str = "test") -> pd.DataFrame:
+def write_submission(
+    source, folder: str | Path, data: str = "glue", split: str = "test", force: bool = False
+) -> pd.DataFrame:
     """Writes the eleven files and `submission.zip`, each whole or not at all, once every prediction is available.
 
     Args:
-        given: a model with all eight tasks of the paper; or a mapping from a file's name to predictions (class numbers,
-            names, or scores) by `idx`, as `glue_predictions` returns them, perhaps from several models.
+        source: a model with all eight tasks of the paper; or a mapping from a file's name to predictions (class
+            numbers, names, or scores) by `idx`, as `glue_predictions` returns them, perhaps from several models.
         data, split: the rows that `glue_predictions` reads, if a model is given.
+        force: replaces files of these names in the folder, which are otherwise refused.
 
     Returns a row for each file: `file`, `rows`, and `official`, the number of rows that GLUE's server expects. Raises
-    ValueError listing the files without predictions, for an unknown class and for a repeated index.
+    ValueError listing the files without predictions, for an unknown class, a repeated index and a file in the way.
     """
-    has = given if isinstance(given, Mapping) else [n for n, f in GLUE_FILES.items() if f.task in ("", *given.tasks)]
+    folder, by_name = place(folder), isinstance(source, Mapping)
+    has = source if by_name else [name for name, file in GLUE_FILES.items() if file.task in ("", *source.tasks)]
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
     for name in has:
         check_name("file of a submission", name, GLUE_FILES)
-    predictions = given if isinstance(given, Mapping) else glue_predictions(given, data, split)
-    texts = {}
+    for name in ("submission.zip", *(f"{name}.tsv" for name in GLUE_FILES)):
+        check_new(folder / name, force)
+    predictions, texts = source if by_name else glue_predictions(source, data, split), {}
     for name in GLUE_FILES:
         values = pd.Series(predictions[name])
         if len(values) and (values.index.dtype.kind not in "iu" or values.index.min() < 0):
@@ -137,7 +131,6 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
             raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} occurs twice")
         lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())
         texts[f"{name}.tsv"] = "index\tprediction\n" + "".join(lines)
-    folder = place(folder)
     for name, text in texts.items():
         write_text(folder / name, text)
     with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -145,38 +138,3 @@ def write_submission(given, folder: str | Path, data: str = "glue", split: str =
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
     return pd.DataFrame(rows, columns=["file", "rows", "official"])
-
-
-def write_course_csvs(
-    model, folder: str | Path, data: str = "minbert", splits: Sequence[str] = ("dev", "test")
-) -> list[Path]:
-    """Writes `sst-dev-output.csv`, `para-dev-output.csv`, ... as the minBERT course's own code writes them.
-
-    Lines are `id , prediction` under a header `id \\t Predicted_...`, blanks included. A prediction is a class
-    from 0 to 4 (sst), 0.0 or 1.0 (para), or a score from 0 to 5 (sts). Rows without a label are predicted too. Raises
-    ValueError listing the tasks that the model lacks (a `-pair` task will do), FileNotFoundError naming a split without
-    a file.
-    """
-    by_source = {task.source or name: task for name, task in model.tasks.items()} | model.tasks
-    if missing := [name for name in COURSE_FILES if name not in by_source]:
-        raise ValueError(f"the model has no task for {', '.join(missing)} (it has: {', '.join(model.tasks)})")
-    texts = {}
-    for name, (short, column) in COURSE_FILES.items():
-        task = by_source[name]
-        for split in splits:
-            check_name("split", split, ("dev", "test"))
-            if data == "synthetic":
-                where, frame = "synthetic", synthetic_split(name, split.replace("dev", "validation"))
-                frame = frame.rename(columns={"idx": "id"})
-            else:
-                pattern = task.files.replace("{split}", split)
-                if (path := find_file(data, pattern)) is None:
-                    raise FileNotFoundError(f"{locate(data)} has no file {pattern!r} for {short}-{split}-output.csv")
-                where, frame = path.name, read_table(path, task.separator, task.quoted, task.encoding)
-            values = _predictions(model, task, frame, "id", where)
-            values = {"quora": values.astype(float), "sts": values.clip(0, 5)}.get(name, values)
-            lines = (f"{identity} , {value} \n" for identity, value in values.items())
-            texts[place(folder) / f"{short}-{split}-output.csv"] = f"id \t {column} \n" + "".join(lines)
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)

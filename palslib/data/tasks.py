@@ -2,13 +2,11 @@
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
-like that repository, or a file (CSV, TSV, JSON Lines, Parquet, Excel) with named text and label columns.
+like that repository, or a file (CSV, TSV, JSON Lines, Parquet) with named text and label columns.
 """
 
 import hashlib
-import math
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -23,7 +21,7 @@ from palslib.common.files import atomic_write
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import runs_folder
 from palslib.common.settings import Names, Number, settings
-from palslib.data import sources
+from palslib.data import parts, sources
 from palslib.data.synthetic import synthetic_split
 
 MOST_LETTERS = 100
@@ -32,7 +30,6 @@ OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews", "macro_f1"), ("pearson", 
 """Names in `metrics.METRICS` for classes and for scores; `f1` is for two classes only."""
 BY_CLASS = ("precision", "recall")
 """Metrics with a value for each class: `precision (bad)`. They may follow another metric, and are never the first."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_task_name(name: str) -> str:
@@ -50,13 +47,7 @@ def check_task_name(name: str) -> str:
     return name
 
 
-def _alike(label: str) -> str:
-    """The label without invisible differences: hidden characters, and the two ways of writing an accent."""
-    seen = (c for c in label if unicodedata.category(c) != "Cf" and not "\ufe00" <= c <= "\ufe0f")
-    return unicodedata.normalize("NFC", "".join(seen))
-
-
-@settings
+@settings(part="task {name!r}:")
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 
@@ -80,8 +71,9 @@ class Task:
     """The column of the label."""
     separator: str = ","
     """The separator of columns in a delimited file, a single character; for a .tsv, give a tab."""
-    skip_unlabelled: bool = False
-    """Whether rows of a file with an empty label are left out, with a warning; otherwise they are an error."""
+    skip_unlabelled: bool | Names = False
+    """Whether rows with an empty label are left out, with a warning; otherwise they are an error. Labels that mean that
+    there is none (`("-",)`, as in SNLI) are left out, too."""
 
     head: Literal["linear", "concatenation", "cosine"] = "linear"
     """`linear`: linear on the pooled [CLS], where a pair is one sequence. Other heads encode each text of a pair by
@@ -100,6 +92,9 @@ class Task:
     class_weights: dict[str, Annotated[Number, Field(gt=0)]] | Literal["balanced"] | None = None
     """The weight of every class, by name, in the training loss, as in `torch.nn.CrossEntropyLoss`; or `balanced`: with
     N rows, n of them in the class, and C classes, it is N / (C n), as in scikit-learn."""
+    positive: str = ""
+    """The class, of two, whose F1 is `f1`; by default the second. The score's name says which: `f1 (duplicate)`, but
+    for built-in tasks, whose papers print `f1`."""
 
     def __post_init__(self):
         self._check("texts", 1 <= len(self.texts) <= 2, "list of one or two names of columns")
@@ -108,11 +103,10 @@ class Task:
         self._check("texts", "label" not in self.texts, "list without 'label', the column in which answers are kept")
         self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
         self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class occurs once")
-        self._check("labels", not any(map(_CONTROL.search, self.labels)), "list of names without control characters")
-        known: dict[str, str] = {}
-        for name in self.labels:
-            if (other := known.setdefault(_alike(name), name)) != name:
-                raise ValueError(f"task {self.name!r}: the labels {other!a} and {name!a} look the same")
+        self._check("labels", all(map(sources.is_text, self.labels)), "list of texts without NUL or half a character")
+        if self.positive:
+            two = self.labels if len(self.labels) == 2 else ()
+            check_name(f"positive class of task {self.name!r}", self.positive, two)
         self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
         single = len(self.separator) == 1 and self.separator not in '\r\n\0"'
         self._check("separator", single, "single character, no line break or quotation mark")
@@ -134,12 +128,8 @@ class Task:
         self._check("evaluation", 0 < len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
-        if self.head == "cosine" and self.labels:
-            raise ValueError(f"task {self.name!r}: head 'cosine' gives a score from 0 to 5 and takes no classes")
-        if self.head == "cosine" and self.scale != 1:
-            raise ValueError(
-                f"task {self.name!r}: head 'cosine' gives scores from 0 to 5: give scale=1, not {self.scale}"
-            )
+        if self.head == "cosine" and (self.labels or self.scale != 1):
+            raise ValueError(f"task {self.name!r}: head 'cosine' gives scores from 0 to 5: no labels, and scale=1")
 
     def balanced(self, labels: np.ndarray) -> "Task":
         """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
@@ -166,6 +156,11 @@ class Task:
     def _check(self, field: str, holds: bool, valid: str) -> None:
         if not holds:
             raise ValueError(f"task {self.name!r}: {field} must be a {valid}, not {shown(getattr(self, field))}")
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the task is one of `SUITES`, perhaps with other columns or files; its classes have an order."""
+        return self.name in BUILT_IN and BUILT_IN[self.name].labels == self.labels
 
     @property
     def apart(self) -> bool:
@@ -283,30 +278,34 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
 
 
 def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label: str = "label", **options) -> Task:
-    """A task from a table in memory (a DataFrame, a `datasets.Dataset`, a dict of columns, a list of dicts), or from a
-    dict of tables by split (a `datasets.DatasetDict`), written once under `runs/data/`; takes the arguments of
-    `task_from_file`."""
+    """A task from a table in memory (`sources.as_frame` says of which kinds), or from a dict of tables by split (a
+    `datasets.DatasetDict`), written under `runs/data/`; takes the arguments of `task_from_file`. The classes of a
+    ClassLabel keep their order."""
     several = frame.values() if isinstance(frame, Mapping) else ()
-    by_split = bool(several) and all(isinstance(t, pd.DataFrame) or hasattr(t, "column_names") for t in several)
-    tables = dict(frame) if by_split else {"": frame}
-    content = hashlib.sha256()
+    by_split = bool(several) and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in several)
+    tables, texts = (
+        dict(frame) if by_split else {"": frame},
+        tuple(text) if isinstance(text, (list, tuple)) else (text,),
+    )
+    content, used, task = hashlib.sha256(), list(dict.fromkeys([*texts, label])), Task(name, texts, label=label)
     for split, table in tables.items():
-        what = f"task {name!r}" + f", split {split!r}" * by_split
-        table, texts = sources.as_frame(table, what), [text] if isinstance(text, str) else text
-        used = list(dict.fromkeys([*texts, label]))
+        where = f"task {name!r}, split {split!r}" if by_split else f"task {name!r}"
+        declared = getattr((getattr(table, "features", None) or {}).get(label), "names", None)
+        if declared and not options.get("score"):
+            options = {"labels": declared} | options
+        table = sources.as_frame(table, where)
         for column in used:
-            sources.check_column(table, column, Task(name, ("text",), label="a label"), f"the table of {what}")
+            sources.check_column(table, column, task, f"the table of {where}")
         tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
         for column in used:
-            sources.refuse_cells([not isinstance(x, str) for x in table[column]], table, column, "is not a text", what)
+            sources.refuse_cells([not sources.is_text(x) for x in table[column]], table, column, "is not a text", where)
         content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
-    place = f"{check_task_name(name)}-{content.hexdigest()[:12]}{'-{split}' * by_split}.parquet"
-    for split, table in tables.items():
-        path = runs_folder() / "data" / (place.replace("{split}", check_task_name(split)) if by_split else place)
-        if not path.exists():
-            with atomic_write(path) as temporary:
-                table.to_parquet(temporary, index=False)
-    return task_from_file(path.with_name(place), text, label, name=name, **options)
+    file = f"{name}-{content.hexdigest()[:12]}{'-{split}' if by_split else ''}.parquet"
+    for split, table in tables.items():  # written even where there is such a file, whose content may be another
+        path = runs_folder() / "data" / file.replace("{split}", check_task_name(split) if by_split else "")
+        with atomic_write(path) as temporary:
+            table.to_parquet(temporary, index=False, write_page_checksum=True)
+    return task_from_file(path.with_name(file), text, label, name=name, **options)
 
 
 def name_of(path: Path) -> str:
@@ -318,7 +317,7 @@ def name_of(path: Path) -> str:
 def tasks_from_file(
     path: str | Path, text: str | Sequence[str] = "text", labels: Sequence[str] = ("label",), **options
 ) -> list[Task]:
-    """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike, by text.
+    """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike.
 
     Args:
         options: those of `task_from_file`, for all tasks; `score` may also be a list of the columns that are scores,
@@ -334,7 +333,7 @@ def tasks_from_file(
     ]
 
 
-_OPTIONS = ("metrics", "evaluation", "scale", "head", "class_weights", "source")
+_OPTIONS = ("metrics", "positive", "evaluation", "scale", "head", "class_weights", "source")
 
 
 def task_from_file(
@@ -344,13 +343,14 @@ def task_from_file(
     separator: str | None = None,
     name: str | None = None,
     score: bool = False,
+    labels: Sequence[str] = (),
     quoted: bool = True,
     encoding: str = "utf-8",
-    skip_unlabelled: bool = False,
+    skip_unlabelled: bool | Sequence[str] = False,
     **options,
 ) -> Task:
-    """A task from any CSV, TSV, JSON Lines (each also .gz), Parquet or Excel file: classification, whose classes are
-    the labels that occur, sorted; or, with `score`, regression.
+    """A task from any CSV, TSV, JSON Lines (each also .gz) or Parquet file: a classification or, with `score`, a
+    regression.
 
     Args:
         path: a file, which is split 80/10/10; or, with `{split}` in its name, one file for each split (`train`,
@@ -358,14 +358,18 @@ def task_from_file(
         text: the column of a text, or the two columns of a pair.
         separator: between the cells of a delimited file; by default that of its ending (`.csv` comma, `.tsv` tab).
         name: the task's name; by default that of the file (`name_of`).
+        labels: the classes, in order; by default those that a Parquet file declares (a ClassLabel of `datasets`), or
+            else the labels that occur, sorted.
         quoted, encoding, skip_unlabelled: see `Task`, also for other `options` (`metrics`, `class_weights`, `head`).
 
-    Raises ValueError if a column is missing, a label is empty or has a control character, there are fewer than two
-    classes, or the labels do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer
-    than five rows a class for more than five classes, or two that differ only in blanks, case or the form of a number.
+    Raises ValueError if a column is missing, a label is empty, there are fewer than two classes, or the labels that
+    occur do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer than five rows a
+    class for more than five classes, or two that differ only in blanks, case or the form of a number.
     """
     for option in options:
         check_name("option of task_from_file", option, _OPTIONS)
+    if score and labels:
+        raise ValueError(f"score=True contradicts labels={shown(labels)}: give only one of them")
     source, texts = Path(sources.locate(path)), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
     separator = separator or sources.separator_of(path)
@@ -376,35 +380,38 @@ def task_from_file(
         sources.check_column(frame, column, task, path.name)
     if score:
         sources.checked(frame, task, path.name)
-        numbers = [sources.number_of(cell) for cell in frame[label]]
-        largest = max((abs(float(n)) for n in numbers if n is not None), default=0.0)
-        scale = largest if 0 < largest < math.inf and options.get("head") != "cosine" else 1.0
+        largest = max((abs(float(sources.number_of(cell))) for cell in frame[label]), default=0.0)
+        scale = largest if largest and options.get("head") != "cosine" else 1.0
         return replace(task, **{"scale": scale} | options)
-    where = f"{path.name}, column {label!r}"
+    known = tuple(labels) or tuple(getattr(sources.declared(path).get(label), "names", ()))
+    task = replace(task, labels=known or _classes(frame, task, path.name), **{"metrics": Task.metrics} | options)
+    sources.checked(frame, task, path.name)
+    return task
+
+
+def _classes(frame: pd.DataFrame, task: Task, where: str) -> tuple[str, ...]:
+    """The labels that occur in a table, sorted. Raises ValueError where they do not look like classes."""
     empty = "is empty (skip_unlabelled=True leaves out rows without a label)"
-    wrong = {"is not a label": lambda x: not isinstance(x, str), empty: lambda x: not x.strip()}
-    wrong |= {"has a control character": _CONTROL.search}
-    for why, is_wrong in wrong.items():
-        sources.refuse_cells([is_wrong(cell) for cell in frame[label]], frame, label, why, path.name)
-    if len(labels := sorted(set(frame[label]))) < 2:
+    for why, is_wrong in {"is not a label": lambda x: not sources.is_text(x), empty: lambda x: not x.strip()}.items():
+        sources.refuse_cells([is_wrong(cell) for cell in frame[task.label]], frame, task.label, why, where)
+    labels, where = sorted(set(frame[task.label])), f"{where}, column {task.label!r}"
+    if len(labels) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
-    numbers = [number for name in labels if (number := sources.number_of(name)) is not None]
-    scores = len(numbers) == len(labels) and (len(labels) > 20 or any(n != n.to_integral_value() for n in numbers))
+    numbers = {name: sources.number_of(name) for name in labels}
+    whole = all(number is not None and number == number.to_integral_value() for number in numbers.values())
+    scores = None not in numbers.values() and (len(labels) > 20 or not whole)
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
-        what = "numbers, like scores" if scores else "too many for classes"
-        data = f"data={path.name!r}" + (f", separator={separator!r}" if separator != "," else "")
-        raise ValueError(
-            f"{where}: {len(labels)} different values in {len(frame)} rows, such as {labels[0]!r} and {labels[-1]!r}, "
-            f"are {what}. If they are scores, call task_from_file({path.name!r}, score=True); if they are classes, "
-            f"name them in Task({sources.stem(path)!r}, {texts}, labels=(...), label={label!r}, {data})"
-        )
+        ends = f"such as {shown(labels[0], 50)} and {shown(labels[-1], 50)}"
+        kind = "numbers, like scores" if scores else "too many for classes"
+        advice = "If they are scores, give score=True; if they are classes, give them in order: labels=(...)"
+        raise ValueError(f"{where}: {len(labels)} different values in {len(frame)} rows, {ends}, are {kind}. {advice}")
     known: dict[str | Decimal, str] = {}
-    for name in labels:
-        number, plain = sources.number_of(name), " ".join(_alike(name).split()).casefold()
-        if (other := known.setdefault(plain if number is None else number, name)) != name:
-            which = f"{other!a} and {name!a} ({frame.index.name} {frame.index[frame[label] == name][0]})"
-            raise ValueError(f"{where}: the classes {which} differ only in how they are written")
-    return replace(task, labels=tuple(labels), **{"metrics": Task.metrics} | options)
+    for name, number in numbers.items():
+        plain = " ".join(name.split()).casefold() if number is None else number
+        if (other := known.setdefault(plain, name)) != name:
+            row = f"{frame.index.name} {frame.index[frame[task.label] == name][0]}"
+            raise ValueError(f"{where}: the classes {other!r} and {name!r} ({row}) differ only in how they are written")
+    return tuple(labels)
 
 
 def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "train") -> pd.DataFrame:
@@ -413,57 +420,52 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     Args:
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
             nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
-            splits `train`, `validation` and `test` are 80/10/10 of its distinct (first) texts; a name with
-            `{split}` in it stands for one file per split.
-        split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; `HELD_OUT`, a tenth
-            of the training rows, and `KEPT`, the others.
+            splits `train`, `validation` and `test` are 80/10/10 of its rows, and no text is in two of them
+            (`data.parts`); a name with `{split}` in it stands for one file per split.
+        split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; or one of the
+            `parts.OF_TRAIN`.
 
-    The table's index says where a row is: in text and Excel files the line on which it begins, counted from 1 as an
-    editor does; in Parquet files and all other sources the row's number, from 0. A text may be empty.
+    The table's index says where a row is: in text files the line on which it begins, counted from 1 as an editor does;
+    in Parquet files and all other sources the row's number, from 0. A text may be empty.
     Raises ValueError naming source, row and column for a missing column or cell, an unknown label, a score that is not
     a number or bytes that are not UTF-8, and for an empty split; FileNotFoundError or ConnectionError for a source that
     is missing or out of reach.
     """
-    task = get_task(task, data)
-    source = sources.locate(task.data or data)
-    name = task.source or task.name
-    if split in (sources.KEPT, sources.HELD_OUT):
-        table = load_rows(task, data, "train")
-        table = table[sources.held_out(table[task.texts[0]]) == (split == sources.HELD_OUT)]
+    task, few = get_task(task, data), ""
+    source, name = sources.locate(task.data or data), task.source or task.name
+    if split in parts.OF_TRAIN:
+        table = parts.part_of_train(load_rows(task, data, "train"), task.texts, split)
     elif source == "synthetic":
         frame = synthetic_split(name, split).rename(columns={"label": task.label})
-        table = sources.checked(frame, task, f"synthetic {name}/{split}", by_place=True)
+        table = sources.checked(frame, task, f"synthetic {name}/{split}", places=True)
     elif path := _file(task, source, split):
-        frame = sources.labelled(sources.read_table(path, task.separator, task.quoted, task.encoding), task, path.name)
-        table = sources.checked(frame, task, path.name)
-        if Path(source).is_file() or "{split}" not in source + task.files:
-            whole, table = table, sources.part(table, task, split)
-            if table.empty and len(whole):
-                texts = whole[task.texts[0]].nunique()
-                raise ValueError(
-                    f"{path.name}: the split {split!r} is empty: none of the {len(whole):,} rows is in it. A file is "
-                    f"split 80/10/10 by the distinct texts in {task.texts[0]!r}, of which it has {texts:,}: too few. "
-                    "Give more texts, or one file for each split, with {split} in the path"
-                )
+        frame = sources.read_table(path, task.separator, task.quoted, task.encoding)
+        table = sources.checked(frame, task, path.name, task.built_in)
+        if split != "all" and len(table) and (Path(source).is_file() or "{split}" not in source + task.files):
+            groups = parts.groups_of([frame[column] for column in task.texts])  # of all rows: alike for each label
+            few = (
+                f": none of its {len(table):,} rows is in it. They are split 80/10/10 by groups that share a text, of "
+            )
+            few += f"which there are {len(set(groups)):,}: give more texts, or one file for each split ({{split}})"
+            table = table[table.index.isin(frame.index[parts.part(groups, split)])]
     else:
-        frame, names = sources.read_repository(source, name, split, task.label)
-        if names is not None and tuple(names) != task.labels:
-            where = f"{source} {name}/{split}"
-            raise ValueError(f"{where}: label names {names} are not the task's {list(task.labels)}")
-        table = sources.checked(frame, task, f"{source} {name}/{split}", by_place=names is not None)
+        frame = sources.read_repository(source, name, split)
+        table = sources.checked(frame, task, f"{source} {name}/{split}", task.built_in)
     if table.empty:
-        raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty")
+        raise ValueError(f"{source}: the split {split!r} of task {task.name!r} is empty{few}")
     return table
 
 
 def _file(task: Task, source: str, split: str) -> Path | None:
-    """The delimited file of a task's split, or None where the source is a repository."""
+    """The file of a task's split, or None where the source is a repository."""
     if "{split}" in source or Path(source).is_file():
-        names = ("validation", "dev") if split == "validation" else (split,)
+        names = sources.VALIDATION if split == "validation" else (split,)
         paths = [Path(source.replace("{split}", name)) for name in names]
-        if not (there := [path for path in paths if path.is_file()]):
-            raise sources.missing(paths[0], f" for task {task.name!r}")
-        return there[0]
+        if there := [path for path in paths if path.is_file()]:
+            return there[0]
+        tested = split == "validation" and Path(source.replace("{split}", "test")).is_file()
+        remedy = " (evaluation=('test',) scores its test file instead)" if tested else ""
+        raise sources.missing(paths[0], f" for task {task.name!r}{remedy}")
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import re
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
-from palslib.data.sources import HELD_OUT, KEPT, SUFFIXES, ending
+from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
+from palslib.data.sources import SUFFIXES, ending
 from palslib.data.tasks import BUILT_IN, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
@@ -25,7 +27,7 @@ from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
-_LATER |= {"held_out": False, "passes": None}
+_LATER |= {"held_out": False, "held_out_by": "texts", "passes": None}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
 CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
@@ -40,7 +42,8 @@ _RENAMED = {"epochs": "alpha_parts"}
 
 def as_now(config: dict) -> dict:
     """The config of a record, which may be an older one, with the present names of its fields."""
-    return {_RENAMED.get(name, name): value for name, value in config.items()}
+    now = {_RENAMED.get(name, name): value for name, value in config.items()}
+    return {"held_out_by": "texts"} | now if now.get("held_out") else now
 
 
 # The upper bounds of fields are far beyond any experiment. They refuse mistyped values that would otherwise ask for
@@ -73,7 +76,7 @@ class RunConfig:
     """Names of tasks in `TASKS` or another of `SUITES`, names of delimited files in `data`, or files of your own
     (`mood.csv`, with the columns text and label); round robin takes them in this order."""
     own: dict = field(default_factory=dict)
-    """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet, Excel) with the
+    """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet) with the
     columns text and label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"],
     "labels": ["bad", "good"], "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
     data: Place = "synthetic"
@@ -81,6 +84,9 @@ class RunConfig:
     held_out: bool = False
     """Score the model, in place of the dev sets, on a tenth of the training rows, on which it then does not train: for
     choosing settings on rows that no reported score uses."""
+    held_out_by: Literal["groups", "texts"] = "groups"
+    """How rows are held out: by connected groups of texts (`parts.groups_of`), or, as in runs recorded before there
+    was this field, by first texts alone."""
     schedule: Literal[*SCHEDULES] = "annealed"
     """A name of `sampling.SCHEDULES`."""
     alpha: Annotated[Number, Field(ge=0, le=10)] | None = None
@@ -181,7 +187,7 @@ class RunConfig:
         if isinstance(tasks, (list, tuple)):
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             known = own if isinstance(own := named.get("own") or {}, dict) else {}
-            paths = [t for t in tasks if isinstance(t, str) and ending(t) in SUFFIXES and t not in known]
+            paths = [t for t in tasks if isinstance(t, str) and t not in known and _is_file(t)]
             files = {path: name_of(Path(path)) for path in paths}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             mine |= {name: path for path, name in files.items()}
@@ -250,7 +256,9 @@ class RunConfig:
 
     def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:
         """The split of a task that the run trains on, and those that it is scored on."""
-        return (KEPT, (HELD_OUT,)) if self.held_out else ("train", task.evaluation)
+        if not self.held_out:
+            return "train", task.evaluation
+        return (KEPT_GROUPS, (HELD_OUT_GROUPS,)) if self.held_out_by == "groups" else (KEPT, (HELD_OUT,))
 
     @property
     def resolved_size(self) -> int | str:
@@ -298,6 +306,7 @@ class RunConfig:
     def key(self) -> str:
         """A hash of everything that decides the run's outcome."""
         omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
+        omitted |= set() if self.held_out else {"held_out_by"}
         about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
         about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
@@ -337,6 +346,11 @@ class RunConfig:
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _is_file(task: str) -> bool:
+    """Whether a task is named by a file, perhaps of a kind that is refused later."""
+    return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
 def _method_fields(method: Method, given: dict) -> dict:

@@ -1,4 +1,4 @@
-"""GLUE's eleven files and the course's CSV files: written, read back, and scored as the model itself is."""
+"""GLUE's eleven files: written, read back, and scored as the model itself is."""
 
 import zipfile
 from functools import cache
@@ -11,37 +11,29 @@ from shapes import randomise
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.metrics import METRICS
-from palslib.data.submission import GLUE_FILES, glue_predictions, write_course_csvs, write_submission
+from palslib.data.submission import GLUE_FILES, glue_predictions, write_submission
 from palslib.data.synthetic import synthetic_split
-from palslib.data.tasks import SUITES, TASKS, load_rows
+from palslib.data.tasks import TASKS, load_rows
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.training.evaluation import evaluate, predict
 
 tokenizer = cache(lambda: load_tokenizer("tiny"))
-COURSE = {"sst5": "sst", "quora": "para", "sts": "sts"}
-
-
-def tiny(tasks, name="attention-on-top-204"):
-    """A model of the tiny backbone; heads are shifted and scaled so that logits vary and every class occurs."""
-    model = MultiTaskModel.from_backbone("tiny", name, tasks, size=12, heads=3)
-    randomise(model.adaptations)
-    for task in model.tasks.values():
-        source = task.source or task.name
-        split = "validation_matched" if source == "mnli" else "validation"
-        data = tokenise_task(task, tokenizer(), "synthetic", split)
-        if task.head != "cosine":
-            logits = torch.from_numpy(predict(model, task.name, data))
-            head, mean, std = model.heads[task.name], logits.mean(0), logits.std(0)
-            with torch.no_grad():
-                head.weight.div_(std[:, None])
-                head.bias.sub_(mean).div_(std)
-    return model
 
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny(tuple(TASKS))
+    """A model of the tiny backbone; heads are shifted and scaled so that logits vary and every class occurs."""
+    model = MultiTaskModel.from_backbone("tiny", "attention-on-top-204", tuple(TASKS), size=12, heads=3)
+    randomise(model.adaptations)
+    for task in TASKS.values():
+        data = tokenise_task(task, tokenizer(), "synthetic", task.evaluation[0])
+        logits = torch.from_numpy(predict(model, task.name, data))
+        head, mean, std = model.heads[task.name], logits.mean(0), logits.std(0)
+        with torch.no_grad():
+            head.weight.div_(std[:, None])
+            head.bias.sub_(mean).div_(std)
+    return model
 
 
 def mirror(folder, rows=12):
@@ -80,7 +72,6 @@ def rows_of(count=2):
     return {name: pd.Series(0, index=range(count)) for name in GLUE_FILES}
 
 
-# ------------------------------------------------------------------------------------------------------- eleven files
 def test_the_eleven_files_and_their_zip(submission):
     folder, table, _ = submission
     names = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]
@@ -97,15 +88,15 @@ def test_the_eleven_files_and_their_zip(submission):
     pd.testing.assert_frame_equal(read(folder, "AX"), read(folder, "MNLI-m"))
 
 
-@pytest.mark.parametrize("name", [name for name in GLUE_FILES if name not in ("WNLI", "STS-B")])
-def test_header_indices_and_label_strings(submission, name):
+def test_header_indices_and_label_strings(submission):
     """The header is GLUE's; indices are the data set's, in order, whatever the order of its rows."""
-    text, frame = (submission[0] / f"{name}.tsv").read_text(), read(submission[0], name)
-    assert text.startswith("index\tprediction\n100\t") and text.endswith("\n")
-    assert frame["index"].tolist() == list(range(100, 112))
-    valid = {"entailment", "not_entailment"} if name in ("QNLI", "RTE") else {"0", "1"}
-    valid = {"entailment", "neutral", "contradiction"} if name in ("MNLI-m", "MNLI-mm", "AX") else valid
-    assert set(frame["prediction"]) <= valid
+    for name in GLUE_FILES.keys() - {"WNLI", "STS-B"}:
+        text, frame = (submission[0] / f"{name}.tsv").read_text(), read(submission[0], name)
+        assert text.startswith("index\tprediction\n100\t") and text.endswith("\n")
+        assert frame["index"].tolist() == list(range(100, 112))
+        valid = {"entailment", "not_entailment"} if name in ("QNLI", "RTE") else {"0", "1"}
+        valid = {"entailment", "neutral", "contradiction"} if name in ("MNLI-m", "MNLI-mm", "AX") else valid
+        assert set(frame["prediction"]) <= valid
 
 
 def test_each_row_has_its_own_prediction(submission, model):
@@ -166,6 +157,19 @@ def test_missing_tasks_are_listed_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_there_is_replaced_only_when_asked(tmp_path):
+    """Nothing is written before; a link is never followed."""
+    (tmp_path / "QQP.tsv").write_text("mine")
+    with pytest.raises(ValueError, match=r"QQP.tsv exists; force=True replaces it"):
+        write_submission(rows_of(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["QQP.tsv"]
+    write_submission(rows_of(), tmp_path, force=True)
+    (tmp_path / "RTE.tsv").unlink()
+    (tmp_path / "RTE.tsv").symlink_to(tmp_path / "QQP.tsv")
+    with pytest.raises(ValueError, match=r"RTE.tsv exists, and is not a plain file"):
+        write_submission(rows_of(), tmp_path, force=True)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -193,81 +197,9 @@ def test_bad_predictions(tmp_path, name, values, message):
     ],
 )
 def test_what_is_wrong_with_a_test_split_is_named_before_anything_is_predicted(monkeypatch, frame, name, message):
-    monkeypatch.setattr("palslib.data.submission.read_repository", lambda *_: (pd.DataFrame(frame), {}))
+    monkeypatch.setattr("palslib.data.submission.read_repository", lambda *_: pd.DataFrame(frame))
     with pytest.raises(ValueError, match=f"own {message}"):
         glue_predictions(SimpleNamespace(tasks=TASKS), "own", files=[name])
-
-
-# ------------------------------------------------------------------------------------------------------- course's files
-@cache
-def course(*names):
-    return tiny([SUITES["minbert"][name] for name in names])
-
-
-def course_folder(folder):
-    """Small files as the course names them; the test files have no label, and one dev row an empty one."""
-    folder.mkdir()
-    stems = {"sst5": "ids-sst-{}", "quora": "quora-{}", "sts": "sts-{}"}
-    for name, task in ((n, SUITES["minbert"][n]) for n in stems):
-        frame = synthetic_split(name, "validation")[:5].rename(columns={"label": task.label})
-        frame.insert(0, "id", [f"{name}{i}" for i in range(5)])
-        frame = frame.drop(columns="idx").astype(object)
-        frame.drop(columns=task.label).to_csv(folder / f"{stems[name].format('test')}-student.csv", sep="\t")
-        frame.loc[3, task.label] = ""
-        frame.to_csv(folder / f"{stems[name].format('dev')}.csv", sep="\t")
-    return str(folder)
-
-
-@pytest.mark.parametrize(
-    "tasks", [("sst5", "quora", "sts"), ("sst5", "quora-pair", "sts-pair"), ("sst5", "quora", "sts", "sts-pair")]
-)
-def test_course_files(tmp_path, tasks):
-    """Header and blanks as the course's own code writes them; rows without a label are predicted too."""
-    model = course(*tasks)
-    paths = write_course_csvs(model, tmp_path / "predictions", course_folder(tmp_path / "data"))
-    assert [p.name for p in paths] == [f"{s}-{part}-output.csv" for s in COURSE.values() for part in ("dev", "test")]
-    columns = {"sst": "Predicted_Sentiment", "para": "Predicted_Is_Paraphrase", "sts": "Predicted_Similiary"}
-    first = list(model.tasks.values())[:3]  # a task of the name goes before its `-pair`
-    for name, task in zip(COURSE, first, strict=True):
-        short = COURSE[name]
-        lines = (tmp_path / "predictions" / f"{short}-test-output.csv").read_text().splitlines()
-        assert lines[0] == f"id \t {columns[short]} "
-        assert [line.split(" , ")[0] for line in lines[1:]] == [f"{name}{i}" for i in range(5)]
-        values = [line.split(" , ")[1] for line in lines[1:]]
-        assert all(value.endswith(" ") for value in values)
-        frame = synthetic_split(name, "validation")[:5]
-        texts = [row if len(row) > 1 else row[0] for row in zip(*(frame[c] for c in task.texts), strict=True)]
-        answers = model.predict(texts, task.name)
-        if name == "sts":
-            assert [float(v) for v in values] == pytest.approx(answers["score"].clip(0, 5).tolist(), abs=1e-5)
-        else:
-            form = "{} " if name == "sst5" else "{}.0 "
-            assert values == [form.format(task.labels.index(label)) for label in answers["label"]]
-        dev = (tmp_path / "predictions" / f"{short}-dev-output.csv").read_text()
-        assert dev.splitlines() == lines  # the same texts here
-
-
-@pytest.mark.parametrize(("bias", "end"), [(50.0, 5.0), (-50.0, 0.0)])
-def test_course_scores_of_synthetic_data_are_from_0_to_5(tmp_path, monkeypatch, bias, end):
-    """Linear on the pair, a score may lie outside."""
-    model = course("sst5", "quora-pair", "sts-pair")
-    monkeypatch.setattr(model.heads["sts-pair"].bias, "data", torch.tensor([bias]))
-    paths = write_course_csvs(model, tmp_path, "synthetic", ["dev"])
-    assert [len(path.read_text().splitlines()) for path in paths] == [121] * 3
-    assert {float(line.split(" , ")[1]) for line in paths[2].read_text().splitlines()[1:]} == {end}
-
-
-def test_what_the_course_files_lack(tmp_path):
-    model = SimpleNamespace(tasks={"sst5": SUITES["minbert"]["sst5"], "rte": TASKS["rte"]})
-    with pytest.raises(ValueError, match=r"no task for quora, sts \(it has: sst5, rte\)"):
-        write_course_csvs(model, tmp_path / "out")
-    model, data = course(*COURSE), course_folder(tmp_path / "data")
-    (tmp_path / "data" / "sts-test-student.csv").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no file 'sts-test\*.csv' for sts-test-output.csv"):
-        write_course_csvs(model, tmp_path / "out", data)
-    with pytest.raises(ValueError, match=r"unknown split 'train'.*Valid: dev, test"):
-        write_course_csvs(model, tmp_path / "out", data, ["train"])
-    assert not (tmp_path / "out").exists()
 
 
 def test_mismatched_and_diagnostic_files_are_read_from_their_own_splits(monkeypatch):
@@ -275,7 +207,7 @@ def test_mismatched_and_diagnostic_files_are_read_from_their_own_splits(monkeypa
 
     def read(*place):
         seen.append(place)
-        return pd.DataFrame({"premise": [], "hypothesis": [], "idx": []}), {}
+        return pd.DataFrame({"premise": [], "hypothesis": [], "idx": []})
 
     monkeypatch.setattr("palslib.data.submission.read_repository", read)
     answers = SimpleNamespace(tasks=TASKS, predict=lambda texts, task: pd.DataFrame({"label": [], "score": []}))

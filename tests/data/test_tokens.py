@@ -50,7 +50,7 @@ def tokenised(tokenizer, tmp_path):
         (tmp_path / "x.csv").write_text(content)
         texts = tuple(content.splitlines()[0].split(",")[:-1])
         given = {"tokenizer": tokenizer, "data": str(tmp_path / "{split}.csv"), "split": "x"} | options
-        return tokenise_task(given.pop("task", Task("own", texts, ("no", "yes"))), **given)
+        return tokenise_task(given.pop("task", Task("own", texts, ("0", "1"))), **given)
 
     return tokenise
 
@@ -80,7 +80,11 @@ def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, c
         tokenised(f"one,two,label\n{cells}\n")
     other = load_tokenizer("tiny")
     other.add_tokens(["photosynthetically"])
-    for options in ({"task": Task("own", ("one", "two"), ("a", "b"))}, {"max_length": 127}, {"tokenizer": other}):
+    for options in (
+        {"task": Task("own", ("one", "two"), ("0", "1"), separator=",", label="label", positive="0")},
+        {"max_length": 127},
+        {"tokenizer": other},
+    ):
         tokenised(first, **options)
     assert len(cached()) == 8
     (tmp_path / "data").mkdir()  # a split is no way out of the cache

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 from shapes import randomise
 from sklearn.metrics import f1_score, precision_score, recall_score
 
 from palslib import MultiTaskModel, RunConfig, Task, load_rows, train
 from palslib.__main__ import main
+from palslib.model.files import evaluate_file, predict_file
 
 MOOD = Task("mood", ("tweet",), ("bad", "good", "so-so"), label="feeling", files="mood.csv")
 ROWS = pd.DataFrame({"id": [f"0{i}" for i in range(30)], "tweet": [f"It rains, {'x' * i}." for i in range(30)]})
@@ -160,3 +162,23 @@ def test_a_file_is_read_as_in_training_where_its_ending_is_the_same(model, tmp_p
     assert other.evaluate_file(tmp_path).loc["rows"].tolist() == [30]  # a folder's files, too
     with pytest.raises(ValueError, match="unknown option 'seperator': did you mean 'separator'"):
         other.predict_file(tmp_path / "a.csv", seperator=",")
+
+
+def test_the_numbers_in_a_file_are_classes_only_where_it_declares_their_names(tmp_path):
+    """Of a model whose classes are in another order than the file's: by name all rows are right, by place none."""
+    import datasets
+
+    declared = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["up", "down"])})
+    rows = datasets.Dataset.from_dict({"text": [f"day {i}" for i in range(20)], "label": [0] * 20}, features=declared)
+    rows.to_parquet(tmp_path / "p.parquet")
+    rows.to_csv(tmp_path / "c.csv")
+    task = Task("way", ("text",), ("down", "up"))
+    model = MultiTaskModel.from_backbone("tiny", "shared", [task])
+    with torch.no_grad():
+        for name, value in model.heads["way"].named_parameters():
+            value.copy_(torch.tensor([-9.0, 9.0]) if name.endswith("bias") else 0 * value)  # always "up"
+    assert set(predict_file(model, tmp_path / "p.parquet")["predicted"]) == {"up"}
+    assert set(predict_file(model, tmp_path / "p.parquet")["label"]) == {"up"}
+    assert evaluate_file(model, tmp_path / "p.parquet").loc["accuracy"].item() == 100.0
+    with pytest.raises(ValueError, match=r"c.csv, line 2, column 'label': '0' is not a label \(valid: down, up\)"):
+        evaluate_file(model, tmp_path / "c.csv")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from palslib.common.places import RECORDS
 from palslib.methods.table import METHODS
-from palslib.plan.config import PRESETS, RunConfig
+from palslib.plan.config import PRESETS, RunConfig, as_now
 from palslib.records import read_records
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**9
@@ -173,6 +173,10 @@ def test_key_depends_on_everything_else():
     }  # fmt: skip
     left = {f.name for f in fields(RunConfig)} - set(other)
     same = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
+    left.remove("held_out_by")
+    assert replace(config, held_out_by="texts").key == config.key  # it decides nothing, unless rows are held out
+    by = {replace(config, held_out=True, held_out_by=by).key for by in ("texts", "groups")}
+    assert len(by) == 2 and as_now({"held_out": True})["held_out_by"] == "texts"  # of runs recorded without the field
     left.remove("own_method")  # goes with no name of the table: methods/test_own_methods.py
     assert left == same, "a new field that decides the outcome is in `other` here, at a value that is not its default"
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1

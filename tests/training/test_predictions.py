@@ -6,7 +6,7 @@ from training.small_runs import small
 
 from palslib import load_rows, train
 from palslib.data.metrics import METRICS
-from palslib.data.sources import HELD_OUT, KEPT
+from palslib.data.sources import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
 from palslib.data.tasks import Task, get_task
 from palslib.plan.config import RunConfig
 from palslib.records import read_predictions
@@ -37,15 +37,17 @@ def test_predictions_of_another_run_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rte", "sst2"])
-def test_a_tenth_of_the_training_rows_is_held_out_and_never_trained_on(tmp_path, name):
-    whole, kept, held = (load_rows(name, split=split) for split in ("train", KEPT, HELD_OUT))
+@pytest.mark.parametrize("by", ["groups", "texts"])
+def test_a_tenth_of_the_training_rows_is_held_out_and_never_trained_on(tmp_path, name, by):
+    kept_name, held_name = (KEPT_GROUPS, HELD_OUT_GROUPS) if by == "groups" else (KEPT, HELD_OUT)
+    whole, kept, held = (load_rows(name, split=split) for split in ("train", kept_name, held_name))
     assert len(kept) + len(held) == len(whole) and 0 < len(held) < 0.3 * len(whole)
     column = get_task(name).texts[0]
     assert not set(kept[column]) & set(held[column])
-    run = Run(small(tmp_path, tasks=(name,), held_out=True), tmp_path)
+    run = Run(small(tmp_path, tasks=(name,), held_out=True, held_out_by=by), tmp_path)
     assert len(run.train_data[name]) == len(kept)
-    assert {split: len(data) for split, data in run.dev_data[name].items()} == {HELD_OUT: len(held)}
-    assert run.content.keys() == {f"{name}/{KEPT}", f"{name}/{HELD_OUT}"}
+    assert {split: len(data) for split, data in run.dev_data[name].items()} == {held_name: len(held)}
+    assert run.content.keys() == {f"{name}/{kept_name}", f"{name}/{held_name}"}
 
 
 def test_rows_of_a_file_that_is_split_by_text_are_held_out_too(tmp_path):

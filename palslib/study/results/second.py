@@ -90,7 +90,7 @@ def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) 
     best = {run["method"]: run for run in grid.runs if run["setting"] in chosen}
     if missing := [method for method in METHODS if method not in best]:
         raise ValueError(f"the tuning is not complete: {', '.join(missing)}")
-    rate, base = best["shared"]["learning_rate"], {k: v for k, v in grid.base.items() if k != "held_out"}
+    rate, base = best["shared"]["learning_rate"], {k: v for k, v in grid.base.items() if not k.startswith("held_out")}
     at_one = {"setting": f"PALs, one rate for all, {rate:g}", "learning_rate": rate, "adaptation_rate": 1}
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
