@@ -1,6 +1,8 @@
 """The sources of a task's table: a repository laid out like nyu-mll/glue, on the Hub or in a folder, or a file of any
 kind in `SUFFIXES`; and checks of the table, whose errors name file, row and column."""
 
+from __future__ import annotations
+
 import csv
 import glob
 import gzip
@@ -18,10 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-
+from palslib.common.later import np, pa, pd
 from palslib.common.names import check_name, listed, shown, unknown
 from palslib.common.places import data_folder
 from palslib.common.reading import without_repeats
@@ -262,7 +261,7 @@ def _check_size(path: Path, size: int) -> None:
         raise ValueError(f"{path.name}: its cells take more than {MOST_BYTES:,} bytes, the most that is read")
 
 
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, RuntimeError)
+_UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, LookupError, RuntimeError)
 """What libraries raise for a damaged file; zipfile raises the last for one that is encrypted or packed unusually."""
 
 
@@ -279,7 +278,7 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
             return _read_excel(path)
         with gzip.open(path) if kind.endswith(".gz") else path.open("rb") as file:
             content = b"".join(islice(iter(partial(file.read, 1 << 20), b""), (MOST_BYTES >> 20) + 1))
-    except _UNREADABLE as error:
+    except (pa.ArrowException, *_UNREADABLE) as error:
         raise ValueError(f"{path.name} cannot be read as a {kind} file: {error}") from error
     _check_size(path, len(content))
     text = _decoded(path, content, encoding)

@@ -5,6 +5,8 @@ The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark
 like that repository, or a file (CSV, TSV, JSON Lines, Parquet, Excel) with named text and label columns.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 import re
@@ -15,11 +17,10 @@ from decimal import Decimal
 from pathlib import Path, PurePath
 from typing import Annotated, Literal
 
-import numpy as np
-import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
+from palslib.common.later import np, pd
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import runs_folder
 from palslib.common.settings import Names, Number, settings
@@ -141,7 +142,7 @@ class Task:
                 f"task {self.name!r}: head 'cosine' gives scores from 0 to 5: give scale=1, not {self.scale}"
             )
 
-    def balanced(self, labels: np.ndarray) -> "Task":
+    def balanced(self, labels: np.ndarray) -> Task:
         """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
         if self.class_weights != "balanced":
             return self
