@@ -145,7 +145,7 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     text = " ".join(done.stdout.replace("|", " ").split())
     assert all(f"  {name} " in done.stdout for name in commands()) and "NAME=VALUE" in text
-    assert all(f"--{field.name.replace('_', '-')} " in text for field in fields(RunConfig))
+    assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
     assert "Word pieces a row; longer rows are cut. (default: 128)" in text
 
 
