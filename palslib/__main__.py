@@ -57,13 +57,13 @@ class OfRun:
 
         if len(config) > 1:
             raise ValueError(f"unexpected argument {config[1]!r}")
-        self.given = {name: flags[name] for name in {"preset"} & {*flags}}
-        self.given |= (read_object(config[0]) if config else {}) | {k: v for k, v in flags.items() if k != "preset"}
+        preset = {name: flags.pop(name) for name in {"preset"} & {*flags}}
+        self.given = preset | (read_object(config[0]) if config else {}) | flags
         try:
             self.config = RunConfig.from_dict(self.given)
-        except ValueError:
-            if config:  # the error names the file if the fault is in the file, and not in a flag
-                RunConfig.from_file(config[0])
+        except ValueError as error:
+            if config:
+                error.add_note(f"with the settings in {config[0]}")
             raise
         if FIRST and self.config.data == "synthetic" and not {*self.config.tasks} <= {*self.config.own}:
             print("palslib: data=synthetic: the texts are generated; --data glue takes the real ones", file=sys.stderr)
@@ -98,11 +98,8 @@ class Train(OfRun):
         record = train(config)
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
         if FIRST and config.progress:  # on stderr, since a program may read the result on stdout
-            first = [row["dev_average"] for row in record["history"] if row["step"] == 0]
-            before = [f"{score:.1f} before the first step; " for score in first if score is not None]  # None: undefined
-            load = f"palslib predict {shlex.quote(str(record.folder))} FILE.csv"
-            then = "to predict, train into another folder with --keep last" if config.keep == "none" else load
-            print("".join(before) + f"the run is in {record.folder}; next: {then}", file=sys.stderr)
+            folder = shlex.quote(str(record.folder))
+            print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv", file=sys.stderr)
 
 
 class Pretrain(OfRun):
@@ -144,9 +141,7 @@ class Predict:
         from palslib.data.sources import locate
 
         for file in self.files:
-            locate(place(file))
-            if self.files.count(file) > 1:
-                raise ValueError(f"{file} is given twice")
+            locate(place(file))  # an error if there is none
         if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(self.output)):
             raise ValueError(f"--output {self.output}: give a new file that ends in .csv")
 
@@ -175,9 +170,6 @@ class Predict:
         import pandas as pd
 
         tables = {file: model.predict_file(file, **options) for file in self.files}
-        for file, table in tables.items():
-            if len(tables) > 1 and (twice := table.columns[table.columns.duplicated()]).size:
-                raise ValueError(f"{file} has two columns {twice[0]!r}: rename one, or predict this file by itself")
         table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
         table = table.iloc[:, 0 if len(tables) > 1 else 1 :]  # the name of a single file is left out
         csv = table.to_csv(index=False)

@@ -25,8 +25,7 @@ FILE = {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"
 def trained(monkeypatch):
     """The configs that `train` was called with; nothing is trained."""
     configs = []
-    history = [{"step": 0, "dev_average": 33.0}, {"step": 0, "dev_average": None}]  # an average may be undefined
-    record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}, "history": history}, Path("mine"))
+    record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}}, Path("mine"))
     monkeypatch.setattr("palslib.training.loop.train", lambda config: (configs.append(config), record)[1])
     return configs
 
@@ -56,7 +55,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
     assert trained == [config] and trained[0].key == config.key
     out, err = capsys.readouterr()
     assert out == '{"key": "k", "dev_average": 50.0}\n' and ("generated" in err) == (config.data == "synthetic")
-    assert ("33.0" in err and "next: " in err) == config.progress
+    assert ("palslib predict mine" in err) == config.progress
 
 
 def test_every_setting_can_be_given_as_a_flag(trained):
@@ -141,12 +140,17 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
     script += "for words in ([], *([c] for c in commands())):\n"
     script += "    with contextlib.suppress(SystemExit): main([*words, '--help'])\n"
     script += "assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}  # on a terminal that has no α
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    text = " ".join(done.stdout.replace("|", " ").split())
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    text = " ".join(done.stdout.replace("│", " ").split())
     assert all(f"  {name} " in done.stdout for name in commands()) and "NAME=VALUE" in text
     assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
     assert "Word pieces a row; longer rows are cut. (default: 128)" in text
+
+
+def test_help_where_alpha_is_no_letter():
+    """On a terminal of ASCII alone."""
+    call, environment = [sys.executable, "-m", "palslib", "train", "--help"], os.environ | {"PYTHONIOENCODING": "ascii"}
+    assert b"\\u03b1" in subprocess.run(call, env=environment, capture_output=True, check=True).stdout
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["train", "--help"]])
