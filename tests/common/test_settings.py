@@ -34,7 +34,7 @@ def test_refused(word, values):
 def test_by_position_in_a_changed_copy_and_in_pythons_types():
     knobs = replace(Knobs(2, "green"), force=1, names=["a"])
     assert asdict(knobs) == {"turns": 2, "colour": "green", "force": 1, "names": ("a",)} and type(knobs.force) is int
-    with pytest.raises(ValueError, match="knob 'turns'.* 'x'"):
+    with pytest.raises(ValueError, match=r"knob 'turns'.* 'x'"):
         Knobs("x")
     values = plain({"seed": np.int64(3), "own": {"mood": Path("a.csv")}, "tasks": ["rte", Path("b.csv")]})
     assert values == {"seed": 3, "own": {"mood": "a.csv"}, "tasks": ["rte", "b.csv"]} and type(values["seed"]) is int
