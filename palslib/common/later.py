@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING
 
 
 class Later:
-    """Stands for a module, which is imported when a part of it is first asked for."""
+    """Stands for a module, or for something in it, which is imported when this is first called or asked for a part."""
 
-    def __init__(self, module: str):
-        self._module = module
+    def __init__(self, module: str, name: str = ""):
+        self._home = module, name
 
     def __getattr__(self, name: str):
+        if name == "real":
+            module = importlib.import_module(self._home[0])
+            self.real = getattr(module, self._home[1]) if self._home[1] else module
+            return self.real
         if name.startswith("__"):  # tools that list a file's names ask for these
             raise AttributeError(name)
-        return getattr(importlib.import_module(self._module), name)
+        return getattr(self.real, name)
+
+    def __call__(self, *values, **named):
+        return self.real(*values, **named)
 
 
 if TYPE_CHECKING:
