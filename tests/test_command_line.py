@@ -13,20 +13,19 @@ from torch import nn
 
 import palslib
 from palslib import __main__ as command_line
-from palslib.__main__ import COMMANDS, main
+from palslib.__main__ import commands, main
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.training.trained import Trained
 
-STEPS = "steps must be an integer of at least 1 and of at most 10,000,000"
 SMALL = ["--backbone", "tiny", "--size", "24", "--tasks", "rte", "--steps", "2", "--no-progress"]
+FILE = {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """The configs that `train` was called with; nothing is trained."""
     configs = []
-    history = [{"step": 0, "dev_average": 33.0}, {"step": 0, "dev_average": None}]  # an average may be undefined
-    record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}, "history": history}, Path("mine"))
+    record = Trained({"key": "k", "results": {"last": {"dev_average": 50.0}}}, Path("mine"))
     monkeypatch.setattr("palslib.training.loop.train", lambda config: (configs.append(config), record)[1])
     return configs
 
@@ -34,179 +33,31 @@ def trained(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], {}),
-        (["--preset", "mini"], PRESETS["mini"]),
-        (["--preset=mini", "--steps=5"], PRESETS["mini"] | {"steps": 5}),
-        (["FILE"], {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}),
-        (["FILE", "--alpha", "0.5", "--steps", "60"], {"schedule": "proportional", "alpha": 0.5, "steps": 60,
-                                                      "method_options": {"heads": 6}}),
-        (["FILE", "--preset", "mini", "--alpha", "None"], PRESETS["mini"] | {"steps": 7, "schedule": "proportional",
-                                                                            "method_options": {"heads": 6}}),
-        (["--tasks", "rte", "--method-options", "heads=6", "--tasks", "cola", "--method-options", "init=normal"],
-         {"tasks": ("rte", "cola"), "method_options": {"heads": 6, "init": "normal"}}),
-        (["--tasks", "rte", "cola", "--size", "paper"], {"tasks": ("rte", "cola"), "size": "paper"}),
-        (["--size", "60", "--method-options", "heads=6", "init=normal"],
+        ("", {}),
+        ("--preset mini", PRESETS["mini"]),
+        ("--preset=mini --steps=5 --keep none", PRESETS["mini"] | {"steps": 5, "keep": "none"}),
+        ("FILE", FILE),
+        ("--steps 60 FILE --alpha 0.5", FILE | {"steps": 60, "alpha": 0.5}),
+        ("FILE --preset mini --alpha None", PRESETS["mini"] | FILE | {"alpha": None}),
+        ("--tasks rte cola --size paper --data glue", {"tasks": ("rte", "cola"), "size": "paper", "data": "glue"}),
+        ("--method-options heads=6 init=normal --size 60",
          {"size": 60, "method_options": {"heads": 6, "init": "normal"}}),
-        (["--recipe-options", "bias_correction=false", "epsilon=1e-6"],
-         {"recipe_options": {"bias_correction": False, "epsilon": 1e-6}}),
-        (["--evaluate-first", "--no-progress", "--start", "12"],
-         {"evaluate_first": True, "progress": False, "start": "12"}),
+        ("--recipe_options epsilon=1e-6 bias_correction=false",
+         {"recipe_options": {"epsilon": 1e-6, "bias_correction": False}}),
+        ("--learning-rate 1e-3 --evaluate-first --no-progress --start 12",
+         {"learning_rate": 1e-3, "evaluate_first": True, "progress": False, "start": "12"}),
     ],
 )  # fmt: skip
 def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words, expected):
-    """Flags go before the file, the file before the preset, also where a flag says what is the default."""
-    values = {"steps": 7, "schedule": "proportional", "alpha": 0, "method_options": {"heads": 6}}
-    (tmp_path / "run.json").write_text(json.dumps(values))
-    assert main(["train", *(str(tmp_path / "run.json") if word == "FILE" else word for word in words)]) == 0
-    assert trained == [RunConfig(**expected)] and trained[0].key == RunConfig(**expected).key
+    """Flags go before the file, the file before the preset, also where a flag says what is the default; values have the
+    types that make keys equal; `last` is kept unless something else is said."""
+    (tmp_path / "run.json").write_text(json.dumps(FILE))
+    assert main(["train", *words.replace("FILE", str(tmp_path / "run.json")).split()]) == 0
+    config = RunConfig(**{"keep": "last"} | expected)
+    assert trained == [config] and trained[0].key == config.key
     out, err = capsys.readouterr()
-    assert out == '{"key": "k", "dev_average": 50.0}\n'
-    assert ("33.0" in err and "mine" in err and "next: " in err) if trained[0].progress else err == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["tran"], "palslib: unknown command 'tran': did you mean 'train'? Valid: train, predict, "),
-        (["train", "--step", "3"], "palslib train: unknown flag '--step': did you mean '--steps'? Valid: --method, "),
-        (["train", "--steps", "3", "x.json"], "palslib train: unexpected argument 'x.json'"),
-        (["train", "--steps"], "palslib train: --steps: expected one argument"),
-        (["train", "--seed", "9" * 5000], "palslib train: seed must be an integer of at least 0 and below 9,223,"),
-        (["train", "--steps", "[" * 100_000], f"palslib train: {STEPS}, not '[[["),
-        (["train", "--steps", "x"], f"palslib train: {STEPS}, not 'x'"),
-        (["train", "--learning-rate", "NaN"], "learning_rate must be a number of at least 0 and of at most 100, not n"),
-        (["train", "--alpha", "0.5"], "palslib train: alpha=0.5 contradicts schedule 'annealed'"),
-        (["train", "--preset", "smok"], "palslib train: unknown preset 'smok': did you mean 'smoke'?"),
-        (["train", "--method-options", "heads"], "palslib train: --method-options: 'heads' is not of the form NAME=VA"),
-        (["train", "--start", "x", "--weights", "random"], "palslib train: weights='random' contradicts start"),
-        (["train", "--data", "/nowhere/glue", "--tasks", "mine"], "palslib train: no data folder or file '/nowhere"),
-        (["train", "--recipe-options", "clip=a", "clip=b"], "palslib train: the key 'clip' occurs twice"),
-        (["pretrain", "/nowhere/x.json"], "palslib pretrain: [Errno 2] No such file or directory: '/nowhere/x.json'"),
-        (["predict", "a"], "palslib predict: the following arguments are required: FILES"),
-        (["predict", "a", "/nowhere.csv"], "palslib predict: no data file '/nowhere.csv'"),
-        (["evaluate", "a", "FILE", "--output", "FILE"], "x.json: give a new file that ends in .csv; --force replaces"),
-        (["heads", "a"], "palslib heads: the following arguments are required: OUT"),
-        (["adapters", "r.json", "--folder", "x"], "palslib adapters: tasks is missing"),
-        (["adapters", "r.json", "--folder=x", "--tasks=rte", "--rows=0"], "palslib adapters: rows must be an integer"),
-        (["adapters", "r", "--folder=x", "--tasks=rte", "--options", "rows=1"], "palslib adapters: rows has its own"),
-        (["sweep", "pilot", "--command", ""], "palslib sweep: --command is empty"),
-        (["sweep", "pilot", "--expect", "/nowhere/x.json"], "palslib sweep: [Errno 2] No such file"),
-        (["sweep", "pilot", "--expect", "FILE", "--collect", "x"], "give only one of --collect and --expect"),
-        (["clean", "--folder=~/nowhere"], f"palslib clean: {Path.home()}/nowhere "),
-        (["benchmark", "--adapters-python", "/nowhere"], "--adapters-python: /nowhere is not a program"),
-        (["benchmark", "--parts", "mixed"], "unknown part of the benchmark 'mixed': did you mean 'mixed_tasks'?"),
-        (["benchmark", "--draw", "FILE", "--quick"], "--draw measures nothing, so it takes no --quick"),
-        (["benchmark", "--draw", "/nowhere"], "palslib benchmark: --draw: there is no file /nowhere"),
-        (["heads", "a", "notes.txt"], "palslib heads: a record is a file that ends in .json, not notes.txt"),
-        (["heads", "a", "FILE"], "x.json already exists and is not a record of this kind: give another file"),
-    ],
-)  # fmt: skip
-def test_a_bad_call(tmp_path, capsys, words, message):
-    (tmp_path / "x.json").write_text('{"config": {}, "environment": {}}')
-    assert main([str(tmp_path / "x.json") if word == "FILE" else word for word in words]) == 2
-    out, err = capsys.readouterr()
-    assert message in err and (out, err.count("\n")) == ("", 1)
-
-
-@pytest.mark.parametrize("words", [[], ["--help"], ["train", "--help"]])
-def test_a_reader_that_has_enough_is_no_traceback(words):
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "palslib", *words], stdout=writing, stderr=subprocess.PIPE, text=True)
-    os.close(writing)
-    assert done.returncode in (1, 2) and done.stderr.strip().endswith("Broken pipe")
-    assert done.stderr.count("Broken pipe") == 1 and "Traceback" not in done.stderr
-
-
-def test_a_bad_file(tmp_path, capsys):
-    (tmp_path / "run.json").write_text('{"stepz": 3}')
-    assert main(["train", str(tmp_path / "run.json")]) == 2
-    out, err = capsys.readouterr()
-    assert "unknown parameter 'stepz': did you mean 'steps'?" in err and "run.json" in err
-    assert err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--backbone", "/nowhere/bert"], "could not load the configuration of backbone '/nowhere/bert'"),
-        (["--data", "/nowhere/glue"], "no data folder or file '/nowhere/glue'"),
-    ],
-)
-def test_a_run_that_fails(tmp_path, monkeypatch, capsys, more, message):
-    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    assert main(["train", *SMALL, *more]) == 1
-    out, err = capsys.readouterr()
-    assert message in err and err.startswith("palslib train: ") and (out, err.count("\n")) == ("", 1)
-
-
-def test_a_loss_that_is_not_finite(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
-    assert main(["train", *SMALL, "--folder", str(tmp_path / "run")]) == 1
-    error = "palslib train: the loss is nan at step 0, task 'rte'; last good checkpoint: none\n"
-    assert capsys.readouterr().err == error
-
-
-def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "FIRST", False)
-    assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2
-    assert capsys.readouterr() == ("", "")
-
-
-# ---------------------------------------------------------------------------------------------------------------- help
-
-
-@pytest.fixture(scope="module")
-def helps():
-    """What `--help` of every command says, and whether torch was imported, in a process of its own."""
-    script = "import io, sys, json, contextlib; from palslib.__main__ import main, COMMANDS; said = {}\n"
-    script += "for words in ([], *([c] for c in COMMANDS)):\n"
-    script += "    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
-    script += "        main([*words, '--help'])\n"
-    script += "    said[' '.join(words)] = out.getvalue(), 'torch' in sys.modules\n"
-    script += "print(json.dumps(said))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_help_loads_no_torch(helps):
-    assert {command: loaded for command, (_, loaded) in helps.items()} == dict.fromkeys(["", *COMMANDS], False)
-    assert [line.split()[0] for line in helps[""][0].splitlines() if line.startswith("  ")] == list(COMMANDS)
-
-
-@pytest.mark.parametrize("command", ["train", "pretrain"])
-def test_help_shows_every_setting(helps, command):
-    """Each with its default, and with what the line under the field says."""
-    text = " ".join(helps[command][0].replace("│", " ").split())
-    for field in fields(RunConfig):
-        assert f"--{field.name.replace('_', '-')}" in text
-    assert "Word pieces a row; longer rows are cut. (default: 128)" in text
-    assert "A name of `sampling.SCHEDULES`. (default: annealed)" in text
-    assert "[CONFIG.json] [--preset {smoke,mini,paper,minbert,gem}]" in text
-
-
-def test_help_of_a_preset_shows_its_values(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["train", "--preset", "mini", "--help"])
-    assert "(default: 2000)" in capsys.readouterr().out
-
-
-def test_help_is_grouped_and_printed_where_alpha_is_no_letter():
-    """On a terminal of ASCII alone."""
-    call = [sys.executable, "-m", "palslib", "train", "--help"]
-    done = subprocess.run(call, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
-    said = done.stdout.decode("ascii")
-    assert [line for line in said.splitlines() if line.endswith(":") and line[0] != " "][1:] == [
-        f"{title}:" for title in command_line.GROUPS.values()
-    ] and "\\u03b1" in said
-
-
-def test_version(capsys):
-    assert main(["--version"]) == 0 and capsys.readouterr().out == f"palslib {palslib.__version__}\n"
-
-
-def test_without_a_command(capsys):
-    assert main([]) == 2 and "usage: palslib COMMAND" in capsys.readouterr().out
+    assert out == '{"key": "k", "dev_average": 50.0}\n' and ("generated" in err) == (config.data == "synthetic")
+    assert ("palslib predict mine" in err) == config.progress
 
 
 def test_every_setting_can_be_given_as_a_flag(trained):
@@ -222,3 +73,97 @@ def test_every_setting_can_be_given_as_a_flag(trained):
         else:
             words += [flag, *map(str, value if isinstance(value, tuple) else [value])]
     assert main(["train", *words]) == 0 and trained == [config]
+
+
+WRONG = {
+    "tran": "'train'", "train --step 3": "'--steps'", "train --lr 1": "'--learning-rate'", "train --epochs 3": "'--pas",
+    "train --steps": "--steps", "train --steps x": "steps", "train --learning-rate NaN": "learning_rate",
+    "train --size pap": "'paper'", "train --schedule anealed": "'annealed'", "train --preset smok": "'smoke'",
+    "train --alpha 0.5": "schedule", "train --method lora-8": "own_method", "train --method-options heads": "NAME=VAL",
+    "train --tasks rte --tasks cola": "--tasks is given twice", "train --recipe-options clip=a clip=b": "occurs twice",
+    "train FILE": "'steps'", "train FILE FILE": "unexpected", "train --data /nowhere/glue --tasks mine": "/nowhere/gl",
+    "pretrain /nowhere/x.json": "/nowhere/x.json", "predict a": "FILE", "predict --tetx a m f": "'--text'",
+    "predict a /nowhere.csv": "/nowhere.csv", "evaluate a FILE --output FILE": "--output",
+    "heads a": "OUT", "heads a notes.txt": "notes.txt", "heads a FILE": "is not a record of this kind",
+    "adapters r.json --folder x": "tasks", "adapters r.json --folder=x --tasks=rte --rows=0": "rows",
+    "adapters r.json --folder=x --tasks=rte --options rows=1": "own flag", "sweep nosuch": "'nosuch'",
+    "sweep pilot --command=": "command", "sweep pilot --base seed=3": "--base", "clean --folder=~/none": "/none is no",
+    "benchmark --adapters-python /nowhere": "/nowhere", "benchmark --draw FILE --quick": "--quick",
+    "benchmark --parts stepp": "'step'",
+}  # fmt: skip
+LATE = {"--backbone /nowhere/bert": "/nowhere/bert", "--data /nowhere/glue": "/nowhere/glue"}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_call_is_one_line_and_ends_with_2(tmp_path, capsys, words):
+    (tmp_path / "x.json").write_text('{"stepz": 3}')
+    assert main(words.replace("FILE", str(tmp_path / "x.json")).split()) == 2
+    out, err = capsys.readouterr()
+    assert WRONG[words] in err and err.startswith("palslib") and (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("words", LATE)
+def test_a_run_that_fails_ends_with_1(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    assert main(["train", *SMALL, *words.split()]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("palslib train: ") and LATE[words] in line
+
+
+def test_a_loss_that_is_not_finite(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
+    assert main(["train", *SMALL, "--folder", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err.endswith("the loss is nan at step 0, task 'rte'; last good checkpoint: none\n")
+
+
+def test_any_exception_is_one_line(monkeypatch, capsys):
+    error = KeyError("a\nb")
+    error.add_note("while reading x.json")
+    monkeypatch.setattr("palslib.training.loop.train", lambda config: (_ for _ in ()).throw(error))
+    assert main(["train", "--data", "glue"]) == 1
+    assert capsys.readouterr().err == "palslib train: KeyError: 'a\\nb'; while reading x.json\n"
+    assert main(["train", "--data", "glue", "--debug"]) == 1 and "Traceback" in capsys.readouterr().err
+
+
+def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "FIRST", False)
+    assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2 and main(["train", "--steps"]) == 2
+    assert capsys.readouterr() == ("", "")
+    call = [sys.executable, "-c", "from palslib.common.processes import FIRST; print(FIRST)"]
+    said = [subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("1", "2")]
+    assert said == [b"True\n", b"False\n"]  # a RANK that was left over silences nothing
+
+
+# ---------------------------------------------------------------------------------------------------------------- help
+
+
+def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
+    script = "import sys, contextlib; from palslib.__main__ import main, commands\n"
+    script += "for words in ([], *([c] for c in commands())):\n"
+    script += "    with contextlib.suppress(SystemExit): main([*words, '--help'])\n"
+    script += "assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    text = " ".join(done.stdout.replace("│", " ").split())
+    assert all(f"  {name} " in done.stdout for name in commands()) and "NAME=VALUE" in text
+    assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
+    assert "Word pieces a row; longer rows are cut. (default: 128)" in text
+
+
+def test_help_where_alpha_is_no_letter():
+    """On a terminal of ASCII alone."""
+    call, environment = [sys.executable, "-m", "palslib", "train", "--help"], os.environ | {"PYTHONIOENCODING": "ascii"}
+    assert b"\\u03b1" in subprocess.run(call, env=environment, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["train", "--help"]])
+def test_a_reader_that_has_enough_is_no_traceback(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "palslib", *words], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.returncode in (1, 2) and "Broken pipe" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_version_and_no_command(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"palslib {palslib.__version__}\n"
+    assert main([]) == 2 and "usage: palslib COMMAND" in capsys.readouterr().out

@@ -8,27 +8,8 @@ a stand-in, which imports the real thing when it is first called or asked for a 
 
 import importlib
 
+from palslib.common.later import Later
 from palslib.common.stubs import listed
-
-
-class Later:
-    """Stands for a module, or for something in it, which is imported when this is first called or asked for a part."""
-
-    def __init__(self, module: str, name: str):
-        self._home = module, name
-
-    def __getattr__(self, name: str):
-        if name == "real":
-            module = importlib.import_module(self._home[0])
-            self.real = getattr(module, self._home[1]) if self._home[1] else module
-            return self.real
-        if name.startswith("__"):  # tools that list a file's names ask for these
-            raise AttributeError(name)
-        return getattr(self.real, name)
-
-    def __call__(self, *values, **named):
-        return self.real(*values, **named)
-
 
 globals().update({name: Later(*home) for name, home in listed(__file__).items()})
 

@@ -4,15 +4,21 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
+_MEANT = {"lr": "learning_rate", "epochs": "passes", "num_epochs": "passes", "max_steps": "steps", "labels": "own"}
+_MEANT |= {"model": "backbone", "dropout": "head_dropout", "output": "folder", "output_dir": "folder"}
+"""Other programs' names of settings -> ours."""
+
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
-    """The error for an unknown name; it suggests the nearest match and lists the valid names.
+    """The error for an unknown name; it suggests what is meant, or the nearest match, and lists the valid names.
 
     >>> print(unknown("task", "rtee", ["cola", "rte"]))
     unknown task 'rtee': did you mean 'rte'? Valid: cola, rte
     """
     valid = list(valid)
-    near = difflib.get_close_matches(str(name)[:100], valid, n=1, cutoff=0.4)
+    meant = _MEANT.get(str(name)[:100].lstrip("-").replace("-", "_"))
+    near = [one for one in valid if one.lstrip("-").replace("-", "_") == meant]
+    near += difflib.get_close_matches(str(name)[:100], valid, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ValueError(f"unknown {kind} {shown(name)}: {hint}Valid: {listed(valid, 200)}")
 

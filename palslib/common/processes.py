@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-FIRST = os.environ.get("RANK", "0") == "0"
-"""Whether this is the first process of a run, the only one that prints and writes."""
+FIRST = os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+"""Whether this is the first process of a run, the only one that prints and writes; a `RANK` left over, without several
+processes, means nothing."""
 
 
 def end_with_launcher() -> None:

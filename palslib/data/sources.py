@@ -5,6 +5,8 @@ column.
 Where a source declares names of classes (the ClassLabel of `datasets`), its table has these names, not their numbers.
 """
 
+from __future__ import annotations
+
 import csv
 import difflib
 import glob
@@ -18,10 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-
+from palslib.common.later import np, pa, pd
 from palslib.common.names import listed, shown, unknown
 from palslib.common.places import data_folder, runs_folder
 from palslib.common.reading import without_repeats

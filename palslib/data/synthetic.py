@@ -9,11 +9,12 @@ How: an event is a dict (who did what to what, where, when). `clause` puts it in
 pair are about the same occasion, so "the cook bought a dog" contradicts "the cook sold a dog".
 """
 
+from __future__ import annotations
+
 import random
 import zlib
 
-import pandas as pd
-
+from palslib.common.later import pd
 from palslib.common.names import check_name
 from palslib.data.glue import TRAIN_SIZES
 from palslib.data.lexicon import IRREGULAR, OPPOSITE, SAME, VAGUE, WORDS

@@ -5,6 +5,8 @@ The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark
 like that repository, or a file (CSV, TSV, JSON Lines, Parquet) with named text and label columns.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +15,10 @@ from decimal import Decimal
 from pathlib import Path, PurePath
 from typing import Annotated, Literal
 
-import numpy as np
-import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
+from palslib.common.later import np, pd
 from palslib.common.names import check_name, shown, unknown
 from palslib.common.places import runs_folder
 from palslib.common.settings import Names, Number, settings
@@ -131,7 +132,7 @@ class Task:
         if self.head == "cosine" and (self.labels or self.scale != 1):
             raise ValueError(f"task {self.name!r}: head 'cosine' gives scores from 0 to 5: no labels, and scale=1")
 
-    def balanced(self, labels: np.ndarray) -> "Task":
+    def balanced(self, labels: np.ndarray) -> Task:
         """The task with weights in place of `balanced`, for class numbers (N,) of its training rows."""
         if self.class_weights != "balanced":
             return self

@@ -16,7 +16,7 @@ from palslib.bert.backbones import portable
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.settings import Names, Number, Place, Text, settings
+from palslib.common.settings import Names, Number, Place, Text, plain, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
 from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
 from palslib.data.sources import SUFFIXES, ending
@@ -168,7 +168,7 @@ class RunConfig:
     def _own_by_name(cls, given: ArgsKwargs) -> ArgsKwargs:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
-        named = dict(given.kwargs or {})
+        named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
         if "epochs" in named:
             about = (
                 "for passes over the data give passes=...; for the parts of the steps with constant α, alpha_parts=..."
@@ -291,6 +291,11 @@ class RunConfig:
     def base_method(self) -> Method:
         """The row of `METHODS`, or the method in `own_method`, before options, size and recipe are applied."""
         if not self.own_method:
+            family = self.method.partition("-")[0]
+            if family in {*Method.families} - {method.kind for method in METHODS.values()}:
+                raise ValueError(
+                    f"method {self.method!r} needs own_method={{'kind': {family!r}, ...}}, with its options"
+                )
             return get_method(self.method)
         if self.method in METHODS:
             raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")

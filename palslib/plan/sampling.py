@@ -10,15 +10,15 @@ a pure function of its fields (seed, sizes, schedule, steps, ...): step k does n
 resume at any step, and all processes have the same plan.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 
-import numpy as np
-import pandas as pd
-
+from palslib.common.later import np, pd
 from palslib.common.names import check_name, check_type, shown
 from palslib.common.seeds import seed_from
 from palslib.data.glue import TRAIN_SIZES

@@ -1,0 +1,34 @@
+"""numpy, pandas and pyarrow, imported at first use, for files that are also read when a command only shows its help.
+
+Such a file begins with `from __future__ import annotations`, because its annotations name these modules' classes.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+
+class Later:
+    """Stands for a module, or for something in it, which is imported when this is first called or asked for a part."""
+
+    def __init__(self, module: str, name: str = ""):
+        self._home = module, name
+
+    def __getattr__(self, name: str):
+        if name == "real":
+            module = importlib.import_module(self._home[0])
+            self.real = getattr(module, self._home[1]) if self._home[1] else module
+            return self.real
+        if name.startswith("__"):  # tools that list a file's names ask for these
+            raise AttributeError(name)
+        return getattr(self.real, name)
+
+    def __call__(self, *values, **named):
+        return self.real(*values, **named)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+else:
+    np, pd, pa = Later("numpy"), Later("pandas"), Later("pyarrow")
