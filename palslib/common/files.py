@@ -71,6 +71,8 @@ def one_writer(folder: Path) -> Iterator[FileLock]:
 
 def in_use(folder: Path) -> bool:
     """Whether a process holds the lock of a run's folder."""
+    if not (folder / LOCK).exists():  # which taking the lock would make
+        return False
     try:
         with FileLock(folder / LOCK, timeout=0):
             return False

@@ -50,13 +50,17 @@ def run_content(config: RunConfig, known: dict[str, str]) -> dict[str, str]:
     return {name: compute() for name, compute in _inputs(config, known)}
 
 
-def exchanged(before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None) -> list[str]:
-    """The names of inputs that differ from those `before`; what is out of reach now is told and counts as unchanged."""
-    found = {}
-    for name, compute in _inputs(config, {}) if now is None else ():
+def exchanged(
+    before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None, known: dict[str, str] | None = None
+) -> list[str]:
+    """The names of inputs that differ from those `before`; what is out of reach now is told and counts as unchanged.
+    The hashes of splits that are in `known` are not computed again, and new ones are added to it."""
+    found, known = {}, {} if known is None else known
+    for name, compute in _inputs(config, known) if now is None else ():
         try:
             found[name] = compute()
         except OSError as error:
             say([f"{name} cannot be compared with the input of the record: {error}"], config.name)
+    known |= found
     now = found if now is None else now
     return [name for name, value in before.items() if now.get(name, value) != value]
