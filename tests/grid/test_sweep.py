@@ -7,9 +7,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -391,3 +394,95 @@ def test_base_cannot_replace_what_single_runs_say(write, capsys):
     """It would be dropped in silence."""
     assert swept(write([0], "", "--base", "seed=7")) == 2
     assert "--base: seed is set by the grid's product or runs" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------------- Slurm
+SLURM_CONF = """
+ClusterName=one
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} Gres=gpu:4 State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=60 State=UP OverSubscribe=FORCE:4
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    """A cluster of this one machine on its loopback: munged, slurmctld and slurmd; four devices stand for GPUs."""
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"needs Debian's slurm-wlm and munge: {', '.join(missing)} not installed")
+    if os.geteuid():
+        pytest.skip("slurmd starts jobs as root only")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: it is to hold a socket
+    folder.chmod(0o755)  # munge refuses a folder that others may write to, and one that they may not enter
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    (folder / "key").write_bytes(os.urandom(128))
+    (folder / "key").chmod(0o400)
+    values = {"host": socket.gethostname().split(".")[0], "folder": folder, "cpus": os.cpu_count()}
+    ports = [free_port(), free_port()]
+    (folder / "slurm.conf").write_text(SLURM_CONF.format(**values, ports=ports))
+    (folder / "gres.conf").write_text(
+        "".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full", "tty"))
+    )
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    files = {"key-file": "key", "socket": "munge.sock", "pid-file": "munge.pid", "log-file": "munge.log"}
+    munge = ["munged", "--foreground", "--force", f"--seed-file={folder}/seed"]
+    munge += [f"--{option}={folder}/{name}" for option, name in files.items()]
+    daemons = []
+    try:
+        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D"]):
+            daemons.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            wait_for((folder / "munge.sock").exists)
+        wait_for(lambda: answer("sinfo", "-h", "-o", "%T") == "idle")
+        yield
+        answer("scancel", "--me")
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait(timeout=30)
+        shutil.rmtree(folder)
+
+
+def answer(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_an_array_of_sweeps_shares_a_grid(slurm, write, configs, tmp_path):
+    """Four sweeps, six runs: each run is done once, and on the GPU that Slurm has given its sweep."""
+    call = write(range(6), "time.sleep(3)", "--slots", "1")
+    wrapped = shlex.join([sys.executable, "-m", "palslib", "sweep", *call])
+    options = ["--array=1-4", "--gpus=1", "--time=10", f"--output={tmp_path}/%a.out"]
+    assert answer("sbatch", *options, "--wrap", wrapped).startswith("Submitted batch job")
+    outputs = [tmp_path / f"{number}.out" for number in range(1, 5)]
+    wait_for(lambda: all(path.exists() and "6 of 6 runs finished" in path.read_text() for path in outputs))
+    assert [len(starts(config)) for config in configs()] == [1] * 6
+    assert {starts(config)[0].split()[-1] for config in configs()} <= set("0123")
