@@ -1,29 +1,40 @@
 """The weights and checkpoints of finished runs, which can be removed; records and predictions stay."""
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from palslib.common.files import LOCK, one_writer
 from palslib.common.reading import read_object
 
-_WEIGHTS = ("checkpoint.*pt*", "best", "last")
+_CHECKPOINTS = ("checkpoint.pt", "checkpoint.before.pt")
+_WEIGHTS = ("last/model.safetensors", "best/model.safetensors", *_CHECKPOINTS, *(f"{n}.damaged" for n in _CHECKPOINTS))
+"""What may be removed of a finished run."""
 
 
-def _weights(run: Path) -> list[Path]:
-    return [path for pattern in _WEIGHTS for path in run.glob(pattern) if not path.is_symlink()]
+def weights(run: Path) -> list[Path]:
+    """The files of a run's weights and checkpoints; none that a link leads to, as it may be another run's."""
+    paths = [run.resolve() / name for name in _WEIGHTS]
+    return [path for path in paths if path.is_file() and path.resolve() == path]
 
 
 def finished_runs(folder: Path) -> dict[Path, float]:
-    """The folders of finished runs within a folder -> the size of their weights in MB."""
-    runs = [mark.parent for mark in sorted(folder.rglob(LOCK)) if mark.with_name("record.json").is_file()]
-    runs = [run for run in runs if read_object(run / "record.json").get("status") == "finished" and _weights(run)]
-    return {run: sum(f.stat().st_size for p in _weights(run) for f in [p, *p.rglob("*")]) / 1e6 for run in runs}
+    """The folders of finished runs within a folder -> the size of their weights in MB. Only folders with a run's lock
+    are looked into. Raises FileNotFoundError for a folder that is missing, and ValueError naming a damaged record."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    runs = [lock.parent for lock in sorted(folder.rglob(LOCK)) if lock.with_name("record.json").is_file()]
+    runs = [run for run in runs if read_object(run / "record.json").get("status") == "finished" and weights(run)]
+    return {run: sum(path.stat().st_size for path in weights(run)) / 1e6 for run in runs}
 
 
 def remove_weights(runs: Iterable[Path]) -> None:
-    """Removes the weights of runs."""
+    """Removes the weights and checkpoints of runs. Raises InUse where a process works on one."""
     for run in runs:
         with one_writer(run):
-            for path in _weights(run):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            for path in weights(run):
+                path.unlink()
+
+
+def megabytes(folder: Path) -> float:
+    """The size of all files in a folder."""
+    return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) / 1e6

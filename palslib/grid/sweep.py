@@ -14,6 +14,7 @@ import json
 import math
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -22,11 +23,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from threading import Event
 
 from filelock import FileLock, Timeout
+from tqdm import tqdm
 
 from palslib.common.files import atomic_write, in_use, write_text
 from palslib.common.names import check_name, shown
@@ -93,7 +95,7 @@ class Grid:
             try:
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")
-                config = RunConfig.from_dict({"progress": False} | self.base | own | combination).with_steps()
+                config = RunConfig.from_dict(self.base | own | combination).with_steps()
                 if config.folder:
                     raise ValueError("leave out folder, which the sweep chooses")
                 config.resolved_method()  # raises ValueError where it does not fit the backbone
@@ -106,133 +108,241 @@ class Grid:
         return list(configs.values())
 
 
+COMMAND = (sys.executable, "-m", "palslib", "train")
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped."""
-COMMAND = (sys.executable, "-m", "palslib", "train")
+MINUTE = 60.0
+"""Seconds between two reports on the runs under way, where a sweep prints into a file."""
 
 
-def finished(config: RunConfig) -> dict | None:
-    """The record of a run that has finished with the weights that its config asks for and the present inputs, or None.
-    Raises ValueError for a file that is not a record, or is another run's."""
+@dataclass(frozen=True)
+class Terms:
+    """The conditions under which a sweep executes its runs."""
+
+    command: Sequence[str] = COMMAND
+    """The command that trains; the path of the config is appended."""
+    limit: float | None = None
+    """Seconds that one attempt at a run may take."""
+    retries: int = 1
+    """Further attempts at a failed run, each from its checkpoint."""
+    began: float = field(default_factory=time.time)
+    """When the sweep began: a run that has failed since then, in another sweep, is not tried again."""
+    stop: Event = field(default_factory=Event)
+    """Set when the sweep ends before its runs."""
+    hashes: dict[str, dict] = field(default_factory=dict)
+    """The hashes of inputs, by the data that they are from, so that each split is read once."""
+
+
+def beside(config: RunConfig, ending: str) -> Path:
+    """A file of the sweep, beside the folder of a run, into which only the run itself writes: its config (`.json`), its
+    `.log`, its `.claim` (the lock of the sweep that works on it), and how it `.failed`."""
+    return Path(config.folder + ending)
+
+
+def finished(config: RunConfig, hashes: dict[str, dict] | None = None) -> dict | None:
+    """The record of a run that has finished with the weights that its config asks for, or None. Raises ValueError for a
+    file that is not a record, is another run's, or was made from inputs that have changed since."""
     path = Path(config.folder) / "record.json"
     if not path.exists():
         return None
     check_fields(path, record := read_object(path))
     if record["key"] != config.key:
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
-    if changed := exchanged(record.get("content") or {}, config):
+    known = {} if hashes is None else hashes.setdefault(repr((config.data, config.own)), {})
+    if changed := exchanged(record.get("content") or {}, config, known=known):
         raise ValueError(f"{path} was made from inputs that have changed since ({', '.join(changed)}): move it away")
     return record if config.has_kept(record["config"].get("keep")) else None
 
 
-def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """A label for each run by name: the settings in which runs differ (None and {} left out), then the name."""
-    known = ("method", "schedule", "seed", "folder", "checkpoint_every")
-    more = [f for f, v in vars(configs[0]).items() if f not in known and any(vars(c)[f] != v for c in configs)]
-    said = [[f"{f}={vars(c)[f]}" for f in more if vars(c)[f] not in (None, {})] for c in configs]
-    return {c.name: "  ".join([*of, c.name]) for of, c in zip(said, configs, strict=True)}
+def perform(config: RunConfig, terms: Terms, environment: dict[str, str]) -> str:
+    """Executes a run until it has its record; returns `finished`, `failed: REASON`, `stopped`, or `elsewhere` where
+    another sweep works on it, or a process of the run that outlived its sweep."""
+    file, failure = beside(config, ".json"), beside(config, ".failed")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(Timeout), FileLock(beside(config, ".claim"), timeout=0):
+        if failure.exists() and failure.stat().st_mtime > terms.began:
+            return failure.read_text()
+        failure.unlink(missing_ok=True)
+        for attempt in range(2 + terms.retries):
+            if in_use(Path(config.folder)):
+                return "elsewhere"
+            if finished(config, terms.hashes):
+                return "finished"
+            if terms.stop.is_set():
+                return "stopped"
+            if attempt <= terms.retries:
+                write_text(file, json.dumps(asdict(config), indent=1) + "\n")
+                reason = run_process([*terms.command, str(file)], environment, beside(config, ".log"), terms)
+        write_text(failure, f"failed: {reason}")
+        return f"failed: {reason}"
+    return "elsewhere"
 
 
-def _process(words: Sequence[str], environment: dict, log: Path, limit: float | None, stop: Event) -> str:
-    """Runs a process to its end, to its time limit, or until `stop`; returns how it ended. When it is stopped early, it
-    may first save a checkpoint."""
+def run_process(words: Sequence[str], environment: dict[str, str], log: Path, terms: Terms) -> str:
+    """Runs a process to its end, to its time limit, or until the sweep stops; returns how it ended."""
     with open(log, "a") as file:
         print(f"=== {time.strftime('%Y-%m-%d %H:%M:%S')}", file=file, flush=True)
         pipes = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
-    deadline = time.monotonic() + (limit or math.inf)
-    while process.poll() is None and not stop.is_set() and time.monotonic() < deadline:
-        stop.wait(0.05)
-    late = process.poll() is None and not stop.is_set()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, number)  # also its children
-            process.wait(GRACE)
-    return f"over the limit of {limit:g} s" if late else f"exit status {process.returncode}"
+    deadline = time.monotonic() + (terms.limit or math.inf)
+    while process.poll() is None and not terms.stop.is_set() and time.monotonic() < deadline:
+        terms.stop.wait(0.05)
+    late = process.poll() is None and not terms.stop.is_set()
+    end_session(process)
+    if late:
+        return f"over the limit of {terms.limit:g} s"
+    if process.returncode >= 0:
+        return f"exit status {process.returncode}, without a record"
+    return f"killed by {signal.Signals(-process.returncode).name} (SIGKILL: perhaps for lack of memory)"
 
 
-def perform(config: RunConfig, command: Sequence[str], environment: dict, limit, retries: int, stop: Event) -> str:
-    """Executes a run until it has its record; returns `finished`, `elsewhere`, or how it failed."""
-    folder, why = Path(config.folder), "stopped"
-    try:
-        with FileLock(folder.with_suffix(".claim"), timeout=0):  # of this sweep, while it starts the run
-            for _ in range(1 + retries):
-                if in_use(folder):
-                    return "elsewhere"
-                if finished(config) or stop.is_set():
-                    break
-                write_text(place := folder.with_suffix(".json"), json.dumps(asdict(config), indent=1) + "\n")
-                why = _process([*command, str(place)], environment, folder.with_suffix(".log"), limit, stop)
-            return "finished" if finished(config) else f"failed: {why}"
-    except Timeout:
-        return "elsewhere"
+def end_session(process: subprocess.Popen) -> None:
+    """Asks a process and its children, one of which may be training, to end; those that have not within `GRACE` seconds
+    are killed."""
+    deadline = time.monotonic() + GRACE
+    with suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only ended ones)
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            process.poll()  # a process whose end nobody has asked for still counts as one of the session
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
-def sweep(configs, slots: int = 2, command: Sequence[str] = COMMAND, limit=None, retries: int = 1) -> dict[str, str]:
-    """Executes every run to its end, `slots` at a time; returns the status of each by name, and prints a line for each
-    that ends. It waits for runs that another sweep works on. GPUs and cores are divided among the slots."""
-    names, found, stop = labels(configs), {}, Event()
+def slot_environments(slots: int) -> "queue.SimpleQueue[dict[str, str]]":
+    """What each slot adds to the environment of its runs: its share of the cores (threads on busy cores slow a run
+    down), and one of the GPUs if there are several."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // slots))}
-    gpus, free = visible_gpus(), queue.SimpleQueue()
-    for gpu in itertools.islice(itertools.cycle(gpus if len(gpus) > 1 else [None]), slots):
-        free.put({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
-
-    def job(config: RunConfig) -> str:
-        gpu = free.get()
-        try:
-            status = perform(config, command, os.environ | threads | gpu, limit, retries, stop)
-        except (ValueError, OSError) as error:
-            status = f"failed: {error}"
-        finally:
-            free.put(gpu)
-        if status != "elsewhere":
-            print(f"{names[config.name]}  {status}", flush=True)
-        return status
-
-    with ThreadPoolExecutor(slots) as pool:
-        try:
-            while left := [config for config in configs if found.get(config.name, "elsewhere") == "elsewhere"]:
-                time.sleep(bool(found))
-                found |= zip((config.name for config in left), pool.map(job, left), strict=True)
-        finally:
-            stop.set()
-    return found
+    gpus, environments = visible_gpus(), queue.SimpleQueue()
+    for slot in range(slots):
+        gpu = {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if len(gpus) > 1 else {}
+        environments.put(threads | gpu)
+    return environments
 
 
 def visible_gpus() -> list[str]:
     """The numbers of the NVIDIA GPUs that a process started here may use; torch, which is slow to load, is not used."""
-    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [gpu for gpu in given.split(",") if gpu]
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [gpu for gpu in chosen.split(",") if gpu]
     if not shutil.which("nvidia-smi"):
         return []
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-    return [str(number) for number in range(f"\n{listed}".count("\nGPU "))]
+    return [str(number) for number in range(f"\n{listed}".count("\nGPU "))]  # not their parts (MIG), which are indented
+
+
+def sweep(
+    configs: Sequence[RunConfig],
+    slots: int = 2,
+    command: Sequence[str] = COMMAND,
+    limit: float | None = None,
+    retries: int = 1,
+) -> dict[str, str]:
+    """Executes every run to its end, `slots` at a time; returns by name how each ended: `finished` or `failed: REASON`.
+    It waits for runs that another sweep works on. GPUs and cores are divided among the slots.
+
+    A line is printed for each run that has ended. How far those under way are is shown on a terminal's last line, each
+    for three seconds, and in a file every minute, on a line for each.
+    """
+    terms, names, environments = Terms(command, limit, retries), labels(configs), slot_environments(slots)
+    bar = tqdm(disable=None, bar_format="{desc}", dynamic_ncols=True, leave=False, file=sys.stdout)
+
+    def job(config: RunConfig) -> str:
+        slot = environments.get()
+        try:
+            status = perform(config, terms, os.environ | slot)
+            result = outcome(config) if status == "finished" else ""
+        except (ValueError, OSError) as error:
+            status, result = f"failed: {error}", ""
+        finally:
+            environments.put(slot)
+        if status not in ("elsewhere", "stopped"):
+            with tqdm.external_write_mode(sys.stdout):
+                print(f"{names[config.name]}  {result}{status}", flush=True)
+        return status
+
+    reported = time.monotonic()
+    with bar, ThreadPoolExecutor(slots) as pool:
+        try:
+            jobs = {config.name: pool.submit(job, config) for config in configs}
+            while left := [c for c in configs if not jobs[c.name].done() or jobs[c.name].result() == "elsewhere"]:
+                under_way = [c for c in left if jobs[c.name].running() or jobs[c.name].done()]
+                lines = [f"{names[config.name]}  {progress(config)}" for config in under_way]
+                if bar.disable and time.monotonic() > reported + MINUTE:
+                    reported = time.monotonic()
+                    print(*lines, sep="\n", flush=True)
+                elif lines:
+                    line = lines[int(time.monotonic() / 3) % len(lines)]
+                    bar.set_description_str(f"{len(configs) - len(left)} of {len(configs)} ended; now {line}")
+                time.sleep(0.5)
+                for config in left:
+                    if jobs[config.name].done() and jobs[config.name].result() == "elsewhere":  # look again
+                        jobs[config.name] = pool.submit(job, config)
+        finally:
+            terms.stop.set()
+            pool.shutdown(cancel_futures=True)
+    return {name: future.result() for name, future in jobs.items()}
+
+
+def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """A label for each run by name: the settings in which runs differ (None and {} left out), then the name."""
+    in_name = ("method", "schedule", "seed", "folder", "checkpoint_every")
+    differing = [f for f, v in vars(configs[0]).items() if f not in in_name and any(vars(c)[f] != v for c in configs)]
+    labels = {}
+    for config in configs:
+        settings = [f"{name}={vars(config)[name]}" for name in differing if vars(config)[name] not in (None, {})]
+        labels[config.name] = "  ".join([*settings, config.name])
+    return labels
 
 
 def log_end(config: RunConfig) -> str:
-    """The last eight lines of a run's log; of a progress bar only its last state."""
-    path = Path(config.folder).with_suffix(".log")
-    text = path.read_text(errors="replace")[-20_000:] if path.is_file() else ""
-    kept = [line.rsplit("\r", 1)[-1] for line in text.rpartition("=== ")[2].split("\n")[1:] if line.strip()]
-    return "\n".join(f"    {line}" for line in kept[-8:])
+    """The end of what a run's last attempt wrote into its log."""
+    path = beside(config, ".log")
+    if not path.is_file():
+        return ""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - 20_000))
+        return file.read().decode(errors="replace").rpartition("=== ")[2]
+
+
+def progress(config: RunConfig) -> str:
+    """The steps, the rate and the time left of a run, as the progress bar in its log last showed them."""
+    bars = re.findall(rf"(\d+/{config.steps}) \[[\d:]+<([\d:?]+), *([^,\]]+)", log_end(config))
+    return "{0} steps, {2}, {1} left".format(*bars[-1]) if bars else "no step yet"
+
+
+def outcome(config: RunConfig) -> str:
+    """The dev average and the seconds of a finished run."""
+    record = read_object(Path(config.folder) / "record.json")
+    average, seconds = record["results"]["last"]["dev_average"], record["seconds"]["total"]
+    return f"{'undefined' if average is None else f'{average:.1f}'}  {seconds:.0f} s  "
 
 
 def summary(configs: Sequence[RunConfig], found: dict[str, str]) -> str:
-    """A text with the runs that did not finish, each with the end of its log, and the number that did."""
-    bad = [config for config in configs if found[config.name] != "finished"]
-    ends = [f"{c.name}: {found[c.name]}; the end of its log:\n{log_end(c)}\n" for c in bad]
-    return "\n".join(["", *ends, f"{len(found) - len(bad)} of {len(found)} runs finished"])
+    """A text with the runs that did not finish, each with the end of its log (of a progress bar only its last state),
+    and the number that did."""
+    parts = [""]
+    failed = [config for config in configs if found[config.name] != "finished"]
+    for config in failed:
+        lines = [line.rsplit("\r", 1)[-1] for line in log_end(config).split("\n")[1:] if line.strip()]
+        parts.append(f"{config.name}: {found[config.name]}; the end of {beside(config, '.log')}:")
+        parts += [f"    {line}" for line in lines[-8:]] + [""]
+    return "\n".join([*parts, f"{len(found) - len(failed)} of {len(found)} runs finished"])
 
 
 def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
-    returns the number of records. Raises FileExistsError where the folder has another record of a run."""
-    done = [config for config in configs if finished(config)]
-    for config, name in itertools.product(done, ("record.json", "predictions.npz")):
-        source, copy = Path(config.folder, name), folder / f"{config.name}{Path(name).suffix}"
+    returns the number of records. Raises FileExistsError, before it copies, where the folder has another record or
+    other predictions of a run."""
+    hashes: dict[str, dict] = {}
+    done = [config for config in configs if finished(config, hashes)]
+    sources = [Path(config.folder, name) for config in done for name in ("record.json", "predictions.npz")]
+    copies = {source: folder / f"{source.parent.name}{source.suffix}" for source in sources if source.is_file()}
+    for source, copy in copies.items():
         if copy.is_file() and copy.read_bytes() != source.read_bytes():
             raise FileExistsError(f"{copy} differs from {source}: move it away, or collect into another folder")
+    for source, copy in copies.items():
         with atomic_write(copy) as temporary:
             shutil.copyfile(source, temporary)
     return len(done)
