@@ -19,9 +19,6 @@ class Backbone:
     intermediate_size: int
     max_positions: int = 512
     token_types: int = 2
-    """Number of token types; in ERNIE, task types are counted too."""
-    embedding_size: int | None = None
-    """Width of the embeddings where it is not the hidden size (ELECTRA); a linear map then takes them to d."""
 
     @property
     def layer_weights(self) -> int:
@@ -37,10 +34,8 @@ class Backbone:
     def parameters(self) -> int:
         """Parameters of embeddings, layers and pooler: 109,482,240 for BERT-base (ledger A1)."""
         d = self.hidden_size
-        e = self.embedding_size or d
-        embeddings = (self.vocab_size + self.max_positions + self.token_types) * e + 2 * e
-        projection = e * d + d if e != d else 0
-        return embeddings + projection + self.num_layers * self.layer_parameters + d * d + d
+        embeddings = (self.vocab_size + self.max_positions + self.token_types + 2) * d  # and a layer norm's 2d
+        return embeddings + self.num_layers * self.layer_parameters + d * d + d
 
     @classmethod
     def of(cls, backbone) -> "Backbone":
@@ -57,7 +52,6 @@ class Backbone:
                 raise unknown("backbone (neither a folder nor a reachable Hub id)", backbone, BACKBONES) from error
         name = getattr(backbone, "name_or_path", "") or backbone.model_type
         check_kind(name, backbone)
-        tasks = backbone.task_type_vocab_size if getattr(backbone, "use_task_id", False) else 0  # ERNIE
         return cls(
             name,
             backbone.vocab_size,
@@ -66,8 +60,7 @@ class Backbone:
             backbone.num_attention_heads,
             backbone.intermediate_size,
             backbone.max_position_embeddings,
-            backbone.type_vocab_size + tasks,
-            getattr(backbone, "embedding_size", None),
+            backbone.type_vocab_size,
         )
 
 

@@ -95,8 +95,9 @@ class ProjectedOnTop(Method, ABC):
     def parts(self, backbone):
         d, s = backbone.hidden_size, self.size
         norm = (Box("layer norm"),) if self.layer_norm else ()
-        ends = Box(f"$V^E$  {d}→{s}"), Box(f"$V^D$  {s}→{d}")
-        return [Part("on top", ends, (self.small_layer(), *norm), self.on_top, self.residual)]
+        yield Part("on top", (Box(f"$V^E$  {d}→{s}"),))
+        yield Part("on top", (self.small_layer(), *norm), self.on_top, self.residual)
+        yield Part("on top", (Box(f"$V^D$  {s}→{d}"),))
 
     def captions(self, backbone):
         return [("layer", "one per task")]

@@ -51,6 +51,5 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
     d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
-    embeddings = tokens * d * b.embedding_size if b.embedding_size not in (None, d) else 0
     own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
-    return Operations(0, own + embeddings) if m.copies_backbone else Operations(k * layer + embeddings, own)
+    return Operations(k * layer, own)  # k is 0 where each task has a backbone of its own
