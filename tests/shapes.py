@@ -1,8 +1,8 @@
-"""Tiny models for the tests: four families of encoder, every method at a small size, and inputs for them."""
+"""Tiny models for the tests: three families of encoder, every method at a small size, and inputs for them."""
 
 import numpy as np
 import torch
-from transformers import BertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig
+from transformers import BertConfig, RobertaConfig, XLMRobertaConfig
 from transformers.models.auto import AutoModel
 
 from palslib.bert.rows import Rows
@@ -19,7 +19,6 @@ _CONFIGS = {
     "bert": (BertConfig, {}),
     "roberta": (RobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
     "xlm-roberta": (XLMRobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
-    "electra": (ElectraConfig, {"embedding_size": 20}),
 }
 SHAPES = list(_CONFIGS)
 FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
