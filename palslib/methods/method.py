@@ -135,6 +135,8 @@ class Method:
         """(owner, words) of each line under a diagram: how many of a part there are, and for whom."""
         owners = dict.fromkeys(box.owner for part in self.parts(backbone) for box in part.boxes)
         words = {"layer": half_of(getattr(self, "layers", "all")), "task": "one per task", "tasks": "one for all tasks"}
+        if not self.adapted_layers(backbone.num_layers):
+            words["layer"] = "one per task"
         return [(owner, f"added: {words[owner]}") for owner in owners]
 
     def build(self, encoder, pooler, shared=None):

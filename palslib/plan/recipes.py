@@ -70,9 +70,9 @@ class Recipe:
     ties: Literal["first", "second"] = "first"
     """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""
 
-    def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
+    def apply(self, method: Method, named: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it: where the recipe departs from what is published, it changes options that
-        are as published. Those that the user has `given` by name stay as they are."""
+        are as published. Those that the user has `named` stay as they are."""
         changed = {}
         if self.init == "normal" and method.takes("init"):
             changed["init"] = "normal"
@@ -88,7 +88,7 @@ class Recipe:
             changed["second"] = self.houlsby_second
         if isinstance(method, Houlsby) and method.size == 64:
             changed["size"] = self.houlsby_size
-        return method.with_options(**{option: value for option, value in changed.items() if option not in given})
+        return method.with_options(**{option: value for option, value in changed.items() if option not in named})
 
 
 RECIPES = {

@@ -63,8 +63,8 @@ def seed_dots(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
 
 
 def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
-    """Dev scores over steps, means over seeds with standard errors: a row of panels for each kind of model, a column for each task, a colour
-    for each schedule; in one more column the training loss of the last task.
+    """Dev scores over steps, means over seeds with standard errors: a row of panels for each kind of model, a column
+    for each task, a colour for each schedule; in one more column the training loss of the last task.
 
     Args:
         frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `results.minbert.curves_frame` gives it.
