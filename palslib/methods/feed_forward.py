@@ -7,11 +7,11 @@ Stickland & Murray 2019, section 3.3:
 V^E and V^D are those of `pal.py`. `on_top.py` uses the same networks on top of BERT.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from palslib.bert.later import Module, activations, nn
-from palslib.methods.method import MOST, Term
+from palslib.methods.method import Term
 from palslib.methods.pal import Projected, ProjectedWithin
 
 
@@ -61,10 +61,9 @@ class WithNetwork:
         return Term("feed-forward", f"{layers} · ({formula})", layers * self.network_weights, owner, extras)
 
     def with_options(self, **options):
-        size = options.get("size")
-        if "inner" not in options and isinstance(size, int) and 1 <= size <= MOST:  # other sizes are refused by name
-            options["inner"] = tuple(max(1, round(i * size / self.size)) for i in self.inner)
-        return super().with_options(**options)
+        changed = super().with_options(**options)
+        scaled = tuple(max(1, round(i * changed.size / self.size)) for i in self.inner)
+        return changed if "inner" in options else replace(changed, inner=scaled)
 
 
 @dataclass(frozen=True, kw_only=True)

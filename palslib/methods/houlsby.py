@@ -108,14 +108,6 @@ class Houlsby(Method, kind="houlsby"):
     def build(self, encoder, pooler, shared=None):
         return Adapters(self, encoder, pooler)
 
-    def under(self, recipe):
-        options = super().under(recipe)
-        if self.second == "serial":
-            options["second"] = recipe.houlsby_second
-        if self.size == 64:
-            options["size"] = recipe.houlsby_size
-        return options
-
 
 class Adapters(Adaptation):
     """A task's adapters, and what some forms add: its own norms, a PAL, a hidden layer before the classifier."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from palslib.bert.later import Module, nn, torch
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Box, Half, Method, Part, Term, half_of
+from palslib.methods.method import Box, Half, Method, Part, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,6 @@ class LHUC(Method, kind="lhuc"):
 
     def parts(self, backbone):
         return [Part("scale", (Box(f"scale by $2\\sigma(w)$\n{backbone.hidden_size} numbers"),))]
-
-    def captions(self, backbone):
-        return [("layer", f"$w$: {half_of(self.layers)}")]
 
     def build(self, encoder, pooler, shared=None):
         return Scales(self, encoder, pooler)

@@ -42,9 +42,6 @@ class LowRank(Method, kind="low-rank"):
     def build(self, encoder, pooler, shared=None):
         return LowRankLayers(self, encoder, pooler)
 
-    def under(self, recipe):
-        return super().under(recipe) | {"activation": recipe.low_rank_activation}
-
 
 class LowRankLayers(Adaptation):
     """A task's pairs: V^D V^E h, or V^D GELU(V^E h) as released (ledger D7)."""

@@ -17,8 +17,7 @@ from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
 
 MOST = 4096
-"""Largest size and largest number of heads or layers: four times BERT-large's width. With a size of 1e9, a program
-would not fail, but list its divisors for minutes and then ask for terabytes."""
+"""Largest size, and largest number of heads or layers: four times BERT-large's width."""
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
 Init = Literal["identity", "normal"]
@@ -48,12 +47,12 @@ class Box:
 
     text: str
     """One or two lines of about 14 letters; longer lines are set in smaller type."""
-    owner: Literal["layer", "task", "tasks"] = "layer"
+    owner: Literal["layer", "task", "tasks", "bert"] = "layer"
     """Its owner: `layer`, each task has one for each layer; `task`, each task has one for all layers; `tasks`, all
-    tasks share one."""
+    tasks share one; `bert`, a part of BERT."""
 
     def __post_init__(self):
-        check_name("owner of a box", self.owner, ("layer", "task", "tasks"))
+        check_name("owner of a box", self.owner, ("layer", "task", "tasks", "bert"))
 
 
 PLACES = {
@@ -81,13 +80,11 @@ class Part:
     """One of `PLACES`."""
     boxes: tuple[Box, ...]
     """In the order in which data flow through them."""
-    repeated: tuple[Box, ...] = ()
-    """On top: the boxes of a layer between the first box and the others, drawn in a frame."""
-    times: int = 1
-    """Number of such layers."""
+    times: int = 0
+    """On top: the boxes are a layer that is there so many times, and get a frame; 0: they stand alone, without one."""
     residual: bool = False
-    """On top: whether a residual goes around the first box of that layer. On `attention` and `inner`: whether the boxes
-    read the block's input and are added to its output (LoRA); else they change its output ((IA)³)."""
+    """On top: whether a residual goes around the first box. On `attention` and `inner`: whether what the boxes make is
+    added (LoRA); else it changes what is there ((IA)³)."""
 
     def __post_init__(self):
         check_name("place of a diagram", self.place, PLACES)
@@ -138,6 +135,8 @@ class Method:
         """(owner, words) of each line under a diagram: how many of a part there are, and for whom."""
         owners = dict.fromkeys(box.owner for part in self.parts(backbone) for box in part.boxes)
         words = {"layer": half_of(getattr(self, "layers", "all")), "task": "one per task", "tasks": "one for all tasks"}
+        if not self.adapted_layers(backbone.num_layers):
+            words["layer"] = "one per task"
         return [(owner, f"added: {words[owner]}") for owner in owners]
 
     def build(self, encoder, pooler, shared=None):
@@ -156,10 +155,6 @@ class Method:
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
-    def under(self, recipe) -> dict:
-        """The options that a recipe asks for (ledger D6 to D9, D15); `Recipe.apply` sets those unlike the paper's."""
-        return {"init": recipe.init} if self.takes("init") else {}
-
     # ---------------------------------------------------------------------------------------- common to all families
 
     families: ClassVar[dict[str, type["Method"]]] = {}
@@ -177,15 +172,15 @@ class Method:
     def __post_init__(self):
         if not (isinstance(self.name, str) and self.name):
             raise ValueError(f"the name of a method must be a string that is not empty, not {shown(self.name)}")
-        for field in fields(self):
-            if field.name != "name" and not self.takes(field.name) and getattr(self, field.name) != field.default:
-                raise ValueError(f"method {self.name!r} takes no option {field.name!r}")
-        hints = get_type_hints(type(self))
-        for name in sorted(self.options(), key=lambda name: name == "size"):  # size last: it may come from the heads
-            value = getattr(self, name)
+        kinds = get_type_hints(type(self))
+        for field in reversed(fields(self)[1:]):  # the heads before the size, which may come from them
+            value = getattr(self, field.name)
             if isinstance(value, list):  # as it comes from JSON
-                object.__setattr__(self, name, value := tuple(value))
-            _check(name, value, hints[name], self.name)
+                object.__setattr__(self, field.name, value := tuple(value))
+            if not self.takes(field.name) and value != field.default:
+                raise unknown(f"option of {self.name!r}", field.name, self.options())
+            if not _fits(value, kinds[field.name]):
+                raise _misfit(f"{field.name} of {self.name!r}", value, kinds[field.name])
         size, heads = getattr(self, "size", None), getattr(self, "heads", None)
         if size and heads and size % heads:
             raise ValueError(
@@ -229,11 +224,7 @@ class Method:
     def with_options(self, **options) -> "Method":
         """The same method with other options. Raises ValueError for an option that it does not take."""
         for option in options:
-            if not self.takes(option):
-                known = sorted({name for family in Method.families.values() for name in family.options()})
-                check_name("option", option, known)
-                taken = ", ".join(self.options()) or "none"
-                raise ValueError(f"method {self.name!r} takes no option {option!r} (its options: {taken})")
+            check_name(f"option of {self.name!r}", option, self.options())
         return replace(self, **options)
 
     def to_dict(self) -> dict:
@@ -241,19 +232,16 @@ class Method:
         return {"name": self.name, "kind": self.kind, **asdict(self)}
 
     @staticmethod
-    def family(kind: str, what: str = "kind of method") -> type["Method"]:
-        """The family of that kind. Raises ValueError for an unknown one: define your own before you use it."""
-        if kind not in list(Method.families):  # a list or an object from JSON cannot be a key
-            raise ValueError(f"{unknown(what, kind, Method.families)}; define a family of your own before you use it")
-        return Method.families[kind]
-
-    @staticmethod
     def from_dict(values: dict) -> "Method":
         """The method made from `to_dict`'s values. Raises ValueError for an unknown kind or option."""
-        family = Method.family(values["kind"])
-        if lost := values.keys() - {"kind", *(field.name for field in fields(family))}:
-            raise ValueError(f"kind of method {family.kind!r} has no option {', '.join(sorted(lost))}")
-        return family(**{name: value for name, value in values.items() if name != "kind"})
+        kind, options = values.get("kind"), {name: value for name, value in values.items() if name != "kind"}
+        if kind not in list(Method.families):  # a list or an object from JSON cannot be a key
+            known = unknown("kind of method", kind, Method.families)
+            raise ValueError(f"{known}; define a family of your own before you use it")
+        family = Method.families[kind]
+        for option in options:
+            check_name(f"option of {kind!r}", option, [field.name for field in fields(family)])
+        return family(**options)
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:
         """Its own terms, and those of a pooler per task if it has one."""
@@ -265,30 +253,28 @@ class Method:
 
 
 _WORDS = {bool: "true or false", float: "a number", int: f"a positive integer of at most {MOST:,}"}
-_WORDS |= {tuple: f"positive integers of at most {MOST:,}"}
+_WORDS |= {tuple[int, ...]: f"positive integers of at most {MOST:,}"}
 
 
-def _check(name: str, value: Any, wanted: Any, method: str) -> None:
-    """Raises ValueError for a value that is not of an option's type; integers are from 1 to `MOST`.
-
-    By hand, not by pydantic (see `common/settings.py`), whose import would make counting take three times as long.
-    """
-    kind, choices = get_origin(wanted) or wanted, get_args(wanted)
-    if kind is Literal and not any(type(value) is type(c) and value == c for c in choices):
-        raise unknown(f"{name} of {method!r}", value, map(str, choices))
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    fits = {
-        bool: isinstance(value, bool),
-        float: number and math.isfinite(value),
-        int: _counts(value),
-        tuple: isinstance(value, tuple) and (int not in choices or (value != () and all(map(_counts, value)))),
-    }
-    if not fits.get(kind, True):
-        raise ValueError(f"{name} of {method!r} must be {_WORDS[kind]}, not {shown(value)}")
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of an option's type. By hand, as the import of pydantic would double the time of a count."""
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and value != () and all(_fits(one, choices[0]) for one in value)
+    if kind is int:
+        return type(value) is int and 1 <= value <= MOST
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return kind is not bool or isinstance(value, bool)
 
 
-def _counts(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
+def _misfit(option: str, value: Any, kind: Any) -> ValueError:
+    """The error for a value that is not of an option's type."""
+    if get_origin(kind) is Literal:
+        return unknown(option, value, map(str, get_args(kind)))
+    return ValueError(f"{option} must be {_WORDS.get(kind, kind)}, not {shown(value)}")
 
 
 def half_of(layers: object) -> str:

@@ -43,9 +43,6 @@ class BertLayerOnTop(Method, kind="bert-layer-on-top"):
         sizes = f"{backbone.num_heads} heads, inner size {backbone.intermediate_size}"
         return [Part("on top", (Box(f"one more BERT layer\n{sizes}"),))]
 
-    def captions(self, backbone):
-        return [("layer", "one per task")]
-
     def build(self, encoder, pooler, shared=None):
         return OneMoreLayer(self, encoder, pooler)
 
@@ -95,11 +92,9 @@ class ProjectedOnTop(Method, ABC):
     def parts(self, backbone):
         d, s = backbone.hidden_size, self.size
         norm = (Box("layer norm"),) if self.layer_norm else ()
-        ends = Box(f"$V^E$  {d}→{s}"), Box(f"$V^D$  {s}→{d}")
-        return [Part("on top", ends, (self.small_layer(), *norm), self.on_top, self.residual)]
-
-    def captions(self, backbone):
-        return [("layer", "one per task")]
+        yield Part("on top", (Box(f"$V^E$  {d}→{s}"),))
+        yield Part("on top", (self.small_layer(), *norm), self.on_top, self.residual)
+        yield Part("on top", (Box(f"$V^D$  {s}→{d}"),))
 
     def build(self, encoder, pooler, shared=None):
         return SmallLayers(self, encoder, pooler)

@@ -17,7 +17,7 @@ from typing import Literal
 from palslib.bert.later import Module, attend, functional, nn
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.lhuc import Vectors
-from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of, nearest_divisor
+from palslib.methods.method import Activation, Box, Half, Init, Method, Part, Term, half_of
 
 
 class Projection(Module):
@@ -199,20 +199,14 @@ class PAL(Projected, kind="pal"):
         return [Part("beside", (*part.boxes, Box("scale by $2\\sigma(w)$"))) if self.scaled else part]
 
     def captions(self, backbone):
-        if self.scaled and self.sharing == "everything":  # everything but w
-            return [*self.captions_for("attention"), ("layer", f"$w$: {half_of(self.layers)}")]
-        return self.captions_for("attention" + ", $w$" * self.scaled)
+        scale = [("layer", f"$w$: {half_of(self.layers)}")] if self.scaled else []
+        return [*self.captions_for("attention"), *scale]
 
     def make_function(self, config):
         return ProjectedAttention(self.size, self.heads, config)
 
     def build(self, encoder, pooler, shared=None):
         return PALs(self, encoder, pooler, shared)
-
-    def under(self, recipe):
-        own = recipe.pal_heads == 12  # keep the method's own number, fitted to a budget or not
-        heads = self.heads if own else nearest_divisor(self.size, recipe.pal_heads)
-        return super().under(recipe) | {"heads": heads, "activation": recipe.pal_activation}
 
 
 class PALs(ProjectedWithin):

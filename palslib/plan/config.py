@@ -170,17 +170,17 @@ class RunConfig:
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
         named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
         if "epochs" in named:
-            about = (
-                "for passes over the data give passes=...; for the parts of the steps with constant α, alpha_parts=..."
+            raise ValueError(
+                "there is no parameter 'epochs': for passes over the data give passes=...; for the parts of the steps "
+                "with constant α, alpha_parts=..."
             )
-            raise ValueError(f"there is no parameter 'epochs': {about}")
         start = named.get("start")
-        if isinstance(start, (str, Path)) and start and (about := place(start) / "palslib.json").is_file():
-            saved = read_object(about)
+        if isinstance(start, (str, Path)) and start and (path := place(start) / "palslib.json").is_file():
+            saved = read_object(path)
             known = {"backbone": saved.get("backbone_name"), "max_length": saved.get("max_length")}
             named = {name: value for name, value in known.items() if value is not None} | named
-            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
-                named.setdefault("method", Method.from_dict(method))
+            if "method" in saved:
+                named.setdefault("method", Method.from_dict(saved["method"]))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
@@ -223,9 +223,7 @@ class RunConfig:
         if sizes != "loaded":  # the other sizes are known for GLUE's tasks only
             for task in self.tasks:
                 check_name(f"task for sizes={sizes!r} (recipe_options={{'sizes': 'loaded'}} takes any)", task, TASKS)
-        method = self._unfitted()
-        if isinstance(self.size, int) and not method.has_size:
-            raise ValueError(f"size={self.size} contradicts method {self.method!r}, which has no size to choose")
+        self.resolved_method(fitted=False)  # raises ValueError for options that do not fit the method
 
     def task(self, name: str) -> Task:
         """The task of this name: from `own`, otherwise from `get_task`."""
@@ -269,25 +267,6 @@ class RunConfig:
         """The recipe with this run's `recipe_options`."""
         return get_recipe(self.recipe, **self.recipe_options)
 
-    def resolved_method(self) -> Method:
-        """The method as it will be built: options, recipe and size applied to the row of `METHODS`."""
-        method, given = self._unfitted(), {*self.method_options, *self.own_method}
-        if isinstance(self.size, int):
-            given.add("size")
-        elif method.has_size and self.resolved_size == "budget":
-            fitted = fit_budget(method, self.backbone, len(self.tasks))
-            method = fitted.with_options(heads=method.heads) if "heads" in given else fitted
-        return self.resolved_recipe().apply(method, given)
-
-    def _unfitted(self) -> Method:
-        """The method with its options and a size that is valid with them, before it is fitted to a budget."""
-        method, options = self.base_method(), dict(self.method_options)
-        if method.has_size and isinstance(self.size, int):
-            options["size"] = self.size
-        elif "heads" in options and self.resolved_size == "budget" and method.has_size:
-            options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
-        return method.with_options(**options)
-
     def base_method(self) -> Method:
         """The row of `METHODS`, or the method in `own_method`, before options, size and recipe are applied."""
         if not self.own_method:
@@ -301,11 +280,22 @@ class RunConfig:
             raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")
         if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names the run's folder and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
-        options = dict(self.own_method)
-        family = Method.family(options.pop("kind", None), "kind in own_method")
-        for option in options:
-            check_name(f"option of {family.kind} in own_method", option, family.options())
-        return family(self.method, **options)
+        return Method.from_dict(self.own_method | {"name": self.method})
+
+    def resolved_method(self, fitted: bool = True) -> Method:
+        """The method as it will be built: the base method with its options and size, the latter fitted to the budget
+        (unless `fitted` is False, for which the backbone is not needed), and what the recipe changes."""
+        method, options = self.base_method(), dict(self.method_options)
+        budget = method.has_size and self.resolved_size == "budget"
+        if isinstance(self.size, int):
+            options["size"] = self.size
+        elif budget and "heads" in options:
+            options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
+        method, named = method.with_options(**options), {*options, *self.own_method}
+        if budget and fitted:
+            heads = {"heads": method.heads} if "heads" in named else {}
+            method = fit_budget(method, self.backbone, len(self.tasks)).with_options(**heads)
+        return self.resolved_recipe().apply(method, named)
 
     @property
     def key(self) -> str:
@@ -358,23 +348,25 @@ def _is_file(task: str) -> bool:
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
-def _method_fields(method: Method, given: dict) -> dict:
-    """The fields of a config that describe a method, combined with the fields `given`."""
-    row = METHODS.get(method.name)
+def _method_fields(method: Method, others: dict) -> dict:
+    """The fields of a config that describe a method, combined with its `others`."""
+    row, size = METHODS.get(method.name), others.get("size")
     listed = type(row) is type(method)
-    usual = vars(row) if listed else {f.name: f.default for f in fields(method)}
-    options = {name: value for name in method.options() if (value := getattr(method, name)) != usual[name]}
-    options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-    own, size = getattr(method, "size", None), given.get("size")
-    if isinstance(size, int) and own not in (size, usual.get("size")):
-        said = f"size={size} contradicts the size {own} of the given method {method.name!r}"
-        raise ValueError(f"{said}: give only one of them (size=None with dataclasses.replace)")
+    usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
+    values = {name: getattr(method, name) for name in method.options()}
+    changed = {name: value for name, value in values.items() if value != usual[name]}
+    changed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+    if isinstance(size, int) and values.get("size") not in (size, usual.get("size")):
+        raise ValueError(
+            f"size={size} contradicts the size {method.size} of the given method {method.name!r}: give only one of "
+            "them (size=None with dataclasses.replace)"
+        )
     if not listed:
-        return {"method": method.name, "own_method": {"kind": method.kind, **options}}
-    options.pop("size", None)
-    if size is None or (size == "paper" and own != usual.get("size")):
-        size = own
-    return {"method": method.name, "size": size, "method_options": options | given.get("method_options", {})}
+        return {"method": method.name, "own_method": {"kind": method.kind, **changed}}
+    own_size = changed.pop("size", None)
+    if size is None or (size == "paper" and own_size):
+        size = values.get("size")
+    return {"method": method.name, "size": size, "method_options": changed | others.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

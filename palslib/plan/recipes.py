@@ -11,7 +11,10 @@ from pydantic import Field
 
 from palslib.common.names import check_name
 from palslib.common.settings import Number, settings
-from palslib.methods.method import MOST, Method
+from palslib.methods.houlsby import Houlsby
+from palslib.methods.low_rank import LowRank
+from palslib.methods.method import MOST, Method, nearest_divisor
+from palslib.methods.pal import PAL
 
 
 @settings(part="recipe field")
@@ -67,14 +70,25 @@ class Recipe:
     ties: Literal["first", "second"] = "first"
     """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""
 
-    def apply(self, method: Method, given: set[str] = frozenset()) -> Method:
-        """The method as this recipe builds it: where the recipe departs from what is published, it sets the method's
-        options. Those that the user has `given` by name stay as they are."""
-        published = method.under(Recipe())
-        options = {name: value for name, value in method.under(self).items() if value != published.get(name)}
-        if method.freeze == "backbone" and self.frozen_norms == "trained":
-            options["freeze"] = "backbone but norms"
-        return method.with_options(**{k: v for k, v in options.items() if k not in given})
+    def apply(self, method: Method, named: set[str] = frozenset()) -> Method:
+        """The method as this recipe builds it: where the recipe departs from what is published, it changes options that
+        are as published. Those that the user has `named` stay as they are."""
+        changed = {}
+        if self.init == "normal" and method.takes("init"):
+            changed["init"] = "normal"
+        if self.frozen_norms == "trained" and method.freeze == "backbone":
+            changed["freeze"] = "backbone but norms"
+        if isinstance(method, PAL) and self.pal_heads != 12:  # 12: the method's own, fitted to a budget or not
+            changed["heads"] = nearest_divisor(method.size, self.pal_heads)
+        if isinstance(method, PAL) and self.pal_activation == "gelu":
+            changed["activation"] = "gelu"
+        if isinstance(method, LowRank) and self.low_rank_activation == "gelu":
+            changed["activation"] = "gelu"
+        if isinstance(method, Houlsby) and method.second == "serial":
+            changed["second"] = self.houlsby_second
+        if isinstance(method, Houlsby) and method.size == 64:
+            changed["size"] = self.houlsby_size
+        return method.with_options(**{option: value for option, value in changed.items() if option not in named})
 
 
 RECIPES = {

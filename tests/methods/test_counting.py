@@ -54,31 +54,16 @@ def test_the_number_of_tasks_is_a_positive_integer(value):
 
 
 # --- against models really built ------------------------------------------------------------------------------------
-def encoder(kind: str, seed_sizes: tuple[int, ...]):
+def encoder(kind: str, sizes: tuple[int, ...]):
     """A random encoder of odd sizes, on torch's meta device: shapes without memory."""
-    heads, width, layers, inner, words, positions = seed_sizes
-    sizes = {"hidden_size": heads * width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    sizes |= {"intermediate_size": inner, "vocab_size": words, "max_position_embeddings": positions}
-    types = {"roberta": 1, "bert": 2}[kind]
-    return AutoModel.from_config(AutoConfig.for_model(kind, **sizes, type_vocab_size=types))
+    heads, width, layers, inner, words, positions = sizes
+    named = {"hidden_size": heads * width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    named |= {"intermediate_size": inner, "vocab_size": words, "max_position_embeddings": positions}
+    return AutoModel.from_config(AutoConfig.for_model(kind, **named, type_vocab_size=1 if kind == "roberta" else 2))
 
 
-SIZES = st.tuples(
-    st.integers(1, 4), st.integers(1, 9), st.integers(2, 5), st.integers(1, 41), st.integers(5, 60),
-    st.integers(3, 20),
-)  # fmt: skip
-
-
-def check_agreement(kind, sizes, method):
-    with torch.device("meta"):
-        model = MultiTaskModel(encoder(kind, sizes), method, ("cola", "rte"))
-    backbone = Backbone.of(model.config)
-    count = count_parameters(method, backbone, 2, exact=True)
-    assert held(model.backbone) == backbone.parameters
-    assert held(model.adaptations["rte"]) == held(model.adaptations["cola"]) == count.per_task
-    assert held(model.shared) == count.shared_by_tasks
-    everything = held(model) - held(model.heads)  # the backbone's replaced parts are still there
-    assert everything - sum(t.value for t in count.terms if t.owner == "replaced") == count.total
+RANGES = ((1, 4), (1, 9), (2, 5), (1, 41), (5, 60), (3, 20))
+SIZES = st.tuples(*(st.integers(low, high) for low, high in RANGES))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -108,8 +93,16 @@ def test_the_closed_form_is_what_a_model_holds(name, data):
         options |= {"pal_size": 6, "pal_heads": 2}
         options |= {"span": data.draw(st.sampled_from([1, 3])), "own_norms": data.draw(st.booleans())}
         options |= {"adapters_per_layer": 1 if options["second"] == "pal" else data.draw(st.integers(1, 2))}
-    kind = data.draw(st.sampled_from(["bert", "roberta"]))
-    check_agreement(kind, data.draw(SIZES), get_method(name, **options))
+    method, kind = get_method(name, **options), data.draw(st.sampled_from(["bert", "roberta"]))
+    with torch.device("meta"):
+        model = MultiTaskModel(encoder(kind, data.draw(SIZES)), method, ("cola", "rte"))
+    backbone = Backbone.of(model.config)
+    count = count_parameters(method, backbone, 2, exact=True)
+    assert held(model.backbone) == backbone.parameters
+    assert held(model.adaptations["rte"]) == held(model.adaptations["cola"]) == count.per_task
+    assert held(model.shared) == count.shared_by_tasks
+    everything = held(model) - held(model.heads)  # the backbone's replaced parts are still there
+    assert everything - sum(t.value for t in count.terms if t.owner == "replaced") == count.total
 
 
 @pytest.mark.parametrize("name", ["tiny", "minilm", "bert-base-uncased"])

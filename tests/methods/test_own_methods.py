@@ -12,11 +12,9 @@ from shapes import batch, randomise, states, tiny_encoder
 from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
 from palslib.data.tasks import get_task
 from palslib.methods import ia3, lora
-from palslib.methods.adaptation import Adaptation
 from palslib.methods.low_rank import LowRank
 from palslib.methods.method import Method, half_of
 from palslib.methods.pal import PAL
-from palslib.plan.content import _sources
 from palslib.study.figures.diagrams import draw_layer
 
 
@@ -39,20 +37,22 @@ own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 
 
 @own
-def test_counted_as_built(method):
-    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152; (IA)³: 3 · 85. No vector is decayed: the
-    released code decays LHUC's alone (ledger D15)."""
+def test_counted_as_built_drawn_and_fitted(method):
+    """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 128 tokens · 12 layers · (q, v) · 2ds more
+    products; (IA)³: 3 · 85. No vector is decayed: the released code decays LHUC's alone (ledger D15)."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
     counted = count_parameters(method, model.config, 2, exact=True)
     assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
     assert counted.per_task == {"lora": 1_152, "ia3": 255}[method.name]
-    assert count_parameters(method).ratio > 1
-    added = (
-        count_operations(method).per_task - count_operations("lhuc").per_task
-    )  # LoRA: tokens · layers · (q, v) · 2 · d · s
+    added = count_operations(method).per_task - count_operations("lhuc").per_task
     assert added == {"lora": 128 * 12 * 2 * 2 * 768 * 4, "ia3": 0}[method.name]
     decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
     assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
+    texts = [text.get_text() for text in draw_layer(method).texts]
+    assert all(box.text in texts for part in method.parts(count_parameters(method).backbone) for box in part.boxes)
+    if method.has_size:
+        fitted = fit_budget(method)
+        assert count_parameters(fitted).ratio <= 1.1371 < count_parameters(fitted, size=fitted.size + 1).ratio
 
 
 @own
@@ -63,25 +63,26 @@ def test_several_tasks_in_one_pass(method):
     rows = {"stsb": [2], "cola": [3, 0, 2]}  # and none for rte
     together = model.forward_many(rows, **inputs)
     sum(x.sum() for x in together.values()).backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    grads_together = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     apart = {task: model(task, **{k: v[some] for k, v in inputs.items()}).logits for task, some in rows.items()}
     sum(x.sum() for x in apart.values()).backward()
     torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
     grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    torch.testing.assert_close(found, grads, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(grads_together, grads, atol=1e-4, rtol=1e-4)
     assert any("cola" in name for name in grads) and not any("rte" in name for name in grads)
 
 
 @own
 def test_starts_as_bert_and_does_what_it_says(method):
-    """At the start bit for bit as the plain path; after noise as the equation, by hand in the first layer."""
+    """At the start bit for bit as the plain path; after noise as the equation, by hand in the first layer. In the top
+    half of three layers, the last, the others are plain."""
     encoder, inputs = tiny_encoder(), batch()
     model = MultiTaskModel.from_backbone(encoder, method, ["rte"])
     assert torch.equal(states(model, "rte", inputs)[-1], states(model, None, inputs)[-1])
     one, layer = model.adaptations["rte"], encoder.encoder.layer[0]
     randomise(one)
-    found = states(model, "rte", inputs)[1]
+    adapted = states(model, "rte", inputs)[1]
     with torch.no_grad():  # the layer's own weights, changed as the method says
         if method.name == "lora":
             attention = layer.attention.self
@@ -92,11 +93,16 @@ def test_starts_as_bert_and_does_what_it_says(method):
                 linear.weight *= one.scales[name][:, None]
                 linear.bias *= one.scales[name]
             layer.output.dense.weight *= one.scales["ff0"]
-    torch.testing.assert_close(found, states(model, None, inputs)[1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(adapted, states(model, None, inputs)[1], atol=1e-5, rtol=1e-5)
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method.with_options(layers="top"), ["rte"])
+    randomise(model.adaptations["rte"])
+    pairs = zip(states(model, "rte", inputs), states(model, None, inputs), strict=True)
+    assert [torch.equal(one, other) for one, other in pairs] == [True] * 3 + [False]
 
 
 @own
-def test_trained_saved_loaded(method, tmp_path):
+def test_trained_saved_loaded(method, tmp_path, monkeypatch):
+    """Loaded where it is defined; elsewhere it is named."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"]).train()
     optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.03 if method.freeze != "nothing" else 0.003)
     losses = []
@@ -115,33 +121,15 @@ def test_trained_saved_loaded(method, tmp_path):
         other.remove_task("rte")
         other.load_task(model.save_task("rte", tmp_path))
         assert torch.equal(other("rte", **batch()).logits, logits)
-
-
-@own
-def test_drawn_and_fitted(method):
-    """Its boxes are in the picture; the one with a size gets the largest that the paper's budget allows."""
-    texts = [text.get_text() for text in draw_layer(method).texts]
-    assert all(box.text in texts for part in method.parts(count_parameters(method).backbone) for box in part.boxes)
-    if method.has_size:
-        fitted = fit_budget(method)
-        assert count_parameters(fitted).ratio <= 1.1371 < count_parameters(fitted, size=fitted.size + 1).ratio
-    else:
-        with pytest.raises(ValueError, match="no size s"):
-            fit_budget(method)
-
-
-def test_a_family_that_is_not_defined_is_named(tmp_path, monkeypatch):
-    """A model of a method of one's own is loaded where the method is defined, and else says so."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), OWN[0], ["rte"])
-    model.save_pretrained(tmp_path / "model")
-    monkeypatch.delitem(Method.families, OWN[0].kind)
-    with pytest.raises(ValueError, match=r"palslib\.json.*unknown kind of method 'LoRA'.*; define a family of your"):
+    monkeypatch.delitem(Method.families, method.kind)
+    with pytest.raises(ValueError, match=f"unknown kind of method '{method.kind}'.*; define a family of your"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
 
 
+# --- in a config
 def config(method, **changes) -> RunConfig:
-    about = {"backbone": "tiny", "tasks": ("rte",), "steps": 3, "batch_size": 4, "progress": False, "keep": "last"}
-    return RunConfig(method=method, **about | changes)
+    small = {"backbone": "tiny", "tasks": ("rte",), "steps": 3, "batch_size": 4, "progress": False, "keep": "last"}
+    return RunConfig(method=method, **small | changes)
 
 
 @own
@@ -149,13 +137,13 @@ def test_a_config_takes_a_method_itself(method, tmp_path):
     """It is JSON all the same, with a key of its own, and says only what is not as in the family."""
     given = config(method)
     assert given.resolved_method() == method and given.method == method.name
-    said = {"kind": method.kind} | ({"size": 4} if method.has_size else {})
-    assert given.own_method == said and given.size is None
+    fields = {"kind": method.kind} | ({"size": 4} if method.has_size else {})
+    assert given.own_method == fields and given.size is None
     again = RunConfig.from_dict(json.loads(json.dumps(asdict(given))))
     assert (again, again.key) == (given, given.key)
     assert config(replace(method, pooler="per-task")).key != given.key != config(replace(method, name="mine")).key
     record = train(replace(given, folder=str(tmp_path)))
-    assert record["method"] == method.to_dict() and record["config"]["own_method"] == said
+    assert record["method"] == method.to_dict() and record["config"]["own_method"] == fields
     assert record.model().method == method
 
 
@@ -168,13 +156,10 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     for size in (None, "paper"):  # its own
         assert config(METHODS["pals-204"].with_options(size=60), size=size).resolved_method().size == 60
     assert config(METHODS["pals-204"], size="paper") == config("pals-204", size="paper")
-    with pytest.raises(ValueError, match="size=120 contradicts the size 60 of the given method 'pals-204'"):
-        replace(changed, method=METHODS["pals-204"].with_options(size=60), size=120)
-    with pytest.raises(ValueError, match="size=60 contradicts the size 24 of the given method 'mine'"):
-        config(replace(METHODS["pals-204"], name="mine", size=24), size=60)
     assert replace(config(fitted), method=METHODS["low-rank-100"], size=None).resolved_method().size == 100
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
+    assert type(config("mine", own_method={"kind": "lora"}).resolved_method()) is lora.LoRA
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
@@ -185,22 +170,23 @@ def test_a_recipe_leaves_what_a_user_says_of_a_method(recipe):
     class Smooth(LowRank):
         activation: Literal["identity", "gelu"] = "gelu"
 
-    for method in (PAL("mine", size=24, heads=12, activation="gelu", init="normal"), LowRank("l", activation="gelu")):
-        found = config(method, recipe=recipe).resolved_method()
-        assert found.activation == "gelu"
-        assert found.init == ("normal" if recipe == "released" else method.init)
-    assert config(Smooth("smooth"), recipe=recipe).resolved_method().activation == "gelu"
+    for method in (PAL("mine", size=24, heads=12, activation="gelu", init="normal"), Smooth("smooth")):
+        resolved = config(method, recipe=recipe).resolved_method()
+        assert resolved.activation == "gelu"
+        assert resolved.init == ("normal" if recipe == "released" else method.init)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"own_method": {"kind": "Lora"}}, "'Lora': .*; define a family of your own before you use it"),
-        ({"own_method": {"layers": "top"}}, "unknown kind in own_method None"),
-        ({"own_method": {"kind": "LoRA", "rank": 2}}, "unknown option of LoRA in own_method 'rank': .*size, layers"),
+        ({"own_method": {"layers": "top"}}, "kind of method None"),
+        ({"own_method": {"kind": "LoRA", "rank": 2}}, "option of 'LoRA' 'rank': .*size, layers"),
         ({"own_method": {"kind": "lora", "size": 4}, "size": 8}, "size is in own_method already"),
         ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a built-in method"),
         ({"method": "a b", "own_method": {"kind": "LoRA"}}, "1 to 100 letters, digits or . . - _, not 'a b'"),
+        ({"method": METHODS["pals-204"].with_options(size=60), "size": 120}, "size=120 contradicts the size 60"),
+        ({"method": PAL("mine", size=24), "size": 60}, "size=60 contradicts the size 24 .*'mine'"),
     ],
 )
 def test_what_a_config_refuses_of_a_method(changes, message):
@@ -209,6 +195,7 @@ def test_what_a_config_refuses_of_a_method(changes, message):
     assert config(method="lora", own_method={"kind": "lora", "size": 4}, size=4).own_method["size"] == 4
 
 
+# --- in a cell of a notebook
 SOURCE = """
 from dataclasses import dataclass
 from torch import nn, ones
@@ -221,7 +208,7 @@ class Scaled(Adaptation):
         self.by = nn.Parameter(ones(encoder.config.hidden_size))
 
     def value(self, layer, v, h):
-        return FORMULA
+        return v * self.by
 
 @dataclass(frozen=True, kw_only=True)
 class OnValues(Method):
@@ -233,145 +220,97 @@ class OnValues(Method):
     def build(self, encoder, pooler, shared=None):
         return Scaled(self, encoder, pooler)
 """
+NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
 
 
-def cell(source: str, number: int) -> dict:
-    """What a cell of a notebook defines."""
-    name, space = f"<cell {number}>", {"__name__": "__main__"}
+def cell(number: int = 0, **changes: str) -> Method:
+    """The method that a cell of a notebook defines, with some of its lines changed: the `parameters`, what is
+    `returned`, the `count`, the `place`."""
+    lines = {"parameters": "self.by = nn.Parameter(ones(encoder.config.hidden_size))", "returned": "v * self.by"}
+    lines |= {"count": "backbone.hidden_size)", "place": "def value"}
+    source, name, space = SOURCE, f"<cell {number}>", {"__name__": "__main__"}
+    for part, line in changes.items():
+        source = source.replace(lines[part], line)
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     exec(compile(source, name, "exec"), space)
-    return space
+    return space["OnValues"]("mine")
 
 
-def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path, capsys):
-    """A cell that is edited and run again: the run is a new one. Run again as it was, its record is found."""
-    formulas, found = ("v * self.by", "v * self.by", "v + self.by"), []
-    for number, formula in enumerate(formulas):
-        family = cell(SOURCE.replace("FORMULA", formula), number)["OnValues"]
-        found.append(train(config(family("mine"), folder=str(tmp_path)))["results"]["last"])
-        said = "the record was made from inputs that changed (method): kept as"
-        assert (said in capsys.readouterr().err) == (number == 2)
-    assert found[0] == found[1] != found[2]
+def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path):
+    """Run again as it was, its record is found; a cell that was edited asks for another folder."""
+    first, again = (train(config(cell(number), folder=str(tmp_path)))["results"]["last"] for number in range(2))
+    assert first == again
+    with pytest.raises(ValueError, match="method"):
+        train(config(cell(2, returned="v + self.by"), folder=str(tmp_path)))
 
 
-PLACES = {
-    "a base class": "class Base:\n def g(self): return CODE\nclass Mine(Base): pass",
-    "a property": "class Mine:\n @property\n def g(self): return CODE",
-    "a cached property": "import functools as f\nclass Mine:\n @f.cached_property\n def g(self): return CODE",
-    "a cached function": "import functools as m\n@m.cache\ndef f(): return CODE\nclass Mine:\n def g(self): return f()",
-    "decorated": "import torch as t\ndef h(): return CODE\n@t.no_grad()\ndef f(): h()\nclass Mine:\n def g(self): f()",
-    "a class with func": "class A:\n def func(self): pass\n def h(self): return CODE\nclass Mine:\n def g(self): A()",
-    "a class method": "class Mine:\n @classmethod\n def g(cls): return CODE",
-    "a list": "def f(x): return CODE\nclass Mine:\n def g(self, y): return [f(x) for x in y]",
-    "a table of the module": "k = {'q': [1, CODE]}\nclass Mine:\n def g(self): return k",
-    "a class in a function": "def f(): return CODE\nclass Mine:\n def g(self):\n  class A:\n   k = f()\n  return A",
-    "a constant of the class": "class Mine:\n k = CODE\n def g(self): return self.k",
-    "a lambda": "def f(x): return CODE\nclass Mine:\n def g(self): return lambda x: f(x)",
-}
-
-
-@pytest.mark.parametrize("source", PLACES.values(), ids=PLACES)
-def test_changed_code_is_seen_wherever_it_stands(source):
-    """Also where it is used within a comprehension or a lambda alone."""
-    mine = [cell(source.replace("CODE", code), number)["Mine"] for number, code in enumerate("112")]
-    first, again, changed = (list(_sources(family)) for family in mine)
-    assert first == again != changed
-
-
-def test_what_is_no_constant_does_not_make_the_code_another_one():
-    """Objects have another address in every process, sets another order; a count that the method keeps changes."""
-    source = "class A: pass\nk, s, n = (A(), 1), {'a', 'b'}, NUMBER\nclass Mine:\n def g(self):\n  global n\n  n += 1\n"
-    source += "  return k, s"
-    first, again = (list(_sources(cell(source.replace("NUMBER", n), 7)["Mine"])) for n in "12")
-    assert first == again and len(first) == 1 and "n += 1" in first[0]
-
-
-def test_lora_is_drawn_as_published():
-    """A from N(0, std), B of zeros, no biases."""
-    made = LoRA("mine", size=4).build(tiny_encoder(), None)
-    made.draw(0.02)
-    for a, b in made.pairs.values():
-        assert 0.01 < a.weight.std() < 0.03 and not b.weight.any() and a.bias is b.bias is None
-
-
-def test_lora_and_ia3_are_known_without_a_definition():
-    for kind, family in (("lora", lora.LoRA), ("ia3", ia3.IA3)):
-        found = config("mine", own_method={"kind": kind}).resolved_method()
-        assert type(found) is family and found.freeze == "backbone"
-
-
-def own_layers(parameters: str, count: str = "self.adapted_layers(b.num_layers).stop * b.hidden_size"):
-    """A method whose module calls a part of it `layers`, with other parameters and another count where given."""
-    source = SOURCE.replace("self.by = nn.Parameter(ones(encoder.config.hidden_size))", parameters)
-    source = source.replace("self, backbone", "self, b").replace("backbone.hidden_size", count)
-    return cell(source.replace("FORMULA", "v * self.layers[layer].weight"), 9)["OnValues"]("mine")
-
-
-NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
+THREE = {"parameters": NORMS, "returned": "v * self.layers[layer].weight", "count": "3 * backbone.hidden_size)"}
 
 
 def test_a_module_may_call_its_parts_layers_and_freeze_them(tmp_path):
     """What is adapted is the method's to say. Its terms are those of what is built: three norms of d = 24 gains."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS), ["rte"])
+    model = MultiTaskModel.from_backbone(tiny_encoder(), cell(**THREE), ["rte"])
     before = states(model, "rte", batch())[1]
     randomise(model.adaptations)
     assert not torch.allclose(states(model, "rte", batch())[1], before)
-    method = own_layers(NORMS + "; self.layers[0].requires_grad_(False)")
-    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-    assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
-    model.save_pretrained(tmp_path)
-    model = MultiTaskModel.continued(tmp_path, method, model.backbone_name, [get_task("rte")])
-    assert [p.requires_grad for p in model.adaptations["rte"].parameters()] == [False, True, True]
-    with pytest.raises(ValueError, match=r"'mine': its `terms` count 24 .* 72"):
-        MultiTaskModel.from_backbone(tiny_encoder(), own_layers(NORMS, "b.hidden_size"), ["rte"])
+    frozen = cell(**THREE | {"parameters": NORMS + "; self.layers[0].requires_grad_(False)"})
+    model = MultiTaskModel.from_backbone(tiny_encoder(), frozen, ["rte"])
+    model.save_pretrained(tmp_path / "frozen")
+    for one in (model, MultiTaskModel.continued(tmp_path / "frozen", frozen, model.backbone_name, [get_task("rte")])):
+        assert [p.requires_grad for p in one.adaptations["rte"].parameters()] == [False, True, True]
+
+
+def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
+    """safetensors takes no memory under two names."""
+    twice = {"parameters": NORMS + "; self.layers[2] = self.layers[0]", "count": "2 * backbone.hidden_size)"}
+    model = MultiTaskModel.from_backbone(tiny_encoder(), cell(**THREE | twice), ["rte"])
+    randomise(model.adaptations)
+    model.save_pretrained(tmp_path / "twice")
+    again = MultiTaskModel.from_pretrained(tmp_path / "twice").adaptations["rte"].layers
+    assert again[2] is again[0] and torch.equal(again[0].weight, model.adaptations["rte"].layers[2].weight)
 
 
 def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
-    """A place by another name (of a drawing, of a part), and shared parameters that are not counted."""
-    misnamed = cell(SOURCE.replace("def value", "def values").replace("FORMULA", "v"), 9)["OnValues"]("mine")
-    with pytest.raises(ValueError, match=r"Scaled of method 'mine' must define at least one of .*value"):
-        MultiTaskModel.from_backbone(tiny_encoder(), misnamed, ["rte"])
+    """A count that is not that of the module, a place by another name, a module for layers of a family without, and
+    shared parameters that are not counted."""
 
     class Uncounted(LoRA):
         def build_shared(self, encoder):
             return torch.nn.Linear(4, 4)
 
-    with pytest.raises(ValueError, match="`terms` count 0 parameters shared by tasks, but its module has 20"):
-        MultiTaskModel.from_backbone(tiny_encoder(), Uncounted("mine", size=4), ["rte"])
+    @dataclass(frozen=True)
+    class Nowhere(Method):
+        def build(self, encoder, pooler, shared=None):
+            return OWN[1].build(encoder, pooler).__class__(self, encoder, pooler)
+
+    wrong = {
+        r"'mine': its `terms` count 24 .* 72": cell(parameters=NORMS, returned="v * self.layers[layer].weight"),
+        r"Scaled of method 'mine' must define at least one of .*value": cell(place="def values"),
+        "defines key, value, inner for layers, but adapts no layer": Nowhere("mine"),
+        "`terms` count 0 parameters shared by tasks, but its module has 20": Uncounted("mine", size=4),
+    }
+    for message, method in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
 
 
-def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
-    """safetensors takes no memory under two names; a checkpoint of a run would fail with it."""
-    method = own_layers(NORMS + "; self.layers[2] = self.layers[0]", "2 * b.hidden_size")
-    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-    randomise(model.adaptations)
-    model.save_pretrained(tmp_path / "model")
-    again = MultiTaskModel.from_pretrained(tmp_path / "model").adaptations["rte"].layers
-    assert again[2] is again[0] and torch.equal(again[0].weight, model.adaptations["rte"].layers[2].weight)
-
-
-def test_an_option_that_is_no_number_is_refused():
+def test_options_of_other_kinds():
     @dataclass(frozen=True, kw_only=True)
-    class Rate(Method):
+    class Mine(Method):
         rate: float = 1.0
-
-    @dataclass(frozen=True, kw_only=True)
-    class Where(Method):
         where: tuple[str, ...] = ("query", "value")
         layers: int = 2
 
-    assert Where("mine").where == ("query", "value") and half_of(Where("mine").layers) == "per task and layer"
-    assert Rate("mine", rate=2).rate == 2
+    assert Mine("mine").where == ("query", "value") and half_of(Mine("mine").layers) == "per task and layer"
+    assert Mine("mine", rate=2).rate == 2
     for wrong in (float("nan"), True, "1"):
         with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
-            Rate("mine", rate=wrong)
+            Mine("mine", rate=wrong)
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path):
     """The family is another class of the same kind then; tasks of a model made before and of one made after it fit."""
-    source = SOURCE.replace("FORMULA", "v * self.by")
-    methods = [cell(source, number)["OnValues"]("m") for number in range(2)]
-    before, after = (MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"]) for method in methods)
+    before, after = (MultiTaskModel.from_backbone(tiny_encoder(), cell(number), ["rte"]) for number in range(2))
     randomise(before.adaptations)
     assert type(before.method) is not type(after.method)
     after.load_task(before.save_task("rte", tmp_path))
@@ -382,34 +321,18 @@ def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path)
 
 def test_two_families_of_one_name_are_no_silent_exchange():
     """Another module's is refused, unless it has a `kind` of its own; a cell that is run again defines its own anew."""
-    kind, about = OWN[0].kind, {"__module__": "elsewhere"}
+    kind, elsewhere = OWN[0].kind, {"__module__": "elsewhere"}
     with pytest.raises(ValueError, match=r"test_own_methods already has a family 'LoRA': give this one another"):
-        type("LoRA", (Method,), about)
+        type("LoRA", (Method,), elsewhere)
     assert Method.families[kind] is type(OWN[0])
-    assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}).kind == "LoRA, elsewhere"
-    assert type("LoRA", (Method,), about | {"kind": "LoRA, elsewhere"}) is Method.families["LoRA, elsewhere"]
+    for _ in range(2):
+        other = type("LoRA", (Method,), elsewhere | {"kind": "LoRA, elsewhere"})
+        assert other is Method.families["LoRA, elsewhere"]
 
 
-@own
-def test_of_the_top_half_the_other_layers_are_plain(method):
-    """Of three layers the last: a module that has parts for that one alone is asked for no other."""
-    inputs, model = batch(), MultiTaskModel.from_backbone(tiny_encoder(), method.with_options(layers="top"), ["rte"])
-    randomise(model.adaptations["rte"])
-    adapted, plain = states(model, "rte", inputs), states(model, None, inputs)
-    assert [torch.equal(one, other) for one, other in zip(adapted, plain, strict=True)] == [True] * 3 + [False]
-
-
-def test_a_family_without_layers_whose_module_acts_within_them_is_refused():
-    """It would train, and `predict`, which shares what no task adapts, would leave it out."""
-
-    @dataclass(frozen=True)
-    class Nowhere(Method):
-        def build(self, encoder, pooler, shared=None):
-            return Within(self, encoder, pooler)
-
-    class Within(Adaptation):
-        def value(self, layer, v, h):
-            return 2 * v
-
-    with pytest.raises(ValueError, match="'mine' defines value for layers, but adapts no layer"):
-        MultiTaskModel.from_backbone(tiny_encoder(), Nowhere("mine"), ["rte"])
+def test_lora_is_drawn_as_published():
+    """A from N(0, std), B of zeros, no biases."""
+    made = LoRA("mine", size=4).build(tiny_encoder(), None)
+    made.draw(0.02)
+    for a, b in made.pairs.values():
+        assert 0.01 < a.weight.std() < 0.03 and not b.weight.any() and a.bias is b.bias is None

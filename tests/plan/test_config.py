@@ -4,50 +4,31 @@ import json
 from dataclasses import asdict, fields, replace
 
 import pytest
-from pydantic import ValidationError
 
-from palslib.common.places import RECORDS
 from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, as_now
-from palslib.records import read_records
 
-NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**9
+NAN, INFINITE = float("nan"), float("inf")
 REFUSED = {
     "method": ["pal-204", 3],
-    "task": [("rte", "colla"), "rte", ["rte", 1], (), ("rte", "rte"), ("/tmp/x",)],
-    "schedule": ["anneal", 1],
+    "tasks": [("rte", "colla"), "rte", ["rte", 1], (), ("rte", "rte"), ("/tmp/x",)],
+    "schedule": ["anneal"],
     "precision": ["bf61"],
-    "keep": ["all"],
     "recipe": ["released "],
-    "recipe_options": [None],
-    "method_options": [["heads"]],
-    "size": ["bugdet", 120.0, True, 0, HUGE],
-    "steps": [0, 10.0, HUGE],
-    "seed": [-1, True, 10**400, 2**63],
-    "data": ["", "a\0b"],
-    "backbone": ["\ud800"],
-    "folder": [1],
-    "alpha_parts": [10**6],
-    "passes": [0],
-    "batch_size": [10**6],
-    "max_length": [10**6, 7],
-    "memory": [10**7],
-    "evaluate_every": [-1],
+    "recipe_options": [None, {"dropuot": "throughout"}, {"dropout": "never"}, {"pal_heads": 0}, {"epsilon": -1}],
+    "method_options": [["heads"], {"size": 12}, {"haeds": 6}, {"heads": 10**9}],
+    "size": ["bugdet", 120.0, True, 0],
+    "steps": [0, 10.0],
+    "seed": [-1, True, 2**63],
+    "data": [""],
+    "max_length": [7],
     "warmup": [1.0],
     "learning_rate": [NAN, INFINITE, "2e-5", True],
-    "adaptation_rate": [0],
-    "clip": [0],
     "gradient_checkpointing": ["no"],
-    "progress": [1],
     "stesp": [1],
 }
-"""Field -> values that it does not take. `tasks` is also called `task`."""
+"""Field -> values that it does not take."""
 TOGETHER = [
-    *(({"recipe_options": {name: value}}, name) for name, value in [("dropuot", "throughout"), ("dropout", "never")]),
-    *(({"recipe_options": {name: value}}, name) for name, value in [("pal_heads", 0), ("epsilon", -1)]),
-    ({"method_options": {"size": 12}}, "size"),
-    ({"method_options": {"haeds": 6}}, "haeds"),
-    ({"method_options": {"heads": HUGE}}, "heads"),
     ({"method": "lhuc", "method_options": {"heads": 6}}, "heads"),
     ({"method": "shared", "size": 12}, "size"),
     ({"memory": 4, "tasks": ("rte",)}, "memory"),
@@ -59,16 +40,19 @@ TOGETHER = [
     ({"recipe": "released", "tasks": ("rte", "sts")}, "sts"),
     ({"recipe_options": {"sizes": "official"}, "tasks": ("sst5",)}, "sst5"),
 ]
-"""Fields that contradict each other, or fields within fields, and what is named."""
-ALONE = [({"tasks" if name == "task" else name: value}, name) for name, values in REFUSED.items() for value in values]
+"""Fields that contradict each other, and what is named."""
+ALONE = [
+    ({name: value}, next(iter(value), name) if isinstance(value, dict) else name.removesuffix("s"))
+    for name, values in REFUSED.items()
+    for value in values
+]
 
 
 @pytest.mark.parametrize(("values", "name"), [*ALONE, *TOGETHER], ids=str)
 def test_refused(values, name):
-    """In a line of our own, which names the field."""
-    with pytest.raises(ValueError, match=rf"(?<!\w){name}") as caught:
+    """By name: the field, or what is wrong within it."""
+    with pytest.raises(ValueError, match=rf"(?<!\w){name}"):
         RunConfig(**values)
-    assert not isinstance(caught.value, ValidationError) and "\n" not in str(caught.value)
 
 
 def test_what_is_given_stays_as_it_is():
@@ -85,8 +69,7 @@ def test_what_is_given_stays_as_it_is():
 def test_presets(preset):
     config = RunConfig.from_dict({"preset": preset, "seed": 3})
     assert config.seed == 3 and config.checkpoint_every  # so that it can be resumed
-    for name, value in PRESETS[preset].items():
-        assert getattr(config, name) == value
+    assert PRESETS[preset].items() <= vars(config).items()
     assert RunConfig.from_dict({"preset": preset, "steps": 7}).steps == 7  # what is given goes before the preset
 
 
@@ -103,8 +86,7 @@ def test_the_presets_of_papers(preset, rows, epoch):
     assert config.steps / config.alpha_parts == epoch and config.resolved_method().size == 204
     assert (config.learning_rate, config.weight_decay, config.head_dropout) == (1e-5, 0.01, 0.3)
     assert config.resolved_recipe().decay == "constant" and config.warmup == 0
-    large = RunConfig.from_dict({"preset": preset, "size": 324})
-    assert large.resolved_method().size == 324
+    assert RunConfig.from_dict({"preset": preset, "size": 324}).resolved_method().size == 324
 
 
 def test_from_file(tmp_path):
@@ -112,8 +94,8 @@ def test_from_file(tmp_path):
     config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
     path.write_text(json.dumps(asdict(config)))
     assert RunConfig.from_file(path) == config
-    path.write_text('{"steps": 1000000000000}')
-    with pytest.raises(ValueError, match=r"run\.json: steps .* 1000000000000"):
+    path.write_text('{"steps": -1}')
+    with pytest.raises(ValueError, match=r"run\.json: steps .*-1"):
         RunConfig.from_file(path)
 
 
@@ -141,25 +123,7 @@ def test_golden_keys(key, values):
     assert RunConfig.from_dict(values).key == key, "a new field's default belongs into _LATER of plan/config.py"
 
 
-@pytest.mark.parametrize(
-    "name", ["precision/bf16-seed1", "gem-300-steps/joint-seed0", "minbert-150-steps/pals-204-annealed-seed0"]
-)
-def test_records_are_found_by_their_configs(name):
-    (record,) = read_records(RECORDS / f"{name}.json")
-    assert RunConfig(**record["config"]).key == record["key"]
-
-
-def test_key_ignores_what_does_not_decide_the_outcome():
-    config, same = RunConfig(), {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5}
-    same |= {"log_with": "tensorboard", "tasks": list(config.tasks)}
-    assert replace(config, **same).key == config.key
-    options = {"heads": 6, "activation": "gelu", "init": "normal"}
-    turned = dict(reversed(options.items()))
-    assert replace(config, method_options=options).key == replace(config, method_options=turned).key
-    assert config.name == f"pals-204-annealed-seed0-{config.key}"
-
-
-def test_key_depends_on_everything_else():
+def test_key_depends_on_what_decides_the_outcome_and_on_nothing_else():
     config = RunConfig(schedule="proportional", tasks=("rte", "cola"))
     other = {
         "method": "shared", "size": "paper", "method_options": {"heads": 6}, "backbone": "tiny",
@@ -171,41 +135,48 @@ def test_key_depends_on_everything_else():
         "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random",
         "own": {"m": {"labels": ["a", "b"]}}, "held_out": True, "passes": 2,
     }  # fmt: skip
-    left = {f.name for f in fields(RunConfig)} - set(other)
-    same = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
-    left.remove("held_out_by")
+    same = {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5, "log_with": "tensorboard"}
+    same |= {"setting": "PALs"}
+    left = {field.name for field in fields(RunConfig)} - set(other) - set(same)
+    assert left == {"own_method", "held_out_by"}, "a new field that decides the outcome is in `other`, not at its default"
     assert replace(config, held_out_by="texts").key == config.key  # it decides nothing, unless rows are held out
     by = {replace(config, held_out=True, held_out_by=by).key for by in ("texts", "groups")}
     assert len(by) == 2 and as_now({"held_out": True})["held_out_by"] == "texts"  # of runs recorded without the field
-    left.remove("own_method")  # goes with no name of the table: methods/test_own_methods.py
-    assert left == same, "a new field that decides the outcome is in `other` here, at a value that is not its default"
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1
+    assert replace(config, tasks=list(config.tasks), **same).key == config.key
+    options = {"heads": 6, "activation": "gelu", "init": "normal"}
+    turned = dict(reversed(options.items()))
+    assert replace(config, method_options=options).key == replace(config, method_options=turned).key
+    assert config.name == f"pals-204-proportional-seed0-{config.key}"
 
 
 # --------------------------------------------------------------------------------------------- method, size and recipe
-def test_sizes():
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ({"backbone": "bert-base-uncased"}, 204),
+        ({}, 120),
+        ({"size": "paper"}, 204),
+        ({"size": 60, "method_options": {"heads": 6}}, 60),
+        ({"method_options": {"heads": 24}}, 120),  # 24 divide MiniLM's 120, if not BERT-base's 204
+        ({"recipe": "released"}, 204),  # its sizes are part of what the released code does
+        ({"recipe": "released", "size": "budget"}, 120),
+    ],
+)
+def test_sizes(values, size):
     """Ledger A27: the budget gives the paper's 204 on BERT-base (of the backbone's known shape), 120 on MiniLM."""
-    assert RunConfig(backbone="bert-base-uncased").resolved_method() == METHODS["pals-204"]
-    assert RunConfig().resolved_method().size == 120
-    assert RunConfig(size="paper").resolved_method().size == 204
-    method = RunConfig(size=60, method_options={"heads": 6}).resolved_method()
-    assert (method.size, method.heads) == (60, 6)
-    assert RunConfig(method="shared").resolved_method() == METHODS["shared"]
-    for size, heads in ((100, {}), ("paper", {"heads": 24})):
-        with pytest.raises(ValueError, match=f"size {204 if heads else 100} "):
-            RunConfig(size=size, method_options=heads).resolved_method()
-    method = RunConfig(method_options={"heads": 24}).resolved_method()  # 24 divide MiniLM's 120, if not BERT-base's 204
-    assert (method.size, method.heads) == (120, 24)
+    config = RunConfig(**values)
+    method = config.resolved_method()
+    assert (method.size, method.size % method.heads) == (size, 0)
+    assert method.heads == config.method_options.get("heads", 6 if config.recipe == "released" else 12)
+    assert config.key == replace(config, size=config.resolved_size).key
 
 
-def test_size_unsaid_follows_the_recipe():
-    """The released code's sizes are part of what it does; everywhere else the paper's budget decides."""
-    for options, said in [({}, "budget"), ({"recipe": "released"}, "paper"), ({"preset": "paper"}, "paper")]:
-        config = RunConfig.from_dict(options)
-        assert config.resolved_size == said and config.key == replace(config, size=said).key
-    assert RunConfig(recipe="released").resolved_method().size == 204
+def test_sizes_that_do_not_fit_and_the_size_of_another_recipe():
+    for values, size in (({"size": 100}, 100), ({"size": "paper", "method_options": {"heads": 24}}, 204)):
+        with pytest.raises(ValueError, match=f"size {size} "):
+            RunConfig(**values)
     assert replace(RunConfig(recipe="released"), recipe="paper").key == RunConfig().key
-    assert RunConfig(recipe="released", size="budget").resolved_method().size == 120
 
 
 @pytest.mark.parametrize("method", METHODS)

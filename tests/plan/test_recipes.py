@@ -139,17 +139,6 @@ def test_d11_schedule_by_hand():
     assert constant == pytest.approx([0.25, 0.5, 0.75] + [1.0] * 97) and rate_factor(0, 100, 0.0, "constant") == 1
 
 
-@pytest.mark.parametrize("steps", [1, 3, 60, 97])
-@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.33, 0.9])
-def test_d11_the_papers_rate_rises_once_and_falls_once(steps, warmup):
-    rates = [rate_factor(k, steps, warmup) for k in range(steps)]
-    top = rates.index(max(rates))
-    assert all(0 < rate <= 1 for rate in rates)
-    assert rates[: top + 1] == sorted(rates[: top + 1])
-    assert rates[top:] == sorted(rates[top:], reverse=True)
-    assert max(rates) > 1 - 1.01 / max(1.0, steps * min(warmup or 1, 1 - warmup))
-
-
 def test_d11_first_update_does_nothing(tmp_path):
     for decay, none in (("linear", False), ("jump", True)):
         run = make_run(tmp_path, decay=decay)

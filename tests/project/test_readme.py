@@ -147,5 +147,5 @@ def test_a_method_of_ones_own_is_swept_as_the_page_says(tmp_path):
     sizes = [json.loads(path.read_text())["method"]["size"] for path in (tmp_path / "runs").glob("*/record.json")]
     assert sorted(sizes) == [4, 8]
     unknown = said("-m", "palslib", *sweep)
-    assert unknown.returncode == 2 and "unknown kind in own_method 'Mine'" in unknown.stderr
+    assert unknown.returncode == 2 and "unknown kind of method 'Mine'" in unknown.stderr
     assert unknown.stderr.endswith("; define a family of your own before you use it\n")

@@ -5,6 +5,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
+from palslib.study.figures.style import readable_numbers
+
 
 def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -> None:
     """The change of a task's score without the adapters of layers first to last: the upper triangle, numbers in cells.
@@ -20,6 +22,7 @@ def ablation_heatmap(frame: pd.DataFrame, ax: Axes, most: float | None = None) -
     most = most or np.nanmax(np.abs(table.to_numpy()), initial=0) or 1.0  # if all are 0, any scale
     numbers = {"annot": True, "fmt": ".1f", "annot_kws": {"size": float(np.clip(60 / len(table), 6, 9))}}
     sns.heatmap(table, cmap="vlag_r", vmin=-most, vmax=most, square=True, cbar=False, ax=ax, **numbers)
+    readable_numbers(ax)
     ax.grid(visible=False)
     ax.tick_params(rotation=0, length=0)
     ax.set(xlabel="last layer without adapters", ylabel="first layer without adapters")

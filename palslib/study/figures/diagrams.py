@@ -1,181 +1,193 @@
 """Where in BERT a method adds something, as block diagrams (the counterpart of figure 1 of Stickland & Murray 2019).
 
-A method says which parts go where (`Method.parts`, at `PLACES`) and how many of each there are (`captions`); all else
-is layout, done here. Grey is BERT, shared by all tasks. Light orange is a part that each task has for itself; dark
-orange one that each task has once for several layers; blue one that all tasks share beside BERT. Data flows from
-bottom to top. Texts are set for panels of about 2.3 inches, three on a page; a panel is 10.6 units wide at any size.
+There is one picture of a layer, and in it the places at which something can be added. A method says which boxes stand
+at which place (`Method.parts`, at `PLACES`) and how many of each there are (`captions`). Grey is BERT, shared by all
+tasks. Light orange is a part that each task has for itself; dark orange one that each task has once for several layers;
+blue one that all tasks share beside BERT. Data flow from bottom to top. Texts are set for panels of about 2.3 inches,
+three on a page; a panel is 10.6 units wide at any size.
 """
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
 
 from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.method import Box, Method, Part
 from palslib.methods.table import get_method
-from palslib.study.figures.blocks import ACCENT, BERT, FONT, GAP, INK, OWNERS, PLUS, TASK, WIDE, Pen, height
 from palslib.study.figures.style import PAGE_WIDTH, method_name
 
+# Fill and edge of a box by its owner; they differ in lightness too, so that the picture survives a grey print.
+OWNERS = {"bert": ("#e9edf1", "#5b6875"), "layer": ("#fde2c4", "#c75000"), "task": ("#f6ab5b", "#c75000")}
+OWNERS |= {"tasks": ("#bfe0f2", "#0173b2")}
+GREY, ORANGE, INK, FONT = OWNERS["bert"][1], OWNERS["layer"][1], "#2b3138", 7.0
+
+WIDE, NARROW, GAP = 4.7, 3.9, 0.7  # width of a box in BERT's column, and beside it; the usual distance between two
 ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column: alone, and with a second beside it; x of the second
-NARROW = 3.9  # width of a box in the second column
 BETWEEN, EDGE = 5.83, 10.2  # x of lines between the columns, and to the right of both
-STEP = 0.45  # least distance between boxes in the second column
 X_LIMITS = (-0.2, 10.4)
-FRAME = WIDE / 2 + 1.2  # half the width of a frame around one column
-_SECOND = ("attention", "inner", "beside", "beside feed-forward")
-_ON_TOP = ("on top", "over all layers")
+PLUS, STEP = 0.3, 0.45  # radius of the sign of a sum; least distance between boxes in the second column
+FRAME = WIDE / 2 + 0.95  # half the width of a frame around BERT's column
 
 
-def _stacked(boxes, step: float = STEP) -> float:
-    """The height of boxes above each other, `step` apart."""
-    return sum(height(box.text) + step for box in boxes) - step
+def height(*boxes: Box, between: float = 0.0) -> float:
+    """The height of boxes with one line of text, or two, and of a distance after each."""
+    return sum((1.5 if "\n" in box.text else 0.95) + between for box in boxes)
 
 
-class _Diagram:
-    """What a method adds to a backbone; the second column is filled from below."""
+def width(text: str) -> float:
+    """The width of the longest line, if a panel takes a third of a page: a unit then has 14 points or more."""
+    return max(TextPath((0, 0), line, size=FONT).get_extents().width for line in text.split("\n")) / 14
+
+
+class _Picture:
+    """BERT's column, x, and beside it a second one, with the parts that a method adds."""
 
     def __init__(self, ax: Axes, method: Method, backbone: Backbone):
-        self.pen, self.backbone, self.parts = Pen(ax), backbone, tuple(method.parts(backbone))
-        self.on_top = any(part.place in _ON_TOP for part in self.parts)
-        self.within = any(part.place not in _ON_TOP for part in self.parts)
-        self.x = LEFT if any(part.place in _SECOND for part in self.parts) else ALONE
-        self.bert = TASK if self.at("copy") else BERT
-        self.low = 0.0  # the top of what is in the second column
+        self.ax, self.backbone, self.parts = ax, backbone, tuple(method.parts(backbone))
+        self.top_parts = self.at("over all layers", "on top")
+        self.x = LEFT if self.at("beside", "beside feed-forward") else ALONE
+        self.owner = "layer" if self.at("copy") else "bert"
 
-    def at(self, place: str) -> list[Part]:
-        return [part for part in self.parts if part.place == place]
+    def at(self, *places: str) -> list[Part]:
+        return [part for part in self.parts if part.place in places]
 
     def boxes(self, place: str) -> list[Box]:
         return [box for part in self.at(place) for box in part.boxes]
 
-    def next(self, y: float, box: Box, wide: float = WIDE, most: float = WIDE, **options) -> float:
-        """A box on top of BERT's column; returns its top."""
-        return self.pen.next(self.x, y, box.text, OWNERS[box.owner], wide, most=most, **options)
+    def text(self, x, y, text, most=10.0, **options):
+        """Centred at (x, y) unless the options say otherwise; smaller where it would be wider than `most`."""
+        options = {"ha": "center", "va": "center", "fontsize": FONT, "color": INK} | options
+        options["fontsize"] = min(options["fontsize"], FONT * most / width(text))
+        self.ax.text(x, y, text, **options)
+
+    def box(self, x, y, box, wide=WIDE, most=0.0, room=0.0) -> float:
+        """A box from y upwards, as wide as its text needs, between `wide` and `most`, with `room` below the text;
+        returns its top."""
+        top, wide, (fill, edge) = y + height(box) + room, max(wide, min(most, width(box.text) + 0.5)), OWNERS[box.owner]
+        style = {"fc": fill, "ec": edge, "lw": 0.8 if box.owner == "bert" else 1.2, "zorder": 2}
+        self.ax.add_patch(FancyBboxPatch((x - wide / 2, y), wide, top - y, "round,pad=0,rounding_size=0.18", **style))
+        self.text(x, top - height(box) / 2, box.text, wide - 0.3, linespacing=1.15, zorder=3)
+        return top
+
+    def wire(self, *points, colour=INK, head="-|>,head_length=0.35,head_width=0.18"):
+        """Straight lines through the points, with a head at the last."""
+        style = {"color": colour, "fill": head != "-", "lw": 0.9, "mutation_scale": 8, "snap": False, "zorder": 1}
+        self.ax.add_patch(FancyArrowPatch(path=Path(points), arrowstyle=head, **style))
+
+    def plus(self, x, y, colour=GREY):
+        """The sign of a sum."""
+        self.ax.add_patch(Circle((x, y), PLUS, fc="white", ec=colour, lw=0.9, zorder=4))
+        self.ax.plot(x, y, "+", color=colour, markersize=5, markeredgewidth=0.9, zorder=5)
+
+    def frame(self, bottom, top, times, colour=ORANGE, wide=False):
+        """A dashed frame around what is there several times, and above its corner, how often."""
+        x, half = (ALONE, 5.2) if wide else (self.x, FRAME)
+        style = {"fill": False, "ec": colour, "lw": 0.8, "ls": (0, (3, 2)), "zorder": 1}
+        self.ax.add_patch(Rectangle((x - half, bottom), 2 * half, top - bottom, **style))
+        self.text(x + half, top + 0.3, f"× {times}", ha="right", color=colour, weight="bold")
+
+    def up(self, y, box, gap=GAP, **options) -> float:
+        """An arrow up from y to a box of BERT's column; returns the box's top."""
+        self.wire((self.x, y), (self.x, y + gap))
+        return self.box(self.x, y + gap, box, **options)
+
+    def sum(self, y, start, lane, colour=INK, rise=0.75, sign=GREY) -> float:
+        """Adds to the column, `rise` above y, what leaves it at `start` and bypasses it at x = `lane`; returns the top
+        of the sum."""
+        x, middle = self.x, y + rise
+        self.wire((x, y), (x, middle - PLUS))
+        side = x + PLUS if lane > x else x - PLUS
+        self.wire((x, start), (lane, start), (lane, middle), (side, middle), colour=colour)
+        self.plus(x, middle, sign)
+        return middle + PLUS
 
     def layer(self, y: float) -> float:
         """One layer from its input at y; returns its top."""
-        b, d, start = self.backbone, self.backbone.hidden_size, y + 0.4
-        words = f"attention\n{b.num_heads} heads of {d // b.num_heads}"
-        y = self.half(y, words, self.at("attention"), self.boxes("after attention"), [])
-        beside = [(start, part.boxes) for part in self.at("beside")]
-        beside += [(y + 0.4, part.boxes) for part in self.at("beside feed-forward")]
-        words = f"feed-forward\n{d}→{b.intermediate_size}→{d}"
-        y = self.half(y, words, self.at("inner"), self.boxes("after feed-forward"), beside)
+        b, d, h = self.backbone, self.backbone.hidden_size, y + 0.4
+        block = Box(f"attention\n{b.num_heads} heads of {d // b.num_heads}", self.owner)
+        y = self.block(y, block, "attention", "after attention", [])
+        chains = [(h, part.boxes) for part in self.at("beside")]
+        chains += [(y + 0.4, part.boxes) for part in self.at("beside feed-forward")]
+        block = Box(f"feed-forward\n{d}→{b.intermediate_size}→{d}", self.owner)
+        y = self.block(y, block, "inner", "after feed-forward", chains)
         for box in self.boxes("scale"):
-            y = self.next(y, box)
+            y = self.up(y, box)
         for box in self.boxes("serial"):
-            start, y = y, self.next(y, box)
-            y = self.pen.sum(self.x, y, start + 0.3, self.x + WIDE / 2 + 0.65, TASK, ACCENT)
+            start, y = y + 0.3, self.up(y, box)
+            y = self.sum(y, start, self.x + WIDE / 2 + 0.65, ORANGE, sign=ORANGE)
         return y
 
-    def half(self, y: float, words: str, inside: list[Part], after: list[Box], beside: list[tuple]) -> float:
-        """Attention or feed-forward, what is in series after it, the sum with what is beside it, the norm."""
-        pen, x, foot, start = self.pen, self.x, y + 0.85, y + 0.4
-        high = max(height(words), sum(_stacked(part.boxes) + STEP for part in inside) - STEP)
-        if inside:
-            foot = max(foot, self.low + STEP)
-        end = foot + high + sum(GAP + height(box.text) for box in after) + 0.75  # the middle of the sum
-        if beside:
-            low = foot + high if inside else max(self.low, beside[0][0])
-            more = max(0.0, low + STEP + sum(_stacked(boxes) + STEP for _, boxes in beside) - end)
-            foot, end = foot + (0 if inside else more / 2), end + more
-        pen.arrow((x, y), (x, foot))
-        top = made = pen.box(x, foot, words, self.bert, high=high)
-        for part in inside:
-            self.low = self.inside(part, start, foot if part is inside[0] else self.low + STEP)
-        for box in after:
-            top = self.next(top, box)
-        pen.line((x, top), (x, end - 0.75))
-        if after:  # around them once more: x + V^D g(V^E x)
-            pen.sum(x, end - 0.75, made + 0.3, x + WIDE / 2 + 0.65 if x == ALONE else BETWEEN, colour=ACCENT)
-        for number, (reads, boxes) in enumerate(beside, start=1):
-            self.beside(boxes, reads, end, number == len(beside))
-        top = pen.sum(x, end - 0.75, start, x - WIDE / 2 - 0.55)
-        norm = next(iter(self.boxes("norms")), None)
-        return self.next(top, norm, gap=0.4) if norm else pen.next(x, top, "layer norm", self.bert, gap=0.4)
-
-    def second(self, boxes, y: float, step: float) -> float:
-        """Boxes in the second column, the first at y; returns the top of the last."""
-        for number, box in enumerate(boxes):
-            if number:
-                self.pen.arrow((BESIDE, y), (BESIDE, y + step), colour=ACCENT)
-                y += step
-            y = self.pen.box(BESIDE, y, box.text, OWNERS[box.owner], NARROW)
+    def block(self, y: float, block: Box, inside: str, after: str, chains: list[tuple]) -> float:
+        """Attention or feed-forward with what is inside it, what is in series after it, the sum with what is beside it
+        (`chains`: where each reads, and its boxes), and the norm; returns the norm's top."""
+        x, start, room, series = self.x, y + 0.4, height(*self.boxes(inside), between=0.25), self.boxes(after)
+        end = y + 0.85 + room + height(block) + height(*series, between=GAP) + 0.75
+        tall = sum(height(*boxes, between=STEP) + STEP for _, boxes in chains)
+        spare = max(0.0, chains[0][0] + tall - end) / 2 if chains else 0.0  # more room below and above the block
+        y = made = self.up(y, block, 0.85 + spare, room=room)
+        self.nested(inside, y - height(block) - room)
+        for box in series:
+            y = self.up(y, box)
+        if series:  # around them once more: x + V^D g(V^E x)
+            self.sum(y, made + 0.3, x + WIDE / 2 + 0.65 if x == ALONE else BETWEEN, ORANGE, spare + 0.75)
+        self.beside(chains, y + spare + 0.75)
+        y = self.sum(y, start, x - WIDE / 2 - 0.55, rise=spare + 0.75)
+        for box in self.boxes("norms") or [Box("layer norm", self.owner)]:
+            y = self.up(y, box, gap=0.4)
         return y
 
-    def read(self, start: float, y: float) -> None:
-        """An arrow from BERT's column at `start` to a box of the second column at y, around what is already there."""
-        turns = [(EDGE, start), (EDGE, y - 0.25), (BESIDE, y - 0.25)] if self.low > start else [(BESIDE, start)]
-        self.pen.arrow((self.x, start), *turns, (BESIDE, y), colour=ACCENT)
+    def nested(self, place: str, y: float) -> None:
+        """What changes a block from within, from the block's bottom y upwards; a plus where it is added."""
+        for part in self.at(place):
+            for box in part.boxes:
+                y = self.box(self.x, y + 0.25, box, NARROW)
+            if part.residual:
+                self.plus(self.x - NARROW / 2, y - height(box) / 2, ORANGE)
 
-    def inside(self, part: Part, start: float, y: float) -> float:
-        """A part beside the block that it changes: reads the block's input or output, and gives its result back."""
-        top, left, right = self.second(part.boxes, y, STEP), self.x + WIDE / 2, BESIDE - NARROW / 2
-        back = top - 0.3 * height(part.boxes[-1].text)
-        if part.residual:
-            self.read(start, y)
-        else:
-            out = y + 0.3 * height(part.boxes[0].text)
-            self.pen.arrow((left, out), (right, out), colour=ACCENT)
-        self.pen.arrow((right, back), (left, back), colour=ACCENT)
-        return top
-
-    def beside(self, boxes, start: float, end: float, last: bool) -> None:
-        """A task function: reads BERT's column at `start`, is added to it at `end`."""
-        low = max(self.low, start)
-        step = (end - low - _stacked(boxes, 0)) / (len(boxes) + 1) if last else STEP
-        self.read(start, low + step)
-        self.low = y = self.second(boxes, low + step, step)
-        leaves = [(BESIDE, y), (BESIDE, end)]
-        if not last:
-            leaves = [(BESIDE - NARROW / 2, y - 0.45), (BETWEEN, y - 0.45), (BETWEEN, end)]
-        self.pen.arrow(*leaves, (self.x + PLUS, end), colour=ACCENT)
+    def beside(self, chains: list[tuple], end: float) -> None:
+        """Task functions in the second column, each above the one before: it reads BERT's column where the chain says,
+        and is added to it at `end`."""
+        top = 0.0
+        for number, (start, boxes) in enumerate(chains, start=1):
+            last, low = number == len(chains), max(top, start)
+            step = (end - low - height(*boxes)) / (len(boxes) + 1) if last else STEP
+            y = low + step
+            turns = [(BESIDE, start)] if low == start else [(EDGE, start), (EDGE, y - 0.25), (BESIDE, y - 0.25)]
+            self.wire((self.x, start), *turns, (BESIDE, y), colour=ORANGE)
+            top = self.box(BESIDE, y, boxes[0], NARROW)
+            for box in boxes[1:]:
+                self.wire((BESIDE, top), (BESIDE, top + step), colour=ORANGE)
+                top = self.box(BESIDE, top + step, box, NARROW)
+            turns = [(BESIDE, end)] if last else [(BESIDE, top + 0.2), (BETWEEN, top + 0.2), (BETWEEN, end)]
+            self.wire((BESIDE, top), *turns, (self.x + PLUS, end), colour=ORANGE)
 
     def model(self) -> float:
         """All of BERT, its layers in full or as a box, and what is on top of them; returns the top."""
-        pen, x, L, over = self.pen, self.x, self.backbone.num_layers, self.at("over all layers")
-        y = pen.box(x, 0, "embeddings")
-        if self.within or not self.on_top:
-            pen.line((x, y), (x, y + 0.65))
-            top = self.layer(y + 0.65)
-            pen.frame(ALONE, y + 0.5, top + 0.35, FRAME if x == ALONE else 5.2, L, BERT[1])
-            y = top
-            if self.on_top:
-                pen.line((x, top), (x, y := top + 0.6), (ALONE, y))
-                self.x = ALONE
-        elif over:
-            bus, above = x + WIDE / 2 + 0.5, [y, pen.next(x, y, "layer 0")]
-            pen.line((x, above[1]), (x, above[1] + 0.4))
-            pen.text(x, above[1] + 0.8, "⋮", fontsize=FONT + 2)
-            y = pen.next(x, above[1] + 1.15, f"layer {L - 1}", gap=0.45)
-            for top in above:
-                pen.line((x, top + 0.25), (bus, top + 0.25), colour=ACCENT)
-            pen.arrow((bus, above[0] + 0.25), (bus, y + GAP), colour=ACCENT)
+        x, y = self.x, self.box(self.x, 0, Box("embeddings", "bert"))
+        bottom, reads, lane = y + 0.5, [y + 0.25], x - WIDE / 2 - 0.75
+        if len(self.top_parts) < len(self.parts) or not self.top_parts:
+            self.wire((x, y), (x, y + 0.65), head="-")
+            y = self.layer(y + 0.65)
         else:
-            y = pen.next(x, y, "BERT layer", gap=0.95)
-            pen.frame(x, y - 1.4, y + 0.35, FRAME, L, BERT[1])
-        for box in self.boxes("over all layers"):
-            y = self.next(y, box, 6.4, 9)
-        for part in self.at("on top"):
-            y = self.stack(part, y)
-        return y
-
-    def stack(self, part: Part, y: float) -> float:
-        """Boxes on top of BERT, and between the first and the others a layer in a frame."""
-        pen, gap = self.pen, GAP
-        for box in part.boxes[:1]:
-            y = self.next(y, box, most=9, gap=1.1)
-        if part.repeated:
-            start, gap = y, 0.85
-            for number, box in enumerate(part.repeated):
-                y = self.next(y, box, most=6.4, gap=0.4 if number else 1.1)
-                if part.residual and not number:
-                    y = pen.sum(self.x, y, start + 0.7, self.x - WIDE / 2 - 0.8, TASK)
-            pen.frame(self.x, start + 0.35, y + 0.3, FRAME, part.times)
-        for box in part.boxes[1:]:
-            y, gap = self.next(y, box, most=9, gap=gap), GAP
+            y = self.up(y, Box("BERT layer", "bert"), gap=0.95)
+        self.frame(bottom, y + 0.4, self.backbone.num_layers, GREY, wide=x == LEFT)
+        reads.append(y + 0.2)
+        for number, part in enumerate(self.top_parts):
+            start, gap = y, 0.85 if number and not part.times else 1.1  # a frame is below, or begins
+            if part.place == "over all layers":
+                for read in reads:
+                    self.wire((x, read), (lane, read), (lane, y + gap), colour=ORANGE)
+            for box in part.boxes:
+                y = self.up(y, box, gap, most=6.4 if part.times else 2 * x)
+                if part.residual and box is part.boxes[0]:
+                    y = self.sum(y, start + 0.7, lane, sign=ORANGE)
+                gap = 0.4 if part.times else GAP
+            if part.times:
+                self.frame(start + 0.35, y + 0.3, part.times)
         return y
 
 
@@ -199,19 +211,19 @@ def draw_layer(method: str | Method, ax: Axes | None = None, backbone="bert-base
     m, b = get_method(method), Backbone.of(backbone)
     if ax is None:
         return draw_methods([m], b).axes[0]
-    diagram = _Diagram(ax, m, b)
-    pen = diagram.pen
-    if diagram.on_top:
-        top, goes = diagram.model(), "to the pooler and the task's head"
+    picture = _Picture(ax, m, b)
+    x = picture.x
+    if picture.top_parts:
+        top, goes, size = picture.model(), "to the pooler and the task's head", FONT
     else:
-        top, goes = diagram.layer(0.4), "$y$"
-        pen.text(diagram.x, 0, "$h$", fontsize=FONT + 1.5)
-    pen.arrow((diagram.x, top), (diagram.x, top + GAP))
-    pen.text(diagram.x, top + 1.1, goes, fontsize=FONT + 1.5 * (goes == "$y$"))
+        top, goes, size = picture.layer(0.4), "$y$", FONT + 1.5
+        picture.text(x, 0, "$h$", fontsize=size)
+    picture.wire((x, top), (x, top + GAP))
+    picture.text(x, top + 1.1, goes, fontsize=size)
     for i, (owner, words) in enumerate(_captions(m, b)):
-        y = -1.1 - 0.75 * i
-        ax.add_patch(Rectangle((-0.1, y - 0.22), 0.44, 0.44, fc=OWNERS[owner][0], ec=OWNERS[owner][1], lw=0.8))
-        pen.text(0.6, y, words, 9.7, ha="left", fontsize=FONT - 0.7)
+        y, (fill, edge) = -1.1 - 0.75 * i, OWNERS[owner]
+        ax.add_patch(Rectangle((-0.1, y - 0.22), 0.44, 0.44, fc=fill, ec=edge, lw=0.8))
+        picture.text(0.6, y, words, 9.7, ha="left", fontsize=FONT - 0.7)
     ax.set_title(method_name(m), loc="center", fontsize=FONT + 1.5)
     ax.set(xlim=X_LIMITS, ylim=(y - 0.5, top + 1.5), aspect="equal", anchor="S")
     ax.axis("off")
@@ -247,14 +259,13 @@ def draw_figure_1() -> Figure:
         "attention-on-top-204": "c   Layers on top of BERT",
     }
     for ax, (method, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
-        diagram, count = _Diagram(ax, get_method(method), b), count_parameters(method, b)
-        top, pen, x = diagram.model(), diagram.pen, diagram.x
-        pen.arrow((x, top), (x, 12.5))
-        pen.text(x, 12.9, "to the pooler and the task's head")
+        picture, count = _Picture(ax, get_method(method), b), count_parameters(method, b)
+        picture.wire((picture.x, picture.model()), (picture.x, 12.5))
+        picture.text(picture.x, 12.9, "to the pooler and the task's head")
         words = f"{b.parameters / 1e6:.1f} million parameters,\nthe same for every task"
         if count.per_task:
             words = f"+{count.per_task / 1e6:.2f} million for each task:\n{count.ratio:.2f} times BERT for eight tasks"
-        pen.text(5.1, -0.8, words, fontsize=FONT + 0.5, linespacing=1.3, va="top")
+        picture.text(5.1, -0.8, words, fontsize=FONT + 0.5, linespacing=1.3, va="top")
         ax.set_title(title, loc="center", fontsize=FONT + 2.5, weight="bold", color=INK)
         ax.set(xlim=X_LIMITS, ylim=(-2.3, 13.3), aspect="equal", anchor="S")
         ax.axis("off")

@@ -5,7 +5,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from palslib.study.figures.style import task_name
+from palslib.study.figures.style import readable_numbers, task_name
 
 
 def accuracy_frame(R: pd.DataFrame) -> pd.DataFrame:
@@ -18,6 +18,7 @@ def accuracy_heatmap(R: pd.DataFrame, ax: Axes) -> None:
     before their task was trained."""
     tasks = list(R)
     sns.heatmap(R, vmin=0, vmax=100, annot=True, fmt=".1f", cmap="crest", cbar=False, square=True, ax=ax)
+    readable_numbers(ax)
     edge = np.arange(len(tasks) + 1)
     ax.step(np.append(edge[1:], edge[-1]), edge, where="pre", color="black", linewidth=1.5, clip_on=False)
     ax.set_xticklabels(map(task_name, tasks))
@@ -72,10 +73,12 @@ def projection_picture(g, G, projected, ax: Axes) -> None:
         ax.plot(*np.stack([along, -along]).T, color="0.5", linewidth=0.8)
     vectors = [(m, "0.35", f"memory {j + 1}") for j, m in enumerate(G)]
     colours = sns.color_palette("colorblind")
+    allowed = np.mean([m / np.linalg.norm(m) for m in G], axis=0)
     for vector, colour, name in [*vectors, (g, colours[3], "g"), (projected, colours[0], "g̃")]:
         ax.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.8})
-        tip = vector + 0.12 * reach * vector / max(np.linalg.norm(vector), 1e-9)
-        ax.annotate(name, tip, color=colour, ha="center", va="center")
+        beyond = vector / max(np.linalg.norm(vector), 1e-9) + 0.6 * allowed  # beside the borders, not on them
+        tip = vector + 0.13 * reach * beyond / max(np.linalg.norm(beyond), 1e-9)
+        ax.annotate(name, tip, color=colour, ha="center", va="center", fontsize="small")
     ax.plot(*np.stack([g, projected]).T, ":", color="0.3", linewidth=1.2)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     ax.grid(visible=False)

@@ -46,7 +46,7 @@ def attention_map(
     image = ax.imshow(weights, cmap=COLOURS, vmin=0, vmax=vmax)
     font = float(np.clip(160 / size, 3, 8))  # points: legible up to some 40 tokens on half a page
     ax.set_xticks(range(size), tokens, rotation=90, fontsize=font)
-    ax.set_yticks(range(size), tokens, fontsize=font)
+    ax.set_yticks(range(size), tokens, fontsize=font, va="center")  # else a "." stands on the label below
     ax.grid(visible=False)
     ax.set(xlabel="is looked at (key)", ylabel="looks (query)")
     if bar:

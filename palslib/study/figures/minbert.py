@@ -45,13 +45,14 @@ def results_dots(frame: pd.DataFrame, places: pd.DataFrame, titles: Mapping[str,
 
 
 def seed_dots(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
-    """A dot for each run: the steps and the score of a task, a panel for each task, a colour for each schedule.
+    """A dot for each run: the steps and the score of a task, a panel with its own axes for each task, a colour for each
+    schedule.
 
     Args:
         frame: columns `task`, `schedule`, `steps`, `score`.
         titles: task -> the title of its panel.
     """
-    figure, axes = plt.subplots(1, len(titles), figsize=(PAGE_WIDTH, 2.6), sharey=True)
+    figure, axes = plt.subplots(1, len(titles), figsize=(PAGE_WIDTH, 2.6))
     for ax, (task, title) in zip(axes, titles.items(), strict=True):
         for schedule, part in frame[frame["task"] == task].groupby("schedule"):
             ax.scatter(part["steps"], part["score"], s=26, color=_COLOURS.get(schedule, "0.5"), label=schedule)
@@ -62,18 +63,18 @@ def seed_dots(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
 
 
 def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
-    """Dev scores over steps, means over seeds: a row of panels for each kind of model, a column for each task, a colour
-    for each schedule; in one more column the training loss of the last task.
+    """Dev scores over steps, means over seeds with standard errors: a row of panels for each kind of model, a column
+    for each task, a colour for each schedule; in one more column the training loss of the last task.
 
     Args:
         frame: columns `kind`, `schedule`, `task`, `step`, `score`, `loss`, as `results.minbert.curves_frame` gives it.
         titles: task -> the title of its column.
     """
     kinds = list(frame["kind"].unique())
-    look = {"hue": "schedule", "palette": _COLOURS, "marker": "o", "markersize": 4, "errorbar": None}
-    size = (len(kinds), len(titles) + 1)
-    about = {"sharex": True, "sharey": "col", "squeeze": False}
-    figure, axes = plt.subplots(*size, figsize=(PAGE_WIDTH, 1.4 * size[0] + 0.6), **about)
+    look = {"hue": "schedule", "palette": _COLOURS, "marker": "o", "markersize": 4, "errorbar": "se"}
+    size = (PAGE_WIDTH, 1.4 * len(kinds) + 0.6)
+    shared = {"sharex": True, "sharey": "col", "squeeze": False}
+    figure, axes = plt.subplots(len(kinds), len(titles) + 1, figsize=size, **shared)
     columns = [(task, "score", title) for task, title in titles.items()]
     columns.append((task := list(titles)[-1], "loss", f"{titles[task]}, training loss"))
     shown = {}

@@ -35,7 +35,7 @@ def forest(
         (run, "difference", ends, _OURS, -0.14, f"{ours},\nintervals for all together"),
     ):
         if known.any():
-            drawn = [of[known] for of in error]
+            drawn = [side[known] for side in error]
             ax.errorbar(frame.loc[known, value], places[known] + shift, xerr=drawn, color=colour, label=name, **style)
     names = [labels.get(method, method) for method in frame["method"]]
     seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
@@ -68,8 +68,8 @@ def schedule_lines(frame: pd.DataFrame, labels: Mapping[str, str], methods, axes
             style = {"fmt": "o", "capsize": 2, "color": colours[number], "label": labels[method]}
             ax.errorbar(x, part[value], part[error].fillna(0), **style)
         if not any(len(line.get_xdata()) for line in ax.lines):
-            said = "no method has two seeds" if title == "here" else "no such runs"
-            ax.text(0.5, 0.5, said, transform=ax.transAxes, ha="center", color="0.55")
+            note = "no method has two seeds" if title == "here" else "no such runs"
+            ax.text(0.5, 0.5, note, transform=ax.transAxes, ha="center", color="0.55")
             ax.set_yticks([])
         ax.set_xticks(range(len(order)), order, rotation=20, ha="right")
         ax.set(title=title, ylabel="dev average (%)", xlim=(-0.4, len(order) - 0.6))

@@ -70,8 +70,8 @@ def plan_panels(frame: pd.DataFrame, axes) -> None:
 def task_points(frame: pd.DataFrame, y: str, hue: str, ax: Axes) -> None:
     """A group of points for each task, in the package's order of tasks; `frame` has `task`, `y` and `hue`."""
     order = task_order(frame["task"])
-    about = {"palette": "viridis", "markers": ["o", "s", "D", "^"], "linestyle": "none", "dodge": 0.4, "errorbar": None}
-    sns.pointplot(frame, x="task", y=y, hue=hue, order=order, ax=ax, **about)
+    look = {"palette": "viridis", "markers": ["o", "s", "D", "^"], "linestyle": "none", "dodge": 0.4, "errorbar": None}
+    sns.pointplot(frame, x="task", y=y, hue=hue, order=order, ax=ax, **look)
     ax.set_xticks(range(len(order)), list(map(task_name, order)))
     ax.set(xlabel="", ylabel=y)
     ax.legend(title="")

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from seaborn.utils import relative_luminance
 
 from palslib.common.places import runs_folder
 from palslib.data.tasks import TASK_LABELS, TASKS
@@ -58,6 +60,16 @@ def different_colours(number: int) -> list:
 def symbols(words: str) -> str:
     """V^E and V^D set as formulas, for matplotlib."""
     return words.replace("V^E", "$V^E$").replace("V^D", "$V^D$")
+
+
+def readable_numbers(ax: Axes) -> None:
+    """Numbers in the cells of a heat map of seaborn's: black on light cells, white on dark ones, whichever has the
+    higher contrast (WCAG 2)."""
+    mesh = ax.collections[0]
+    colours = mesh.get_facecolors().reshape(*mesh.get_array().shape, 4)
+    for text in ax.texts:
+        column, row = map(int, text.get_position())
+        text.set_color("black" if relative_luminance(colours[row, column]) > 0.18 else "white")
 
 
 def use_style() -> None:

@@ -82,3 +82,4 @@ def test_heat_map():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["RTE", "STS-B", "MRPC"]
     assert ax.collections[0].get_clim() == (0, 100)
+    assert {text.get_text() for text in ax.texts if text.get_color() == "black"} == {"0.0", "45.0", "50.0"}

@@ -208,6 +208,8 @@ def test_training_curves():
     assert figure.axes[0].get_ylabel() == "shared\ndev score (%)"
     drawn = {tuple(y) for line in figure.axes[0].lines if len(y := line.get_ydata())}
     assert drawn == {(31, 41), (30, 40)}  # annealed is the mean of two seeds
+    band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (30, 42)  # with a standard error of 1 on both sides
 
 
 def test_similarity_range():
