@@ -354,7 +354,7 @@ class Reproduce:
     out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
     record: Path | None = None
-    """A JSON file for the seconds, the memory and the disk space that each notebook took."""
+    """A JSON file for the seconds and the headline of each notebook."""
 
 
 def reproduce(given: Reproduce) -> int:
