@@ -317,7 +317,7 @@ class Benchmark:
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
     parts: Names = ()
-    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: mixed_tasks."""
+    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: step."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
