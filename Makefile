@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
-.PHONY: help reproduce results test lab sweep no-grid benchmark lint notebooks numbers book student cpu extras clean preflight
+.PHONY: help reproduce results test lab sweep no-grid benchmark lint notebooks numbers book student grade no-folder cpu extras clean preflight
 .DELETE_ON_ERROR:
 
 help:
@@ -30,7 +30,8 @@ help:
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
 	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"
 	@echo "make book        build the course as a web page, in runs/book, from the notebooks as they are committed"
-	@echo "make student     write the notebooks without outputs and solutions, and the solutions by themselves, in runs/student"
+	@echo "make student     write the notebooks to hand out, without outputs and solutions, in runs/student, solutions in runs/solutions"
+	@echo "make grade       run the notebooks that were handed in: FOLDER=...; prints how many exercises of each have the right number"
 	@echo "make cpu         before all else, where no GPU is to be used: a torch without CUDA's gigabytes"
 	@echo "make extras      set up all that the others need, and nothing more"
 	@echo "make clean       remove .venv and caches; runs/ stays"
@@ -62,8 +63,10 @@ lab: $(EXTRAS)
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' \
 		> $(LAB_SETTINGS)/overrides.json # a look at a notebook does not change the file; Ctrl-S does
 	$(if $(AS_ROOT),@echo "Run by root (as in a container): JupyterLab is started with --allow-root.")
-	@$(PY) -m jupyterlab notebooks $(if $(AS_ROOT),--allow-root) $(ARGS)
+	@$(PY) -m jupyterlab $(LAB) $(if $(AS_ROOT),--allow-root) $(ARGS)
 
+# From the clone's folder, and with its hidden folder .book, so that links from notebooks to code and pages lead somewhere.
+LAB = --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb --ContentsManager.allow_hidden=True
 LAB_SETTINGS = $(VENV)/share/jupyter/lab/settings
 AS_ROOT = $(filter 0,$(shell id -u))
 
@@ -99,6 +102,13 @@ book: $(EXTRAS)
 student: $(CORE)
 	$(check_imports)
 	@$(PY) .book/student.py
+
+grade: $(if $(FOLDER),,no-folder) $(CORE)
+	$(check_imports)
+	@$(PY) .book/student.py $(FOLDER)
+
+no-folder:
+	$(error Name the folder of handed-in notebooks: make grade FOLDER=...)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints

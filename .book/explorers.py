@@ -1,22 +1,27 @@
 """The explorers of notebooks 01 to 03 in the book: all their states, computed here and drawn by static/explore.js."""
 
+import base64
+import io
 import itertools
 import json
 from collections.abc import Callable
 
+from PIL import Image
+
 from palslib.methods.counting import PAPER_BUDGET, ParameterCount, count_parameters
-from palslib.methods.method import Method
-from palslib.methods.table import LABELS, METHODS
+from palslib.methods.table import METHODS
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
 from palslib.study.explore.methods import SHARING, STEPS_PER_EPOCH, parts_frame, plan_frame
-from palslib.study.figures.style import task_name
+from palslib.study.explore.widgets import Picture
+from palslib.study.figures.diagrams import draw_layer
+from palslib.study.figures.style import method_name, task_name
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES
 
 SIZES = range(12, 301, 12)
 """Values of the slider for s: multiples of the 12 heads."""
 State = dict
 """`bars`: label, start and width in percent, and a text; `line`: the place of a vertical line in percent, or None;
-`note`: a sentence below."""
+`note`: a sentence below; perhaps `picture`: the address of one above."""
 
 
 def page(controls: list[tuple[str, list, object]], state: Callable[..., State]) -> str:
@@ -48,21 +53,29 @@ def counted(count: ParameterCount) -> State:
         bars.append([name, round(start / whole, 2), round(part.parameters / whole, 2), text])
         start += part.parameters
     inside = "within" if count.added <= PAPER_BUDGET else "over"
-    note = f"{count.added:,} parameters added for {count.num_tasks} task{'s' * (count.num_tasks > 1)}: "
+    tasks = "1 task" if count.num_tasks == 1 else f"{count.num_tasks} tasks"
+    note = f"{count.added:,} parameters added for {tasks}: "
     note += f"{count.ratio:.3f} times BERT-base, {inside} the paper's budget of {PAPER_BUDGET:,} (the dashed line)"
     return {"bars": bars, "line": round(PAPER_BUDGET / whole, 2), "note": note}
 
 
+def drawing(count: ParameterCount) -> str:
+    """The layer with what the method adds, as the address of a picture that holds the picture itself."""
+    picture, small = Picture(5.4, 3.3), io.BytesIO()
+    picture.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
+    Image.open(io.BytesIO(picture.value)).convert("RGB").quantize(24).save(small, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}"
+
+
 def architecture() -> str:
-    """Notebook 01: any method, any s."""
-    methods = {LABELS[name]: method for name, method in METHODS.items()}
+    """Notebook 01: any method at its published size, drawn and counted."""
+    methods = {method_name(name): name for name in METHODS}
 
-    def state(name: str, size: int) -> State:
-        method: Method = methods[name]
-        found = counted(count_parameters(method.with_options(size=size) if method.takes("size") else method))
-        return found if method.takes("size") else found | {"note": f"{found['note']}. It has no s"}
+    def state(name: str) -> State:
+        count = count_parameters(methods[name])
+        return counted(count) | {"picture": drawing(count)}
 
-    return page([("method", list(methods), "PALs"), ("s", list(SIZES), 204)], state)
+    return page([("method", list(methods), method_name("pals-204"))], state)
 
 
 def parameters() -> str:

@@ -12,11 +12,13 @@ for (const box of document.querySelectorAll(".palslib-explorer")) {
     input.addEventListener("input", draw);
     return { input, show: () => (shown.textContent = slider ? values[input.value] : "") };
   });
+  const image = add(box, "img", { alt: "the layer with what the method adds", hidden: true });
   const picture = add(box, "div", { className: "bars" }), note = add(box, "p");
 
   function draw() {
     inputs.forEach(({ show }) => show());
-    const { bars, line, note: words } = states[inputs.map(({ input }) => input.value).join()];
+    const { bars, line, note: words, picture: drawn } = states[inputs.map(({ input }) => input.value).join()];
+    if (drawn) Object.assign(image, { src: drawn, hidden: false });
     picture.replaceChildren();
     bars.forEach(([label, start, width, text], n) => {
       add(picture, "div", { textContent: label });

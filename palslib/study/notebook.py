@@ -10,7 +10,7 @@ import platform
 import re
 import textwrap
 import typing
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -51,45 +51,39 @@ def take_parameters(names: dict) -> None:
     From a command line, `-p look_up 1.13` gives a number where a text is meant, and `-p tasks "rte cola"` a text where
     a list is meant. Papermill accepts any name, so a mistyped one would have no effect; here it raises ValueError.
     """
-    types = names.get("__annotations__") or _declared(names.get("In", ()))
+    types = {}
     for cell in names.get("In", ()):
-        if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
-            for line in ast.parse(cell).body:
-                check_name("parameter", line.targets[0].id, types)
+        with contextlib.suppress(SyntaxError):  # a magic such as %pip is no Python
+            lines = ast.parse(cell).body
+            declared = [line for line in lines if isinstance(line, ast.AnnAssign) and line.simple]
+            types |= {line.target.id: ast.unparse(line.annotation).strip("'") for line in declared}
+            if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
+                for line in lines:
+                    check_name("parameter", line.targets[0].id, types)
     for name, kind in types.items():
         names[name] = _typed(name, names[name], kind)
 
 
-def _declared(cells: Iterable[str]) -> dict[str, str]:
-    """The types that valid cells declare, which from 3.14 on Python does not keep in a notebook."""
-    found = {}
-    for cell in cells:
-        with contextlib.suppress(SyntaxError):
-            lines = [line for line in ast.parse(cell).body if isinstance(line, ast.AnnAssign) and line.simple]
-            found |= {line.target.id: ast.unparse(line.annotation).strip("'") for line in lines}
-    return found
-
-
 def check_value(name: str, value: object, valid: Collection) -> None:
     """Raises ValueError for a parameter's value that is not valid. None (the default) always is."""
-    for one in value if isinstance(value, list) else [value]:
-        if one is not None and isinstance(valid, range) and not valid.start <= one < valid.stop:
-            raise ValueError(f"parameter {name!r} must be from {valid.start:,} to {valid.stop - 1:,}, not {one:,}")
-        if one is not None and not isinstance(valid, range):
+    values = value if isinstance(value, list) else [value]
+    for one in (one for one in values if one is not None):
+        if not isinstance(valid, range):
             check_name(f"{name} (a parameter)", one, valid)
+        elif not valid.start <= one < valid.stop:
+            raise ValueError(f"parameter {name!r} must be from {valid.start:,} to {valid.stop - 1:,}, not {one:,}")
 
 
-def _typed(name: str, value: object, kind: type | str) -> object:
-    """A parameter's value converted to its declared type; a text from the command line is parsed."""
-    label = kind.__name__ if type(kind) is type else kind
-    kind = eval(kind, vars(typing)) if isinstance(kind, str) else kind  # "Optional[int]", as papermill needs it
-    outer = typing.get_origin(kind) or kind
+def _typed(name: str, value: object, kind: str) -> object:
+    """A parameter's value converted to its declared type, `int` or `Optional[int]`; a command line's text is parsed."""
+    declared = eval(kind, vars(typing))
+    outer = typing.get_origin(declared) or declared
     try:
         if isinstance(value, str) and outer in (list, dict):
             value = value.replace(",", " ").split() if outer is list and value[:1] != "[" else json.loads(value)
-        return TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
+        return TypeAdapter(declared, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
     except ValueError:  # pydantic's ValidationError is one
-        raise ValueError(f"parameter {name!r} must be {label}, not {shown(value)}") from None
+        raise ValueError(f"parameter {name!r} must be {kind}, not {shown(value)}") from None
 
 
 def show_source(*objects) -> None:
@@ -109,7 +103,7 @@ def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
     page = f"<table>{page[page.index('<thead') :]}"
     texts = frame.map(lambda cell: isinstance(cell, str)).any()
     left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}
-    page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda found: left.get(found[1], ""), page)
+    page = re.sub(r' class="[^"]*\bcol(\d+)"', lambda cell: left.get(cell[1], ""), page)
     page = re.sub(r"\n\s*(?=<t[dh]|</tr)", "", page)  # one line for each row
     page = f"<details><summary>{fold}</summary>\n{page}\n</details>" if fold else page
     display(HTML(page.replace(">–<", '><span style="color: #999">–</span><')))

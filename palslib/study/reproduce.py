@@ -4,46 +4,25 @@ Executed copies go to `runs/notebooks/`. A failing notebook does not stop the ot
 failed. The headline in the final table is the output of the notebook's last cell tagged `headline`.
 """
 
-import math
+import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import shorten
+from traceback import format_exception_only
 
 import nbformat
 import papermill
-from ipykernel.kernelspec import get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from traitlets import default
+from papermill.exceptions import strip_color
 
-from palslib.common.files import atomic_write
 from palslib.common.names import check_name
-from palslib.common.places import PROJECT, runs_folder
-from palslib.grid.clean import megabytes
+from palslib.common.places import PROJECT
 from palslib.records import environment, write_record
 
 NOTEBOOKS = PROJECT / "notebooks"
-
-
-class ThisInterpreter(AsyncKernelManager):
-    """Starts the kernel in this Python, whichever kernel is registered as `python3`, and with inline figures."""
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        inline = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-        return KernelSpec(**get_kernel_dict(), env=inline)
-
-    @default("transport_encryption")
-    def _encrypt_where_possible(self) -> str:
-        return "auto"  # without it, every kernel prints a warning in the terminal
 
 
 @dataclass(frozen=True)
@@ -52,13 +31,11 @@ class Result:
 
     name: str
     """The notebook's file name without its ending."""
-    seconds: float
+    seconds: float = 0.0
     """Wall-clock time, kernel start included."""
-    gigabytes: float
-    """The largest memory of a kernel that this process has run; NaN on Windows."""
-    cells: int
+    cells: int = 0
     """Number of code cells that ran."""
-    headline: str
+    headline: str = ""
     """One line from the last cell tagged `headline`, at most 120 characters, cut between words but not within an
     interval [a, b]; empty if there is none."""
     error: str = ""
@@ -83,59 +60,57 @@ def _explain(error: Exception, notebook) -> str:
     added = {"papermill-error-cell-tag", "injected-parameters"}
     cells = [cell for cell in notebook.cells if not added & set(cell.metadata.get("tags", []))]
     started = [i for i, cell in enumerate(cells) if cell.metadata.get("papermill", {}).get("start_time")]
-    message = "\n".join(getattr(error, "traceback", None) or [f"{type(error).__name__}: {error}"])
-    end = re.sub(r"\x1b\[[0-9;]*m", "", message).splitlines()[-8:]
+    end = strip_color("".join(format_exception_only(error))).splitlines()[-8:]
     if not started:
         return "\n    ".join(["the start", *end])
     return "\n    ".join([f"cell {started[-1] + 1}", *cells[started[-1]].source.splitlines()[:5], "...", *end])
+
+
+def check_copy(out: Path) -> None:
+    """Raises ValueError where an executed copy would replace anything but an earlier one."""
+    if out.is_symlink() or (out.exists() and b'"papermill"' not in out.read_bytes()):
+        raise ValueError(f"{out} is not a copy that palslib executed: give another folder")
 
 
 def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> Result:
     """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails (see `.error`).
 
     `out` appears only when the run is over. The working folder does not change. `check` refuses parameters that the
-    notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them.
+    notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them. Raises ValueError
+    where `out` is another file than an earlier copy.
     """
-    start, error = time.perf_counter(), None
-    with tempfile.TemporaryDirectory() as folder, atomic_write(out) as temporary:
-        partial = Path(folder) / "partial.ipynb"  # papermill requires this ending
-        try:
-            papermill.execute_notebook(
-                _literal(path),
-                _literal(partial),
-                dict(parameters or {}),
-                kernel_name="python3",
-                language="python",
-                progress_bar={"desc": path.stem, "leave": False} if progress else False,
-                kernel_manager_class=ThisInterpreter,
-                store_widget_state=False,
-            )
-        except Exception as caught:  # a failing cell or a dead kernel: the copy so far is kept
-            if not partial.exists():
-                raise
-            error = caught
-        notebook = nbformat.read(partial, as_version=4)
-        shutil.copyfile(partial, temporary)
+    check_copy(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    start, error, partial = time.perf_counter(), None, out.with_name(f".{out.name}")
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whichever the user has registered
+    try:
+        papermill.execute_notebook(
+            _literal(path),
+            _literal(partial),
+            dict(parameters or {}),
+            kernel_name="python3",
+            language="python",
+            progress_bar={"desc": path.stem, "leave": False} if progress else False,
+            store_widget_state=False,
+            extra_arguments=["--log-level=CRITICAL"],  # the kernel's own words, as on its end, are not the notebook's
+        )
+    except Exception as caught:  # a failing cell or a dead kernel: the copy so far is kept
+        if not partial.exists():
+            raise
+        error = caught
+    notebook = nbformat.read(partial, as_version=4)
+    os.replace(partial, out)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
     why = _explain(error, notebook) if error else ""
-    return Result(path.stem, time.perf_counter() - start, _peak(), ran, _headline(notebook), why)
-
-
-def _peak() -> float:
-    """The largest memory in GB of a process that this one has started, and that has ended; NaN on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return math.nan
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+    return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
 
 
 def _table(results: Sequence[Result]) -> str:
     width = max(len(result.name) for result in results)
-    lines = [f"{'notebook':{width}}  seconds   GB  cells  headline"]
+    lines = [f"{'notebook':{width}}  seconds  cells  headline"]
     for r in results:
         last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
-        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.gigabytes:3.1f}  {r.cells:5d}  {last}".rstrip())
+        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
     return "\n".join(lines)
 
 
@@ -143,7 +118,7 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     """The paths of the notebooks in a list such as `01,04` (None: all), after checking that they can run.
 
     Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
-    cannot be written to.
+    cannot be written to or has other files of these names.
     """
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     if not paths:
@@ -151,43 +126,34 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     if notebooks is not None:
         named = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
         paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]
-    for path in paths if parameters else ():
-        valid = papermill.inspect_notebook(_literal(path))
-        for name in parameters:
-            check_name(f"parameter of notebook {path.stem}", name, valid)
+    for path in paths:
+        check_copy(out / path.name)
+        if parameters:
+            valid = papermill.inspect_notebook(_literal(path))
+            for name in parameters:
+                check_name(f"parameter of notebook {path.stem}", name, valid)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         advice = "set PALSLIB_RUNS to a folder that can be written"
         raise ValueError(f"cannot write to {out} ({error.strerror}): {advice}") from error
     return paths
 
 
-def _kept(record: Path | None) -> float:
-    """The size in MB of the folder of runs, if it is to be recorded."""
-    return megabytes(runs_folder()) if record and runs_folder().is_dir() else 0.0
-
-
 def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Path | None = None) -> int:
-    """Runs each notebook from a separate process, and prints how each ended and a final table. Writes a record of what
-    each took, if a path is given for it. Returns the exit status, 1 if one failed."""
-    results, sizes = [], [_kept(record)]
+    """Runs each notebook, and prints how each ended and a final table. Writes a record of it, if a path is given for
+    that. Returns the exit status, 1 if one failed."""
+    results = []
     for number, path in enumerate(paths, start=1):
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
         try:
-            with ProcessPoolExecutor(1) as own:
-                result = own.submit(run_notebook, path, out / path.name, parameters, sys.stderr.isatty()).result()
+            result = run_notebook(path, out / path.name, parameters, sys.stderr.isatty())
         except Exception as error:  # not a notebook, or no kernel available
-            result = Result(path.stem, 0.0, 0.0, 0, "", f"the start\n    {type(error).__name__}: {error}")
+            result = Result(path.stem, error=f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)
-        sizes.append(_kept(record))
     failed = sum(bool(result.error) for result in results)
     if record:
-        took = [{"notebook": r.name, "seconds": round(r.seconds), "gigabytes": round(r.gigabytes, 1)} for r in results]
-        for of, (before, after) in zip(took, pairwise(sizes), strict=True):
-            of["megabytes kept"] = round(after - before)
-        write_record(record, {"failed": failed, "notebooks": took, "environment": environment()})
+        write_record(record, {"notebooks": list(map(asdict, results)), "environment": environment()})
     print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks succeeded; copies in {out}")
     return 1 if failed else 0

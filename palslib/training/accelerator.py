@@ -192,9 +192,3 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(mmap_threshold, 1 << 30)
         mallopt(trim_threshold, (1 << 31) - 1)
-
-
-def give_back_freed_memory() -> None:
-    """Returns to the system the freed memory that was kept, so that the process holds only what it uses."""
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)

@@ -8,7 +8,6 @@ import pytest
 
 CODE = """
 import resource, torch
-from palslib.study.benchmark.timing import resident
 from palslib.training.accelerator import keep_freed_memory
 
 def faults():
@@ -21,12 +20,7 @@ torch.set_num_threads(1)
 given_back = faults()
 keep_freed_memory()
 faults()  # the first time memory has to come from somewhere
-kept, cpu = faults(), torch.device("cpu")
-before = resident(cpu)
-held = torch.ones(4_000_000)  # 16 MB
-freed = [torch.ones(2_000_000) for _ in range(9)]
-del freed
-print(given_back, kept, resident(cpu) - before)
+print(given_back, faults())
 """
 
 KERNELS = """
@@ -48,13 +42,11 @@ print(heap().used - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt nor malloc_trim")
-def test_freed_memory_is_kept_and_given_back_when_asked():
-    """Page faults of twenty tensors made and freed: at least one for each of them before, next to none afterwards. When
-    asked, one tensor of 16 MB is held, nine of 8 MB are not, to 4 MB."""
+def test_freed_memory_is_kept():
+    """Page faults of twenty tensors made and freed: at least one for each of them before, next to none afterwards."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    given_back, kept, held = map(int, done.stdout.split())
+    given_back, kept = map(int, done.stdout.split())
     assert given_back >= 20 > 5 * kept
-    assert abs(held - 16_000_000) < 4_000_000
 
 
 @pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="other C libraries have no mallinfo2")

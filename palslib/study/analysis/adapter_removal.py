@@ -73,14 +73,14 @@ def ablation_frame(
     """
     data = some_rows(data, rows) if rows else data
     metric, splits = data.task.metrics[0], {task: {"dev": data}}
-    whole, found = evaluate(model, splits, **options)[task][metric], []
+    whole, rows = evaluate(model, splits, **options)[task][metric], []
     spans = list(itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2))
     for first, last in progress_bar(spans, f"removing adapters of {task}", progress, unit=" spans"):
         with without_adapters(model, task, first, last):
             score = evaluate(model, splits, **options)[task][metric]
         change = 100 * (score - whole) / abs(whole) if whole else float("nan")
-        found.append((task, metric, whole, first, last, score, change))
-    return pd.DataFrame(found, columns=["task", "metric", "whole", "first", "last", "score", "change"])
+        rows.append((task, metric, whole, first, last, score, change))
+    return pd.DataFrame(rows, columns=["task", "metric", "whole", "first", "last", "score", "change"])
 
 
 def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
@@ -89,21 +89,20 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
     ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.
     """
+    source = {name: options[name] for name in ("preset", "backbone", "data", "own") if name in options}
+    config = RunConfig.from_dict(source | {"tasks": tasks})
     built = get_method(method, **options.get("method_options", {}))
-    where = {name: options[name] for name in ("preset", "backbone", "data", "own") if name in options}
-    config = RunConfig.from_dict(where | {"tasks": tasks})
     _check_removable(built, load_config(config.backbone).num_hidden_layers)
     if rows is not None and rows < 1:
         raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
     runs = train_in_turn(tasks, folder, method, **options)
     last = f"{len(config.tasks)}-{config.tasks[-1]}"
     model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / last))
-    tokenizer, began, frames = model.tokenizer, time.perf_counter(), []
-    for task, run in zip(config.tasks, runs, strict=True):
-        known = config.task(task)
-        data = tokenise_task(known, tokenizer, config.data, known.evaluation[0], run["config"]["max_length"])
-        shown = options.get("progress", RunConfig.progress)
-        frames.append(ablation_frame(model, task, data, rows, shown, precision=run["precision"]))
+    began, frames, progress = time.perf_counter(), [], options.get("progress", RunConfig.progress)
+    for name, run in zip(config.tasks, runs, strict=True):
+        task = config.task(name)
+        data = tokenise_task(task, model.tokenizer, config.data, task.evaluation[0], run["config"]["max_length"])
+        frames.append(ablation_frame(model, name, data, rows, progress, precision=run["precision"]))
     return {
         "kind": "ablation",
         "spans": as_lines(pd.concat(frames)),

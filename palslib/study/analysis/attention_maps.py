@@ -95,7 +95,10 @@ def _seen(model, task: str | None, rows: Rows) -> dict[str, dict[int, torch.Tens
 def numbers_of_heads(model, task: str | None) -> dict[str, dict[int, int]]:
     """Kind of head -> layer -> number of heads, from a row of two word pieces. Raises ValueError for unknown tasks."""
     seen = _seen(model, task, Rows.from_padded(torch.zeros(1, 2, dtype=torch.long, device=model.device)))
-    return {kind: {layer: weights.shape[1] for layer, weights in some.items()} for kind, some in seen.items()}
+    numbers: dict[str, dict[int, int]] = {}
+    for kind, layers in seen.items():
+        numbers[kind] = {layer: weights.shape[1] for layer, weights in layers.items()}
+    return numbers
 
 
 def attention_maps(
@@ -109,19 +112,19 @@ def attention_maps(
 
     Raises ValueError for a task that the model does not have.
     """
-    about = {"return_token_type_ids": True, "return_tensors": "pt"}
-    encoding = tokenizer(text, pair, truncation=True, max_length=max_length, **about)
+    form = {"return_token_type_ids": True, "return_tensors": "pt"}
+    encoding = tokenizer(text, pair, truncation=True, max_length=max_length, **form)
     ids, types = (encoding[name].to(model.device) for name in ("input_ids", "token_type_ids"))
     seen, ids = _seen(model, task, Rows.from_padded(ids, token_type_ids=types)), ids[0].cpu().numpy()
     return AttentionMaps(
-        task,
-        model.method.label,
-        tuple(tokenizer.convert_ids_to_tokens(ids)),
-        np.array([-1 if text is None else text for text in encoding.sequence_ids(0)]),
-        ids == tokenizer.cls_token_id,
-        ids == tokenizer.sep_token_id,
-        {kind: torch.cat([*some.values()]).float().cpu().numpy() for kind, some in seen.items()},
-        {kind: tuple(some) for kind, some in seen.items()},
+        task=task,
+        method=model.method.label,
+        tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
+        texts=np.array([-1 if number is None else number for number in encoding.sequence_ids(0)]),
+        cls=ids == tokenizer.cls_token_id,
+        sep=ids == tokenizer.sep_token_id,
+        weights={kind: torch.cat([*layers.values()]).float().cpu().numpy() for kind, layers in seen.items()},
+        layers={kind: tuple(layers) for kind, layers in seen.items()},
     )
 
 
@@ -144,7 +147,7 @@ def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFra
 def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
     weights = maps.of(kind).astype(np.float64)
     texts, size = maps.texts, weights.shape[-1]
-    places = {  # (S, S): true at the keys that count for each query
+    keys = {  # (S, S): true at the keys that count for each query
         "to_cls": np.broadcast_to(maps.cls, (size, size)),
         "to_sep": np.broadcast_to(maps.sep, (size, size)),
         "to_self": np.eye(size, dtype=bool),
@@ -154,12 +157,12 @@ def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
     }
     entropy = entr(weights).sum(-1).mean(-1)  # (layers, heads)
     values = {"entropy": entropy, "relative_entropy": entropy / np.log(max(size, 2))}
-    for name, place in places.items():
-        rows = place.any(1)
-        values[name] = (weights * place).sum(-1)[..., rows].mean(-1) if rows.any() else np.full_like(entropy, np.nan)
+    for name, counted in keys.items():
+        rows = counted.any(1)
+        values[name] = (weights * counted).sum(-1)[..., rows].mean(-1) if rows.any() else np.full_like(entropy, np.nan)
     layer, head = (axis.ravel() for axis in np.indices(entropy.shape))
-    about = {"task": maps.name, "kind": kind, "layer": np.array(maps.layers[kind])[layer], "head": head}
-    return pd.DataFrame(about | {name: value.ravel() for name, value in values.items()})
+    columns = {"task": maps.name, "kind": kind, "layer": np.array(maps.layers[kind])[layer], "head": head}
+    return pd.DataFrame(columns | {name: value.ravel() for name, value in values.items()})
 
 
 def js_divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -186,21 +189,22 @@ def head_divergences(
     be compared. Raises ValueError if the texts differ, or if a side mixes tasks.
     """
     first, second = _several(first), _several(second)
-    about = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}
-    found: dict[int, list[np.ndarray]] = {}
+    sides = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}
+    divergences: dict[int, list[np.ndarray]] = {}  # layer -> (heads, other heads) of each text
     for one, two in zip(first, second, strict=True):
         if one.tokens != two.tokens or (one.name, two.name) != (first[0].name, second[0].name):
             raise ValueError("each side must hold one task's maps, both of the same texts in the same order")
         for layer in sorted(set(one.layers[kinds[0]]) & set(two.layers[kinds[1]])):
             p, q = one.layer(kinds[0], layer), two.layer(kinds[1], layer)
-            found.setdefault(layer, []).append(js_divergence(p[:, None], q).mean(-1))  # (heads, other heads)
+            divergences.setdefault(layer, []).append(js_divergence(p[:, None], q).mean(-1))
+    columns = ["layer", "head", "other_head", "divergence", "matched"]
+    if not divergences:  # heads on top of BERT: no layer in common
+        return pd.DataFrame(columns=[*sides, *columns], dtype=float)
     frames = []
-    for layer, values in found.items():
-        mean = np.mean(values, axis=0)
+    for layer, of_texts in divergences.items():
+        mean = np.mean(of_texts, axis=0)
         matched = np.zeros(mean.shape, dtype=bool)
         matched[linear_sum_assignment(mean)] = True
-        head, other = np.indices(mean.shape)
-        values = {"head": head, "other_head": other, "divergence": mean, "matched": matched}
-        frames.append(pd.DataFrame(about | {"layer": layer} | {name: some.ravel() for name, some in values.items()}))
-    none = pd.DataFrame(columns=[*about, "layer", "head", "other_head", "divergence", "matched"], dtype=float)
-    return pd.concat(frames, ignore_index=True) if frames else none  # heads on top of BERT: no layer in common
+        values = [np.full(mean.shape, layer), *np.indices(mean.shape), mean, matched]
+        frames.append(pd.DataFrame(dict(zip(columns, map(np.ravel, values), strict=True))))
+    return pd.concat(frames, ignore_index=True).assign(**sides)[[*sides, *columns]]

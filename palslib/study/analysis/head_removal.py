@@ -106,10 +106,10 @@ def head_importance(
     for head in heads_of(model, task, kind):
         groups.setdefault(head[: len(names)], []).append(head)
     splits = {task: {"dev": some_rows(data, rows)}}
-    whole, found = evaluate(model, splits, **options)[task], []
-    for place, heads in progress_bar(groups.items(), f"removing heads of {task}", progress):
+    whole, lines = evaluate(model, splits, **options)[task], []
+    for group, heads in progress_bar(groups.items(), f"removing heads of {task}", progress):
         with without_heads(model, task, heads, kind):
             scores = evaluate(model, splits, **options)[task]
-        about = {"task": task, "kind": kind} | dict(zip(names, place, strict=True))
-        found += [about | {"metric": m, "score": value, "change": value - whole[m]} for m, value in scores.items()]
-    return pd.DataFrame(found)
+        for metric, score in scores.items():
+            lines.append((task, kind, *group, metric, score, score - whole[metric]))
+    return pd.DataFrame(lines, columns=["task", "kind", *names, "metric", "score", "change"])

@@ -7,6 +7,7 @@ are lines of comma-separated values.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
     for task in model.tasks.values():
         frame = load_rows(task, data, task.evaluation[0]).head(rows)
         texts += frame[list(task.texts)].itertuples(index=False, name=None)
-    return {task: [see(task, tokenizer, *of) for of in texts] for task in (None, *model.tasks)}
+    return {task: [see(task, tokenizer, *pair) for pair in texts] for task in (None, *model.tasks)}
 
 
 def head_table(maps: Maps) -> pd.DataFrame:
@@ -49,15 +50,15 @@ def head_table(maps: Maps) -> pd.DataFrame:
     """
     tasks, place = [task for task in maps if task is not None], ["layer", "head"]
     frame = head_statistics(one for task in tasks for one in maps[task]).query("kind == 'pal'").drop(columns="kind")
-    found = []
+    tables = []
     for task in tasks:
         maps[task][0].of("pal")  # raises ValueError for a model without them
         others = [head_divergences(maps[task], maps[other]).query("matched") for other in tasks if other != task]
         apart = pd.concat(others).groupby(place)["divergence"].mean() if others else np.nan
         bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(place)["divergence"].min()
         distances = pd.DataFrame({"to_tasks": apart, "overlap": 1 - bert / np.log(2)})
-        found.append(frame[frame["task"] == task].join(distances, on=place))
-    return pd.concat(found, ignore_index=True)
+        tables.append(frame[frame["task"] == task].join(distances, on=place))
+    return pd.concat(tables, ignore_index=True)
 
 
 def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
@@ -66,19 +67,17 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: b
     Columns are those of `head_importance`, and `removed`: a key of `PER`; `pattern` if no head was removed, but every
     head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
-    data, metric = some_rows(data, rows), model.tasks[task].metrics[0]
-    found = [
-        head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per)
-        for kind in ("pal", "bert")
-        for per in PER
-    ]
-    frame = pd.concat(found, ignore_index=True).query("metric == @metric")
+    data, metric, frames = some_rows(data, rows), model.tasks[task].metrics[0], []
+    for kind, per in product(("pal", "bert"), PER):
+        frames.append(head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per))
+    frame = pd.concat(frames, ignore_index=True).query("metric == @metric")
     whole = (frame["score"] - frame["change"]).iloc[0]
     with uniform_heads(model, task):
         flat = evaluate(model, {task: {"dev": data}}, **options)[task][metric]
-    more = {"task": task, "kind": "pal", "metric": metric, "score": [whole, flat], "change": [0.0, flat - whole]}
-    frame = pd.concat([pd.DataFrame(more | {"removed": ["nothing", "pattern"]}), frame], ignore_index=True)
-    return frame[["task", "kind", "removed", *PER["head"], "metric", "score", "change"]]
+    first = {"removed": ["nothing", "pattern"], "score": [whole, flat], "change": [0.0, flat - whole]}
+    first = pd.DataFrame(first).assign(task=task, kind="pal", metric=metric)
+    columns = ["task", "kind", "removed", *PER["head"], "metric", "score", "change"]
+    return pd.concat([first, frame], ignore_index=True)[columns]
 
 
 def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str, own: dict) -> dict:
@@ -95,24 +94,24 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     for task, path in own.items():
         check_name("task of this model in own", task, model.tasks)
         model.tasks[task] = replace(model.tasks[task], data=str(path))
-    tasks = [check_name("task of this model", task, model.tasks) for task in tasks]
-    tokenizer, known = model.tokenizer, model.tasks
-    maps = maps_of(model, tokenizer, data, texts)
-    statistics = head_statistics(one for some in maps.values() for one in some)
+    splits = {}
+    for name in tasks:
+        task = model.tasks[check_name("task of this model", name, model.tasks)]
+        splits[name] = tokenise_task(task, model.tokenizer, data, task.evaluation[0], model.max_length)
+    maps = maps_of(model, model.tokenizer, data, texts)
+    statistics = head_statistics(chain(*maps.values()))
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
-    about = {task: (known[task], tokenizer, data, known[task].evaluation[0], model.max_length) for task in tasks}
-    splits = {task: tokenise_task(*of) for task, of in about.items()}
     removed = [removals(model, task, split, rows, True, precision=precision) for task, split in splits.items()]
-    about = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
+    description = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
         (run,) = read_records(above)
         check_name("kept weights of this run", folder.name, run["results"])
         names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
-        said = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
-        about["run"] = {name: said[name] for name in names}
+        values = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        description["run"] = {name: values[name] for name in names}
     return {
-        "model": about,
+        "model": description,
         "data": data,
         "texts": len(maps[None]),
         "rows": {task: min(rows, len(split)) for task, split in splits.items()},

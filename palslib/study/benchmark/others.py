@@ -13,34 +13,32 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from torch.utils.benchmark import timer  # a clock that waits for a GPU to be done
 
 
 class Other:
     """Another program that trains in its own process; a call takes one step and returns its seconds."""
 
-    def __init__(self, kind: str, python: str | Path = sys.executable, **given):
+    def __init__(self, kind: str, python: str | Path = sys.executable, **settings):
         """
         Args:
             kind: `transformers` or `adapters`.
             python: the interpreter that has its packages.
-            given: its settings, see `padded`.
+            settings: see `padded`.
         """
-        threads = str(torch.get_num_threads())
-        more = {"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
-        around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TRANSFORMERS_VERBOSITY": "error"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.program = kind
-        self.process = subprocess.Popen([python, __file__, kind, json.dumps(given)], env=around, **pipes)
-        self.tokens, about = 0, self._answer()
-        self.trained: int = about["trained"]
-        self.versions: dict[str, str] = about["versions"]
+        self.program, self.tokens = kind, 0
+        self.process = subprocess.Popen([python, __file__, kind, json.dumps(settings)], env=environment, **pipes)
+        description = self._answer()
+        self.trained: int = description["trained"]
+        self.versions: dict[str, str] = description["versions"]
 
     def _answer(self) -> dict:
         line = self.process.stdout.readline()
@@ -106,19 +104,11 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 
-def answer(step: Callable[[], int], about: dict, lines=sys.stdin, answers=sys.stdout) -> None:
-    """Prints `about`, and then for each line of input the seconds and word pieces of one more step."""
-    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    print(json.dumps(about), file=answers, flush=True)
-    for _ in lines:
-        synchronize()
-        began = time.perf_counter()
-        tokens = step()
-        synchronize()
-        print(json.dumps({"seconds": time.perf_counter() - began, "tokens": tokens}), file=answers, flush=True)
-
-
 if __name__ == "__main__":
     answers, sys.stdout = sys.stdout, sys.stderr  # keeps what libraries print out of the answers
-    kind, given = sys.argv[1], json.loads(sys.argv[2])
-    answer(*padded(kind, **given), answers=answers)
+    step, description = padded(sys.argv[1], **json.loads(sys.argv[2]))
+    print(json.dumps(description), file=answers, flush=True)
+    for _ in sys.stdin:
+        began = timer()
+        tokens = step()
+        print(json.dumps({"seconds": timer() - began, "tokens": tokens}), file=answers, flush=True)

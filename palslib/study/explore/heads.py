@@ -14,8 +14,9 @@ from palslib.study.analysis.attention_maps import (
     attention_maps,
     head_statistics,
     js_divergence,
+    numbers_of_heads,
 )
-from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
+from palslib.study.explore.widgets import WIDE, Explorer, Picture, bound, dropdown, slider, table
 from palslib.study.figures.heads import attention_map, darkest, head_grid
 from palslib.study.figures.style import task_name
 
@@ -76,26 +77,21 @@ def explore_attention(
     note, numbers = widgets.HTML(), widgets.HTML()
     maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
     heads_picture = Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3)
-    shown = [note, maps_picture, numbers, heads_picture]
-    explorer = Explorer("attention", c, [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]], shown)
+    numbers_by_kind = numbers_of_heads(model, first)
 
     @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
     def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:
         return attention_maps(model, name, tokenizer, text, pair, max_length=limit)
 
-    def fit(maps: AttentionMaps, kind: str) -> None:
-        """Limits the sliders to the layers and heads that exist."""
-        heads, layers = maps.of(kind).shape[1], maps.layers[kind]
-        with explorer.held():
-            c["layer"].min, c["layer"].max = min(c["layer"].min, layers[0]), max(c["layer"].max, layers[-1])
-            c["layer"].value = min(max(c["layer"].value, layers[0]), layers[-1])
-            c["layer"].min, c["layer"].max, c["head"].max = layers[0], layers[-1], heads - 1
+    def fit(change=None):
+        """Limits the sliders to the layers and heads that exist; a method without PALs leaves them as they are."""
+        layers = numbers_by_kind.get(c["kind"].value, numbers_by_kind["bert"])
+        bound(c["head"], 0, layers[min(layers)] - 1)  # equal in all layers
+        bound(c["layer"], min(layers), max(layers))
 
-    def update():
-        texts = c["text"].value, c["pair"].value or None
-        sides = [maps_of(c[side].value, *texts) for side in ("task", "other")]
-        fit(sides[0], c["kind"].value)
-        kind, layer, head = c["kind"].value, c["layer"].value, c["head"].value
+    def update(text: str, pair: str, task: str, other: str, kind: str, layer: int, head: int):
+        texts = text, pair or None
+        sides = [maps_of(name, *texts) for name in (task, other)]
         names = [task_name(maps.name) for maps in sides]
         titles = [f"{name}: layer {layer}, head {head}" for name in names]
         maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
@@ -103,17 +99,19 @@ def explore_attention(
         title, heads = f"All heads of layer {layer}, {names[0]}", sides[0].layer(kind, layer)
         heads_picture.draw(lambda figure: head_grid(heads[:, :MOST_TOKENS, :MOST_TOKENS], title, figure))
 
-        whole = len(tokenizer(*texts, verbose=False)["input_ids"])
-        size = len(sides[0].tokens)
+        whole, size = len(tokenizer(*texts, verbose=False)["input_ids"]), len(sides[0].tokens)
         notes = [f"{size} tokens"]
         if whole > size:
             notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
         if size > MOST_TOKENS:
             notes.append(f"the maps show the first {MOST_TOKENS}, the numbers use all")
-        if not (c["text"].value + c["pair"].value).strip():
+        if not (text + pair).strip():
             notes.append("type a sentence: these are only the special tokens")
-        if kind == "pal" and sides[0].name != sides[1].name:
+        if kind == "pal" and task != other:
             notes.append("heads with the same number in two tasks' PALs do not correspond")
         note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
 
-    return explorer.follow(update)
+    c["kind"].observe(fit, "value")
+    fit()
+    rows = [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]]
+    return Explorer("attention", c, rows, [note, maps_picture, numbers, heads_picture]).follow(update)

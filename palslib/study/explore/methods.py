@@ -9,6 +9,7 @@ from html import escape
 
 import ipywidgets as widgets
 import pandas as pd
+from traitlets import dlink
 
 from palslib.common.names import check_name
 from palslib.data.tasks import TASKS
@@ -17,7 +18,7 @@ from palslib.methods.counting import ParameterCount, count_parameters, fit_budge
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS, get_method
 from palslib.plan.sampling import MIXED, PAPER_EPOCHS, SCHEDULES, TrainingPlan, annealed_alpha
-from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, slider, table
+from palslib.study.explore.widgets import WIDE, Explorer, Picture, bound, dropdown, slider, table
 from palslib.study.figures.diagrams import draw_layer
 from palslib.study.figures.parameters import budget_bar
 from palslib.study.figures.sampling import plan_panels
@@ -44,8 +45,8 @@ def explore_architecture(method: str | Method = "pals-204", backbone: str = "ber
     controls["backbone"] = dropdown("backbone", list(BACKBONES), backbone)
     image, text = Picture(5.4, 3.3), widgets.HTML(layout={"flex": "1 1 320px"})
 
-    def update():
-        count = count_parameters(methods[controls["method"].value], controls["backbone"].value)
+    def update(method: str, backbone: str):
+        count = count_parameters(methods[method], backbone)
         rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
         each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
         image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
@@ -102,33 +103,29 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
         "sharing": dropdown("Vᴱ, Vᴰ", SHARING, "layers"),
     }
-    choices = {"size": range(1, 10**6), "layers": ["all", "top", "bottom"], "sharing": SHARING.values()}
-
-    def fits(m: Method, name: str) -> bool:
-        """Whether a method takes this option, and its own value of it is one that the control offers."""
-        return m.takes(name) and getattr(m, name) in choices[name]
-
     numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
     rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
-    explorer = Explorer("parameters", c, rows, [numbers, image])
+
+    def offered(method: Method) -> dict:
+        """The method's own values of the options that the controls offer."""
+        choices = {"size": range(1, 10**6), "layers": c["layers"].options, "sharing": SHARING.values()}
+        return {n: getattr(method, n) for n in choices if method.takes(n) and getattr(method, n) in choices[n]}
 
     def reset(change=None):
         """Sets the method's own options and greys out those that it does not take; s moves in steps of its heads."""
-        m = methods[c["method"].value]
-        step = getattr(m, "heads", 1)
-        with explorer.held():
-            # Step 1 first: a browser moves an s that is not on the new grid, and sends the moved value back.
-            for name, number in [("step", 1), ("min", 1), ("value", step), ("min", step), ("step", step)]:
-                setattr(c["size"], name, number)
-            c["size"].max = max(LARGEST_SIZE // step * step, getattr(m, "size", step))
-            for name, usual in {"size": step, "layers": "all", "sharing": "layers"}.items():
-                c[name].value, c[name].disabled = getattr(m, name) if fits(m, name) else usual, not fits(m, name)
+        method = methods[c["method"].value]
+        own, step = offered(method), getattr(method, "heads", 1)
+        size = own.get("size", step)
+        bound(c["size"], step, max(LARGEST_SIZE // step * step, size), step, size)
+        c["layers"].value, c["sharing"].value = own.get("layers", "all"), own.get("sharing", "layers")
+        for name in ("size", "layers", "sharing"):
+            c[name].disabled = name not in own
 
-    def update():
-        m = methods[c["method"].value]
-        m = m.with_options(**{n: c[n].value for n in choices if fits(m, n)})
-        count = count_parameters(m, c["backbone"].value, c["tasks"].value)
-        budget, allows = _budget(m, c["backbone"].value, c["tasks"].value)
+    def update(method: str, backbone: str, tasks: int, **options):
+        own = methods[method]
+        method = own.with_options(**{name: options[name] for name in offered(own)})
+        count = count_parameters(method, backbone, tasks)
+        budget, allows = _budget(method, backbone, tasks)
         parts = parts_frame(count)
         rows = [[p.part, p.formula, f"{p.each:,}", p.owner, f"{p.parameters:,}"] for p in parts.itertuples()]
         rows.append(["total", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
@@ -141,7 +138,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
 
     c["method"].observe(reset, "value")
     reset()
-    return explorer.follow(update)
+    return Explorer("parameters", c, rows, [numbers, image]).follow(update)
 
 
 # ------------------------------------------------------------------------------------------------------------ schedules
@@ -193,25 +190,23 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
     }
     numbers, image = widgets.HTML(), Picture(2.6, left=0.09, right=0.99, bottom=0.26, top=0.96, wspace=0.25)
     rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]
-    explorer = Explorer("schedules", c, rows, [numbers, image])
+    own_tasks = tuple(sizes)
+    dlink((c["epochs"], "value"), (c["epoch"], "max"))
 
-    def update():
-        name, epochs = c["schedule"].value, c["epochs"].value
-        with explorer.held():
-            c["epoch"].max = epochs
-        c["alpha"].disabled, c["epoch"].disabled = name != "proportional", name != "annealed"
+    def update(schedule: str, alpha: float, epochs: int, epoch: int, seed: int, sizes: str):
+        c["alpha"].disabled, c["epoch"].disabled = schedule != "proportional", schedule != "annealed"
         c["alpha"].layout.display = "none" if c["alpha"].disabled else None  # α is not used then
-        alpha, steps = c["alpha"].value if name == "proportional" else None, epochs * STEPS_PER_EPOCH
-        plan = TrainingPlan(parse_sizes(c["sizes"].value, sizes), name, steps, 32, c["seed"].value, epochs, alpha=alpha)
-        frame = plan_frame(plan, (c["epoch"].value - 1) * STEPS_PER_EPOCH)
+        alpha, steps = alpha if schedule == "proportional" else None, epochs * STEPS_PER_EPOCH
+        plan = TrainingPlan(parse_sizes(sizes, own_tasks), schedule, steps, 32, seed, epochs, alpha=alpha)
+        frame = plan_frame(plan, (epoch - 1) * STEPS_PER_EPOCH)
         lines = []
         for row in frame.itertuples():
             data = [task_name(row.task), f"{row.examples:,}", f"{row.probability:.4f}"]
             lines.append([*data, f"{row.expected:,.0f}", f"{row.drawn:,}", f"{row.passes:,.2f}"])
         lines.append(["total", f"{frame['examples'].sum():,}", "1", f"{steps:,}", f"{frame['drawn'].sum():,}", ""])
-        headers = ["task", "examples", f"p in epoch {c['epoch'].value}", "steps expected", "steps drawn", "passes"]
-        now = f"; here α = {annealed_alpha(c['epoch'].value, epochs):.3f}" if name == "annealed" else ""
+        headers = ["task", "examples", f"p in epoch {epoch}", "steps expected", "steps drawn", "passes"]
+        now = f"; here α = {annealed_alpha(epoch, epochs):.3f}" if schedule == "annealed" else ""
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
-        numbers.value = f"<p>{escape(SCHEDULES[name])}{now}</p>{table(headers, lines, 'plan')}"
+        numbers.value = f"<p>{escape(SCHEDULES[schedule])}{now}</p>{table(headers, lines, 'plan')}"
 
-    return explorer.follow(update)
+    return Explorer("schedules", c, rows, [numbers, image]).follow(update)

@@ -27,8 +27,10 @@ _SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a 
 
 def main_curves(history: list[dict]) -> pd.DataFrame:
     """Learning curves of a run's or a record's history: `step`, `task` (or `average`), `score` by its first metric."""
-    scores = ((p["step"], main_scores(p["scores"]) | {"average": p["dev_average"]}) for p in history)
-    rows = [(step, task, score) for step, of in scores for task, score in of.items()]
+    rows = []
+    for point in history:
+        scores = main_scores(point["scores"]) | {"average": point["dev_average"]}
+        rows += [(point["step"], task, score) for task, score in scores.items()]
     return pd.DataFrame(rows, columns=["step", "task", "score"])
 
 
@@ -98,8 +100,9 @@ class _Session:
         self.explorer.say("stopping after this step")
 
     def _running(self, running: bool) -> None:
-        for name, control in self.explorer.controls.items():
-            control.disabled = running != (name == "stop")
+        for control in self.explorer.controls.values():
+            control.disabled = running
+        self.explorer.controls["stop"].disabled = not running
 
     def _train(self, config: RunConfig) -> None:
         from palslib.training.loop import train
@@ -107,12 +110,12 @@ class _Session:
         try:
             record = train(config, on_step=self._on_step, on_phase=self.explorer.say)
             if record["status"] == "stopped":
-                said = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept; Start resumes"
+                end = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept; Start resumes"
             else:
                 self._show_record(record)
                 average = shown_score(record["results"]["last"]["dev_average"])
-                said = f"finished: dev average {average} after {config.steps:,} steps; change the seed for another run"
-            self.explorer.say(said)
+                end = f"finished: dev average {average} after {config.steps:,} steps; change the seed for another run"
+            self.explorer.say(end)
         except Exception as error:  # an error in a thread would not be seen
             self.explorer.say(f"{type(error).__name__}: {error}")
         finally:
@@ -143,18 +146,15 @@ class _Session:
 
     def _show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
         """Updates table and picture. Scores are in percent."""
-        latest = losses.groupby("task")["loss"].last()
-        scores = history[-1]["scores"] if history else {}
-        rows = []
+        latest, rows = losses.groupby("task")["loss"].last(), []
         for task, steps in drawn.items():
             metric = self.tasks[task].metrics[0]
-            score = f"{shown_score(scores[task][metric])} ({metric})" if scores else "–"
+            score = f"{shown_score(history[-1]['scores'][task][metric])} ({metric})" if history else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
-        scored = main_curves(history)
         self.numbers.value = table(headers, rows, "run")
-        self.picture.draw(lambda figure: draw_progress(losses, scored, figure.subplots(1, 2)))
+        self.picture.draw(lambda figure: draw_progress(losses, main_curves(history), figure.subplots(1, 2)))
 
 
 def explore_training(config: RunConfig | None = None) -> Explorer:

@@ -7,7 +7,6 @@ import io
 import os
 import re
 from collections.abc import Callable
-from contextlib import contextmanager
 from html import escape
 
 import ipywidgets as widgets
@@ -18,6 +17,7 @@ from palslib.study.figures.style import PAGE_WIDTH
 
 WIDE = {"width": "664px", "max_width": "99%"}
 """The layout of a control as wide as two, or as the page if that is narrower."""
+_CELL = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
 
 
 class Explorer(widgets.VBox):
@@ -25,50 +25,36 @@ class Explorer(widgets.VBox):
 
     def __init__(self, name: str, controls: dict[str, widgets.Widget], rows: list[list[str]], results: list):
         """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
-        self.name, self.controls, self._held = name, controls, False
+        self.name, self.controls = name, controls
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
         lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
         super().__init__([*lines, self.message, self.results])
         self.add_class("palslib-explore")
         self.add_class(f"palslib-explore-{name}")
-        self.message.add_class("palslib-message")
 
-    def follow(self, update: Callable[[], None]) -> "Explorer":
-        """Calls `update` now and after every change of a control; a ValueError is shown as a message, not raised.
+    def follow(self, update: Callable[..., None]) -> "Explorer":
+        """Calls `update` with the controls' values by name, now and after every change of one.
 
-        An update must set pictures before numbers, so that new numbers are never shown beside an old picture.
+        A ValueError is shown as a message in place of the results, which would be wrong; any other error with its
+        traceback below them. An update sets pictures before numbers, so that no new number is beside an old picture.
         """
-        self.update = update
-        for control in self.controls.values():
-            control.observe(self.refresh, "value")
-        self.refresh()
-        return self
 
-    def refresh(self, change=None) -> None:
-        """Updates the results; after a ValueError they are hidden, since outdated numbers would be wrong."""
-        if self._held:
-            return
-        try:
-            self.update()
-        except ValueError as error:
-            self.say(str(error), wrong=True)
-        else:
-            self.say("")
+        def show(**values):
+            try:
+                update(**values)
+            except ValueError as error:
+                self.say(str(error), wrong=True)
+            else:
+                self.say("")
+
+        self.children = [*self.children, widgets.interactive_output(show, self.controls)]
+        return self
 
     def say(self, text: str, wrong: bool = False) -> None:
         """Shows a message above the results; `wrong` hides them."""
         colour = "var(--jp-error-color1, #b00020)" if wrong else "inherit"
         self.message.value = f'<span style="color: {colour}">{escape(text)}</span>' if text else ""
         self.results.layout.visibility = "hidden" if wrong else "visible"
-
-    @contextmanager
-    def held(self):
-        """Within the block, changes of controls do not update the results."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
 
     def __repr__(self) -> str:
         """The text that replaces the widget where none can be shown, as on GitHub or in print."""
@@ -107,19 +93,17 @@ class Picture(widgets.Image):
 
 def table(headers: list[str], rows: list[list[str]], name: str) -> str:
     """An HTML table; the first column is text, the others are numbers, aligned to the right."""
-    style = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; text-align"
-    under = "; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
-
-    def line(cells, tag):
-        sides, row = ["left"] + ["right"] * (len(cells) - 1), ""
-        for c, side in zip(cells, sides, strict=True):
-            whole = "; white-space: nowrap" * (len(c) <= 6)  # no line break in STS-B
-            text = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", escape(c))
-            row += f'<{tag} style="{style}: {side}{under}{whole}">{text}</{tag}>'
-        return f"<tr>{row}</tr>"
-
-    body = line(headers, "th") + "".join(line(row, "td") for row in rows)
-    whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{body}</table>'
+    lines = []
+    for tag, cells in [("th", headers), *(("td", row) for row in rows)]:
+        line = ""
+        for column, cell in enumerate(cells):
+            style = f"{_CELL}; text-align: {'right' if column else 'left'}"
+            if len(cell) <= 6:  # no line break in STS-B
+                style += "; white-space: nowrap"
+            text = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", escape(cell))
+            line += f'<{tag} style="{style}">{text}</{tag}>'
+        lines.append(f"<tr>{line}</tr>")
+    whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{"".join(lines)}</table>'
     return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # scrolls on a narrow page
 
 
@@ -133,3 +117,13 @@ def dropdown(label: str, options, value) -> widgets.Dropdown:
 def slider(label: str, value: int, low: int, high: int, **options) -> widgets.IntSlider:
     """A slider for a whole number."""
     return widgets.IntSlider(value, low, high, description=label, layout={"width": "330px"}, **options)
+
+
+def bound(slider: widgets.IntSlider, low: int, high: int, step: int = 1, value: int | None = None) -> None:
+    """Gives a slider other ends and steps; its value (or the one given) moves to the nearer end if it is beyond it.
+
+    All in one message: a browser that heard of the steps first would move the old value onto them, and send it back.
+    """
+    with slider.hold_sync(), slider.hold_trait_notifications():
+        slider.min, slider.max, slider.step = low, high, step
+        slider.value = min(max(slider.value if value is None else value, low), high)

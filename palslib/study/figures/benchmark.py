@@ -16,14 +16,15 @@ NAMES = {"bert-base-uncased": "BERT", "minilm": "MiniLM"}
 def machine(record: dict) -> str:
     """A name for a record's file: `cpu-2-cores`, or the GPU's."""
     if record["device"] == "cpu":
-        return f"cpu-{record['threads']}-core{'s' * (record['threads'] > 1)}"
+        return "cpu-1-core" if record["threads"] == 1 else f"cpu-{record['threads']}-cores"
     return re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
 
 
 def lines(record: dict) -> list[str]:
     """A record as text, a line for each number, followed by its floor (lower bound)."""
-    cpu, parts = record["environment"]["cpu"], defaultdict(list, record["parts"])  # perhaps only some parts
-    where = record["device"] if record["device"] != "cpu" else f"{cpu}, {record['threads']} threads"
+    where = record["device"]
+    if where == "cpu":
+        where = f"{record['environment']['cpu']}, {record['threads']} threads"
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
     text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
 
@@ -32,6 +33,7 @@ def lines(record: dict) -> list[str]:
         quartiles = f"{s['median']:8.3f} s ({s['low']:.3f}-{s['high']:.3f}), floor {row['floor']:.3f} s"
         text.append(f"{part} {row.get('backbone', ''):18}{precision:8}{what:22}{quartiles}{more}")
 
+    parts = defaultdict(list, record["parts"])  # perhaps only some parts
     for row in parts["step"]:
         r, floor = row["ratio"], row["ratio floor"]
         ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) times shared's time; by operations {floor:.3f}"
@@ -42,20 +44,10 @@ def lines(record: dict) -> list[str]:
         add("c", f"{row['texts']} texts", row, f"; {row['texts a second']['median']:.0f} texts/s")
     for row in parts["start_up"]:
         add("d", row["what"], row)
-    for row in parts["many_tasks"]:
-        size = f"; {row['bytes'] / 1e6:,.0f} MB of weights and optimiser, {row['resident'] / 1e6:,.0f} MB resident"
-        add("e", f"{row['tasks']} tasks", row, f"; {row['ratio']['median']:.3f} times one task's time{size}")
-    rows = parts["peers"]  # in pairs: another package, then palslib
-    for number, row in enumerate(rows):
-        other = rows[number - number % 2]
-        more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {other['what']}"
-        add("f", f"{row['what']} {row['method']}", row, more)
-    for row in parts["profile"]:
-        shares = sorted(row["shares"].items(), key=lambda item: -item[1])
-        add("h", row["what"], row, "; " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares))
-    for row in parts["mixed_tasks"]:
-        what = f"{row['what']}, {row['tasks']} x {row['texts a task']}"
-        add("i", what, row, f"; {row['speed-up']['median']:.2f} times as fast as one call per task")
+    for pair in zip(parts["peers"][::2], parts["peers"][1::2], strict=True):  # another package, then palslib
+        for row in pair:
+            more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {pair[0]['what']}"
+            add("e", f"{row['what']} {row['method']}", row, more)
     return text
 
 
@@ -96,7 +88,7 @@ def speed_bars(rows: list[dict], ax: Axes) -> None:
 
 
 def bars_beside(rows: list[dict], ax: Axes) -> None:
-    """(f) Our texts per second divided by another package's; rows come in pairs (theirs, ours)."""
+    """(e) Our texts per second divided by another package's; rows come in pairs (theirs, ours)."""
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
     ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))
@@ -107,30 +99,11 @@ def bars_beside(rows: list[dict], ax: Axes) -> None:
         ax.bar_label(bar, [f"{ours['speed-up']:.1f}×\n{rates}"], fontsize="x-small")
     ax.axhline(1, color="black", linewidth=1)
     ax.set_xticks(range(len(groups)), groups)
-    ax.set(title="f  One task, over others' packages", ylabel="ratio of texts a second")
+    ax.set(title="e  One task, over others' packages", ylabel="ratio of texts a second")
     ax.margins(y=0.45)  # room for the labels and the legend
     ax.grid(axis="x", visible=False)
     handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     ax.legend(handles.values(), handles, fontsize="small", loc="upper left", ncols=2)
-
-
-def task_lines(rows: list[dict], axes) -> None:
-    """(e) Seconds of a step, and memory, over the number of tasks in the model."""
-    tasks = [row["tasks"] for row in rows]
-    for key in ("low", "high", "median"):
-        style = {"color": "C0", "marker": "o"} if key == "median" else {"color": "C0", "linewidth": 0.6}
-        axes[0].plot(tasks, [row["seconds"][key] for row in rows], **style)
-    axes[0].plot(tasks, [row["floor"] for row in rows], color="black", label="lower bound")
-    axes[0].set(title="e  One step, by tasks in the model", ylabel="seconds", ylim=(0, None))
-    axes[0].legend(fontsize="small")
-    for key, label in (("resident", "resident"), ("bytes", "weights and optimiser's state")):
-        axes[1].plot(tasks, [row[key] / 1e9 for row in rows], "o-", label=label)
-    axes[1].set(title="e  Memory, by tasks in the model", ylabel="GB", ylim=(0, None))
-    axes[1].legend(fontsize="small")
-    for ax in axes:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(tasks, map(str, tasks))
-        ax.set_xlabel("tasks")
 
 
 def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> None:
@@ -149,18 +122,15 @@ def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, b
 def benchmark_figure(record: dict) -> Figure:
     """All parts of a record; black lines are lower bounds, dashed lines goals."""
     parts = record["parts"]
-    figure, axes = plt.subplots(4, 2, figsize=(PAGE_WIDTH, 10.1))
-    axes[3, 0].set_subplotspec(axes[3, 0].get_gridspec()[3, :])  # as wide as the page
-    axes[3, 1].remove()
-    bars_beside(parts["peers"], axes[3, 0])
-    step_ratios(parts["step"], axes[0, 0])
-    speed_bars(parts["released"], axes[0, 1])
+    figure, axes = plt.subplot_mosaic("ab;cd;ee", figsize=(PAGE_WIDTH, 7.6))
+    step_ratios(parts["step"], axes["a"])
+    speed_bars(parts["released"], axes["b"])
     rows = parts["evaluation"]
     title = f"c  Evaluation of {rows[0]['texts']:,} texts"
-    bars_over_floor(rows, [row["precision"] for row in rows], axes[1, 0], title, "lower bound")
+    bars_over_floor(rows, [row["precision"] for row in rows], axes["c"], title, "lower bound")
     rows = parts["start_up"]
-    bars_over_floor(rows, [row["what"] for row in rows], axes[1, 1], "d  Start of a notebook")
-    task_lines(parts["many_tasks"], axes[2])
+    bars_over_floor(rows, [row["what"] for row in rows], axes["d"], "d  Start of a notebook")
+    bars_beside(parts["peers"], axes["e"])
     cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
     figure.suptitle(cpu if record["device"] == "cpu" else record["device"], fontsize="medium")
     return figure

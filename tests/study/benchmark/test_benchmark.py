@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,14 +18,14 @@ from palslib.records import load_records
 from palslib.study.benchmark.others import Other, classifier, count_trained
 from palslib.study.benchmark.parts import PEERS, RELEASED, Benchmark, take_step, typical_steps
 from palslib.study.benchmark.released import ReleasedRun
-from palslib.study.benchmark.timing import KINDS, REST, in_turn, made_of, spread
+from palslib.study.benchmark.timing import in_turn, spread
 from palslib.study.figures.benchmark import lines, machine
 from palslib.training.loop import Run
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """`benchmark --quick` in a folder of its own: the record, the folder, and what was printed at the end."""
+    """`benchmark --quick` in a folder of its own: the record and the folder."""
     folder = tmp_path_factory.mktemp("benchmark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PALSLIB_RUNS", str(folder / "runs"))
@@ -36,28 +35,12 @@ def done(tmp_path_factory):
     return json.loads((folder / "records" / "here.json").read_text()), folder
 
 
-def numbers(value):
-    if isinstance(value, dict):
-        return [n for v in value.values() for n in numbers(v)]
-    if isinstance(value, list):
-        return [n for v in value for n in numbers(v)]
-    return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
-
-
-def test_numbers_are_finite_and_positive(done):
-    record, _ = done
-    assert all(math.isfinite(n) for n in numbers(record))
-    timed = [row for rows in record["parts"].values() for row in rows]
-    for row in timed:
-        s = row["seconds"]
-        assert 0 < s["low"] <= s["median"] <= s["high"] and s["times"] >= 2
-        assert row["floor"] > 0
-    assert all(n > 0 for n in numbers(record["rates"]))
-
-
 def test_parts(done):
-    """Each comparison in each precision, the first of a comparison at 1."""
+    """Each comparison in each precision, the first of a comparison at 1; every time has a floor."""
     parts, precisions = done[0]["parts"], done[0]["precisions"]
+    for row in itertools.chain(*parts.values()):
+        s = row["seconds"]
+        assert 0 < s["low"] <= s["median"] <= s["high"] < math.inf and s["times"] >= 2 and row["floor"] > 0
     assert [(r["what"], r["precision"]) for r in parts["step"]] == [
         (method, precision) for precision in precisions for method in ("shared", "pals-204")
     ]
@@ -73,33 +56,24 @@ def test_parts(done):
         assert row["ratio"]["median"] == row["speed-up"] == row["ratio floor"] == 1
     assert all(row["ratio floor"] > 1 for row in parts["step"] if row["what"] == "pals-204")
     assert [r["precision"] for r in parts["evaluation"]] == precisions
-    assert [r["tasks"] for r in parts["many_tasks"]] == [1, 2, 4]
     assert [r["what"] for r in parts["start_up"]] == ["Python alone", "import palslib"]
-    mixed = [(r["precision"], r["texts a task"], r["what"]) for r in parts["mixed_tasks"]]
-    assert mixed == [(p, n, way) for p in precisions for n in (1, 8) for way in ("a call a task", "one call")]
-    assert all(r["speed-up"]["median"] == 1 for r in parts["mixed_tasks"] if r["what"] == "a call a task")
 
 
-def test_profile(done):
-    rows = done[0]["parts"]["profile"]
-    assert [row["precision"] for row in rows] == done[0]["precisions"]
-    for row in rows:
-        shares = row["shares"]
-        assert list(shares) == [*KINDS, REST] and min(shares.values()) > 0 and sum(shares.values()) == pytest.approx(1)
-
-
-def test_made_of():
-    """Two products, a GELU under autograd, and pauses: each is found, the pauses are the rest."""
-    a = torch.randn(400, 400, requires_grad=True)
-
-    def step() -> None:
-        torch.nn.functional.gelu(a @ (a @ a)).sum().backward()
-        time.sleep(0.02)
-
-    spent, shares = made_of(step, 3, torch.device("cpu"))
-    assert len(spent) == 3 and min(spent) > 0.02
-    assert {kind for kind, share in shares.items() if share > 0} == {"products of linear maps", "GELU", REST}
-    assert shares[REST] * sum(spent) > 0.06
+def test_record_lines_and_figure(done, tmp_path, monkeypatch, capsys):
+    """A line of the machine, then one for each row; `--draw` prints and draws the same without measuring."""
+    record, folder = done
+    assert {"cpu", "cores", "packages", "git_commit"} <= set(record["environment"])
+    assert record["threads"] == torch.get_num_threads() and min(r["median"] for r in record["rates"].values()) > 0
+    assert str(folder.parent) not in json.dumps(record) and "/tmp" not in json.dumps(record)
+    assert load_records(folder / "records").empty
+    text = lines(record)
+    assert len(text) == 1 + sum(map(len, record["parts"].values()))
+    assert all("floor" in line for line in text[1:]) and "GFLOP/s" in text[0]
+    monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
+    monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
+    assert main(["benchmark", "--draw", str(folder / "records" / "here.json")]) == 0
+    assert capsys.readouterr().out.splitlines() == text
+    assert all((tmp_path / f"benchmark-quick.{ending}").stat().st_size > 5000 for ending in ("png", "svg"))
 
 
 def test_typical_steps():
@@ -113,58 +87,14 @@ def test_typical_steps():
     assert taken == [87, 62, 37, 12, 87, 62]
 
 
-def test_a_task_costs_its_parameters_and_their_state(done):
-    """Weights of 4 bytes, and as many twice for AdamW: 12 bytes for each parameter, and one counter for each tensor."""
-    one, two, four = done[0]["parts"]["many_tasks"]
-    each = two["parameters"] - one["parameters"]
-    assert four["parameters"] - two["parameters"] == 2 * each
-    more = four["bytes"] - two["bytes"]
-    assert 12 * 2 * each < more < 12.5 * 2 * each
-
-
-def test_record(done):
-    record, folder = done
-    assert {"cpu", "cores", "packages", "git_commit"} <= set(record["environment"])
-    assert record["environment"]["packages"]["torch"] and record["threads"] == torch.get_num_threads()
-    assert str(folder.parent) not in json.dumps(record) and "/tmp" not in json.dumps(record)
-    assert load_records(folder / "records").empty
-    assert all((folder / "figures" / f"benchmark-quick.{ending}").stat().st_size > 5000 for ending in ("png", "svg"))
-
-
-def test_lines(done):
-    """A line of the machine, then one for each row, each with its floor."""
-    text = lines(done[0])
-    assert len(text) == 1 + sum(map(len, done[0]["parts"].values()))
-    assert all("floor" in line for line in text[1:]) and "GFLOP/s" in text[0]
-
-
-def test_draw(done, tmp_path, monkeypatch, capsys):
-    """A record that there is, without measuring."""
-    monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
-    monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
-    assert main(["benchmark", "--draw", str(done[1] / "records" / "here.json")]) == 0
-    assert capsys.readouterr().out.splitlines() == lines(done[0])
-    assert (tmp_path / "benchmark-quick.png").exists()
-
-
-def test_in_turn():
+def test_turns_and_quartiles():
     """One of each a round, and warm rounds do not count."""
     calls = []
-    functions = {name: lambda name=name: calls.append(name) for name in "ab"}
-    times = in_turn(functions, 3, torch.device("cpu"), warm=2)
-    assert "".join(calls) == "ab" * 5
-    assert [len(t) for t in times.values()] == [3, 3]
-
-
-def test_spread():
+    times = in_turn({name: lambda name=name: calls.append(name) for name in "ab"}, 3, warm=2)
+    assert "".join(calls) == "ab" * 5 and [len(t) for t in times.values()] == [3, 3]
     assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "low": 2.0, "high": 4.0, "times": 5}
-
-
-@pytest.mark.parametrize(
-    "device, threads, name", [("cpu", 2, "cpu-2-cores"), ("cpu", 1, "cpu-1-core"), ("NVIDIA H200", 8, "nvidia-h200")]
-)
-def test_machine(device, threads, name):
-    assert machine({"device": device, "threads": threads}) == name
+    names = [machine({"device": d, "threads": n}) for d, n in (("cpu", 2), ("cpu", 1), ("NVIDIA H200", 8))]
+    assert names == ["cpu-2-cores", "cpu-1-core", "nvidia-h200"]
 
 
 def test_floor(tmp_path):
@@ -207,7 +137,8 @@ def test_the_released_way_is_not_ours(tmp_path, monkeypatch):
 
 
 def test_transformers_compute_the_same(tmp_path):
-    """On a batch that the peer gets, with our head, its classifier has our loss; and as many parameters are trained."""
+    """On a batch that the peer gets, with our head, its classifier has our loss; and as many parameters are trained. So
+    are beside the package `adapters`, in MiniLM: 2 · 6 · (2 · 64 · 384 + 384 + 64), and 2 · 385."""
     benchmark = Benchmark(tmp_path, quick=True)
     run = benchmark.run("tiny", "shared", "float32", tasks=("rte",))
     batch = benchmark.padded_batches(run, [0])[0]
@@ -216,11 +147,7 @@ def test_transformers_compute_the_same(tmp_path):
     run.model.eval()
     assert theirs(**batch).loss.item() == pytest.approx(run.model("rte", **batch).loss.item(), rel=1e-5)
     assert count_trained(theirs) == count_trained(run.model)
-
-
-def test_adapters_are_as_many(tmp_path):
-    """What is trained beside the package `adapters`: 2 · 6 · (2 · 64 · 384 + 384 + 64) in MiniLM, and 2 · 385."""
-    run = Benchmark(tmp_path, quick=True).run("minilm", precision="float32", tasks=("rte",), **PEERS["adapters"])
+    run = benchmark.run("minilm", precision="float32", tasks=("rte",), **PEERS["adapters"])
     assert count_trained(run.model) == 595_970
 
 

@@ -1,4 +1,4 @@
-"""Smoke tests of the explorers in a real browser: each appears in JupyterLab, a control moves, its text changes."""
+"""JupyterLab in a real browser: each explorer appears, a control moves, its text changes; links open what they name."""
 
 import json
 import os
@@ -14,6 +14,8 @@ import urllib.request
 
 import nbformat
 import pytest
+
+from palslib.common.places import PROJECT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
@@ -46,18 +48,29 @@ CELLS = [
 ]
 
 
+LINKS = ["../palslib/bert/layer.py", "../figures/records/PLAN.md", "../.book/speed.md", "00_start_here.ipynb"]
+"""Of each kind that notebooks have, one: code, a record, a page of the book, a notebook."""
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """The address of a notebook with all explorers, in a JupyterLab with settings, kernels and runs of its own."""
+    """The address of a notebook with all explorers, in a JupyterLab with settings, kernels and runs of its own, started
+    in a folder like the clone with the flags of `make lab`."""
     home = tmp_path_factory.mktemp("lab")
     for name, values in SETTINGS.items():
         path = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values))
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS], metadata=kernel)
-    (home / "notebooks").mkdir()
-    nbformat.write(notebook, home / "notebooks" / "all.ipynb")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    cells.append(nbformat.v4.new_markdown_cell(" · ".join(f"[{link}]({link})" for link in LINKS)))
+    (home / "clone" / "notebooks").mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "clone" / "notebooks" / "all.ipynb")
+    for link in LINKS:
+        there = home / "clone" / "notebooks" / link
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / "notebooks" / link, there)
+    (flags,) = re.findall(r"^LAB = (.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "MPLBACKEND"))}
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "PALSLIB_RUNS"):
         environment[name] = str(home / name)
@@ -68,10 +81,10 @@ def lab(tmp_path_factory):
         port = free.getsockname()[1]
     token, address = secrets.token_hex(16), f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
-    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={home / 'notebooks'}"]
+    command += [f"--IdentityProvider.token={token}", *flags.split()]
     command += ["--ServerApp.port_retries=0", "--LabApp.extension_manager=readonly", "--allow-root"]
     with open(home / "log", "w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(command, cwd=home / "clone", env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         for _ in range(240):
             try:
@@ -80,7 +93,7 @@ def lab(tmp_path_factory):
             except urllib.error.URLError:
                 assert server.poll() is None, (home / "log").read_text()
                 time.sleep(0.25)
-        yield f"{address}/lab/tree/all.ipynb?token={token}&reset"
+        yield f"{address}/lab/tree/notebooks/all.ipynb?token={token}&reset"
     finally:
         server.terminate()  # it ends its kernels
         server.wait(60)
@@ -150,3 +163,11 @@ def test_an_explorer_appears_and_answers(page, name):
     wide = "box => [...box.querySelectorAll('*')].every(e => e.getBoundingClientRect().right <= innerWidth)"
     assert box.evaluate(wide) and page.wrong == []
     assert page.locator('.jp-Notebook [data-mime-type="application/vnd.jupyter.error"]').all_inner_texts() == []
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_opens_what_it_names(page, link):
+    page.locator(".lm-TabBar-tab", has_text="all.ipynb").click()
+    page.locator(".jp-Notebook a", has_text=re.compile(f"^{re.escape(link)}$")).click()
+    page.locator(".lm-TabBar-tab", has_text=link.rpartition("/")[2]).wait_for()
+    assert page.wrong == []

@@ -45,6 +45,16 @@ class Shifts(Method):
         yield Part("inner", (Box("shift"),))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Last(LowRank, kind="last, explored"):
+    """Its `layers` are a number, which no control offers."""
+
+    layers: int = 2
+
+    def adapted_layers(self, num_layers):
+        return range(num_layers - self.layers, num_layers)
+
+
 def widgets_in(box) -> list:
     """All widgets in a box, outermost first."""
     return [box, *(w for child in getattr(box, "children", ()) for w in widgets_in(child))]
@@ -70,6 +80,11 @@ def cells(explorer, first: str) -> list[str]:
     rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
     (row,) = [row for row in rows if row and re.sub("<sup>(.)</sup>", r"^\1", row[0]) == first]
     return [unescape(re.sub("<sup>(.)</sup>", r"^\1", cell)) for cell in row]
+
+
+def choose(explorer, values: dict) -> None:
+    for name, value in values.items():
+        explorer.controls[name].value = value
 
 
 @pytest.fixture(scope="module")
@@ -102,20 +117,65 @@ def test_what_stands_in_the_page_where_no_widget_can_is_always_the_same(explore,
     assert explore()._repr_mimebundle_() == {"text/plain": bundle["text/plain"]}
 
 
-@pytest.mark.parametrize(
-    ("explore", "control", "value"),
-    [(explore_parameters, "tasks", 3), (explore_schedules, "epochs", 7), (explore_architecture, "method", "lhuc")],
-)
-def test_two_explorers_share_nothing(explore, control, value):
-    first, second = explore(), explore()
-    before = words(second), pictures(second)
-    assert (words(first), pictures(first)) == before
-    first.controls[control].value = value
-    assert words(first) != before[0] and (words(second), pictures(second)) == before
-    assert not set(widgets_in(first)) & set(widgets_in(second))
+CHANGES = [
+    # 8 · (2·768·204 + 12·3·204²) = 8 · (313,344 + 1,498,176) = 14,492,160; with BERT's 109,482,240 that is 1.132
+    (explore_parameters, {}, "V^E and V^D 2ds 313,344 each task 2,506,752"),
+    (explore_parameters, {}, "14,492,160 added for 8 tasks: 1.132 times bert-base-uncased"),
+    (explore_parameters, {}, "within the budget of 15,000,000 (largest s: 204 )"),
+    (explore_parameters, {"size": 900}, "over the budget"),
+    (explore_parameters, {"tasks": 3}, f"{count_parameters('pals-204', num_tasks=3).added:,} added for 3 tasks"),
+    (explore_parameters, {"size": 276, "layers": "top"}, f"{count_parameters('pals-276-top').added:,} added"),
+    (explore_parameters, {"sharing": "none", "size": 84}, f"{count_parameters('pals-no-sharing-84').added:,} added"),
+    (explore_parameters, {"backbone": "minilm"}, f"{count_parameters('pals-204', 'minilm').added:,} added"),
+    (explore_parameters, {"method": "shared"}, "0 added for 8 tasks"),
+    (explore_architecture, {"method": "lhuc"}, "73,728 added for 8 tasks"),  # 8 · 12 · 768
+    (explore_architecture, {"backbone": "minilm"}, "times minilm"),
+    # In epoch 13 of 25 α = 1 − 0.8 · 12/24 = 0.6; in the last of five 0.2
+    (explore_schedules, {"epoch": 13}, "α = 0.600"),
+    (explore_schedules, {"epoch": 20, "epochs": 5}, "α = 0.200"),
+    (explore_schedules, {"epochs": 5}, "1 12,000 12,000"),
+    # Round robin gives 60,000 / 8 = 7,500 steps a task; 7,500 · 32 / 2,490 = 96.39 passes over RTE, 0.61 over MNLI
+    (explore_schedules, {"schedule": "round-robin"}, "RTE 2,490 0.1250 7,500 7,500 96.39"),
+    (explore_schedules, {"schedule": "proportional", "sizes": "mnli=300 rte=100"}, "MNLI 300 0.7500"),
+    (explore_schedules, {"schedule": "proportional", "sizes": "mnli=300 rte=100", "alpha": 0}, "MNLI 300 0.5000"),
+    (explore_schedules, {"seed": 1}, "MNLI 392,702"),
+]
 
 
-# --- architecture
+@pytest.mark.parametrize(("explore", "values", "said"), CHANGES, ids=str)
+def test_a_control_changes_words_and_picture_and_no_other_explorer(explore, values, said):
+    explorer, other = explore(), explore()
+    before = words(other), pictures(other)
+    choose(explorer, values)
+    shown = words(explorer).replace("V E", "V^E").replace("V D", "V^D")
+    assert message(explorer) == "" and said in shown
+    assert not values or (words(explorer), pictures(explorer)) != before
+    assert (words(other), pictures(other)) == before
+    assert not set(widgets_in(explorer)) & set(widgets_in(other))
+
+
+WRONG = [
+    (explore_parameters, {"size": 205}, "size 205", {"size": 216}),  # twelve heads
+    (explore_schedules, {"sizes": ""}, "task=size", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rte"}, "'rte'", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rte=many"}, "'rte=many'", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rte=-3"}, "'rte=-3'", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rtee=100"}, "'rtee'", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rte=0"}, "'rte'", {"sizes": "rte=7"}),
+    (explore_schedules, {"sizes": "rte=1 rte=2"}, "'rte'", {"sizes": "rte=7"}),
+]
+
+
+@pytest.mark.parametrize(("explore", "values", "said", "right"), WRONG, ids=str)
+def test_what_makes_no_sense_is_explained_and_no_number_is_shown_for_it(explore, values, said, right):
+    explorer = explore()
+    choose(explorer, values)
+    assert said in message(explorer) and explorer.results.layout.visibility == "hidden"
+    choose(explorer, right)
+    assert message(explorer) == "" and explorer.results.layout.visibility == "visible"
+
+
+# --- methods
 
 
 def test_every_method_is_drawn_and_counted():
@@ -135,87 +195,36 @@ def test_every_method_is_drawn_and_counted():
 
 
 def test_a_method_of_ones_own_is_drawn_and_counted():
-    """Two numbers for each of d = 48 units: 96; for eight tasks 768."""
+    """Two numbers for each of d = 48 units: 96; for eight tasks 768. `Last` adds 2 · 2d · 10 = 30,720."""
     own = Shifts("shifts", size=2)
     for explorer in (explore_architecture(own, "tiny"), explore_parameters(own, "tiny")):
         assert message(explorer) == "" and explorer.controls["method"].value == "shifts"
         assert cells(explorer, "shifts")[1:3] == ["sd", "96"]
         assert "768 added for 8 tasks" in words(explorer)
-
-
-# --- parameters
-
-
-def test_the_papers_pals_fit_their_budget():
-    """8 · (2·768·204 + 12·3·204²) = 8 · (313,344 + 1,498,176) = 14,492,160; with BERT's 109,482,240 that is 1.132."""
-    explorer = explore_parameters()
-    assert cells(explorer, "V^E and V^D") == ["V^E and V^D", "2ds", "313,344", "each task", "2,506,752"]
-    assert cells(explorer, "query, key, value")[2:] == ["1,498,176", "each task", "11,985,408"]
-    assert "14,492,160 added for 8 tasks: 1.132 times bert-base-uncased" in words(explorer)
-    assert "within the budget of 15,000,000 (largest s: 204 )" in words(explorer)
-
-
-def test_sliders_and_choices_change_numbers_and_picture():
-    explorer = explore_parameters()
-    c, before = explorer.controls, pictures(explorer)[0]
-    c["size"].value = 276
-    c["layers"].value = "top"
-    c["tasks"].value = 3
-    expected = count_parameters("pals-276-top", num_tasks=3)
-    assert f"{expected.added:,}" in words(explorer) and f"{expected.ratio:.3f}" in words(explorer)
-    assert pictures(explorer)[0] != before
-    c["backbone"].value = "minilm"
-    c["sharing"].value = "none"
-    expected = count_parameters("pals-276-top", "minilm", 3, sharing="none")
-    assert f"{expected.added:,} added for 3 tasks" in words(explorer)
-    c["size"].value = 900
-    assert re.search(r"\bover\b", words(explorer))
-
-
-def test_s_goes_in_steps_of_the_heads_and_another_s_is_explained_not_raised():
-    explorer = explore_parameters()
-    size = explorer.controls["size"]
-    assert (size.min, size.step, size.max % 12) == (12, 12, 0)
-    size.value = 205
-    assert "size 205" in message(explorer) and "12 heads" in message(explorer)
-    assert explorer.results.layout.visibility == "hidden"  # numbers of another s would be wrong ones
-    size.value = 216
-    assert message(explorer) == "" and explorer.results.layout.visibility == "visible"
-    explorer.controls["method"].value = "low-rank-100"
-    assert (size.min, size.step, size.value) == (1, 1, 100)
-
-
-def test_an_option_whose_values_the_controls_do_not_have_is_left_as_it_is():
-    @dataclass(frozen=True, kw_only=True)
-    class Last(LowRank, kind="last, explored"):
-        layers: int = 2
-
-        def adapted_layers(self, num_layers):
-            return range(num_layers - self.layers, num_layers)
-
     explorer = explore_parameters(Last("last", size=10))
-    assert explorer.controls["layers"].disabled and "30,720 each task" in words(explorer)  # 2 · 2d · 10
+    assert explorer.controls["layers"].disabled and "30,720 each task" in words(explorer)
 
 
-def test_an_s_above_the_sliders_end_is_counted_as_it_is():
-    """The end moves; a slider would cut the value in silence."""
-    explorer = explore_parameters(LowRank("wide", size=1_500))
-    assert explorer.controls["size"].value == 1_500
-    explorer.controls["method"].value = "pals-204"
-    assert (explorer.controls["size"].value, explorer.controls["size"].max) == (204, 1_020)
-
-
-def test_choices_that_a_method_does_not_have_are_off():
-    explorer = explore_parameters()
-    for method, off in {
-        "pals-204": set(),
-        "low-rank-100": {"sharing"},
-        "lhuc": {"size", "sharing"},
-        "shared": {"size", "layers", "sharing"},
-    }.items():
-        explorer.controls["method"].value = method
+@pytest.mark.parametrize(
+    ("method", "slider", "off"),
+    [
+        ("pals-204", (12, 12, 204, 1_020), set()),  # s goes in steps of the heads
+        ("low-rank-100", (1, 1, 100, 1_020), {"sharing"}),
+        (LowRank("wide", size=1_500), (1, 1, 1_500, 1_500), {"sharing"}),  # the end moves: nothing is cut in silence
+        ("lhuc", (1, 1, 1, 1_020), {"size", "sharing"}),
+        ("shared", (1, 1, 1, 1_020), {"size", "layers", "sharing"}),
+    ],
+)
+def test_controls_have_the_methods_own_values_and_are_off_where_it_has_none(method, slider, off):
+    explorer = explore_parameters(method)
+    for _ in range(2):
+        size = explorer.controls["size"]
+        assert (size.min, size.step, size.value, size.max) == slider
         assert {name for name, control in explorer.controls.items() if control.disabled} == off
-    assert "0 added" in words(explorer)
+        first = explorer.controls["method"].value
+        choose(explorer, {"method": "pals-276-top"})
+        assert (size.min, size.step, size.value, size.max) == (12, 12, 276, 1_020)
+        choose(explorer, {"method": first})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -229,70 +238,21 @@ def test_the_parts_sum_to_what_is_added(method, pooler):
 # --- schedules
 
 
-def test_round_robin_shows_how_often_small_tasks_are_repeated():
-    """Round robin gives 60,000 / 8 = 7,500 steps a task; 7,500 · 32 / 2,490 = 96.39 passes over RTE, 0.61 over MNLI."""
+def test_a_schedule_shows_its_own_controls_and_tasks():
     explorer = explore_schedules("round-robin")
-    assert cells(explorer, "RTE") == ["RTE", "2,490", "0.1250", "7,500", "7,500", "96.39"]
-    assert cells(explorer, "MNLI")[-1] == "0.61"
-    assert cells(explorer, "total")[3:5] == ["60,000", "60,000"]
     assert explorer.controls["alpha"].disabled and explorer.controls["epoch"].disabled
-
-
-def test_the_annealed_exponent_falls_with_the_epoch():
-    """In epoch 13 of 25 α = 1 − 0.8 · 12/24 = 0.6."""
-    explorer = explore_schedules()
-    before = pictures(explorer)[0]
-    explorer.controls["epoch"].value = 13
+    choose(explorer, {"schedule": "annealed", "epoch": 13, "seed": 1})
     weight = {task: n**0.6 for task, n in GLUE_TRAIN_SIZES.items()}
-    assert "α = 0.600" in words(explorer)
     assert cells(explorer, "RTE")[2] == f"{weight['rte'] / sum(weight.values()):.4f}"
-    assert pictures(explorer)[0] != before
-
-
-def test_a_constant_exponent_and_own_sizes():
-    """α = 0 is equal sampling whatever the sizes; α = 1 gives 100 and 300 examples a quarter and three quarters."""
-    explorer = explore_schedules("proportional")
-    explorer.controls["sizes"].value = "mnli=300 rte=100"
-    assert [cells(explorer, task)[2] for task in ("MNLI", "RTE")] == ["0.7500", "0.2500"]
-    assert [line for line in words(explorer).split() if line in ("CoLA", "MNLI", "RTE")] == ["MNLI", "RTE"]
-    explorer.controls["alpha"].value = 0
-    assert cells(explorer, "MNLI")[2] == cells(explorer, "RTE")[2] == "0.5000"
-
-
-def test_fewer_epochs_take_the_epoch_slider_with_them():
-    explorer = explore_schedules()
-    explorer.controls["epoch"].value = 20
-    explorer.controls["epochs"].value = 5
+    drawn = cells(explorer, "MNLI")
+    choose(explorer, {"seed": 2})
+    assert cells(explorer, "MNLI")[:4] == drawn[:4] and cells(explorer, "MNLI")[4] != drawn[4]
+    choose(explorer, {"epoch": 20, "epochs": 5})
     assert (explorer.controls["epoch"].value, explorer.controls["epoch"].max) == (5, 5)
-    assert "α = 0.200" in words(explorer) and cells(explorer, "total")[3] == "12,000"
-
-
-def test_another_seed_draws_other_steps_of_the_same_expectation():
-    explorer = explore_schedules()
-    before = cells(explorer, "MNLI")
-    explorer.controls["seed"].value = 1
-    after = cells(explorer, "MNLI")
-    assert after[:4] == before[:4] and after[4] != before[4]
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("", "task=size"),
-        ("rte", "'rte'"),
-        ("rte=many", "'rte=many'"),
-        ("rte=-3", "'rte=-3'"),
-        ("rtee=100", "'rtee'"),
-        ("rte=0", "'rte'"),
-        ("rte=1 rte=2", "'rte'"),
-    ],
-)
-def test_sizes_that_make_no_sense_are_explained_not_raised(text, named):
-    explorer = explore_schedules()
-    explorer.controls["sizes"].value = text
-    assert named in message(explorer) and explorer.results.layout.visibility == "hidden"
-    explorer.controls["sizes"].value = "rte=7"
-    assert message(explorer) == "" and cells(explorer, "RTE")[1] == "7"
+    explorer = explore_schedules(sizes={"mood": 48, "rte": 2490})
+    assert cells(explorer, "mood")[1] == "48" and cells(explorer, "RTE")[1] == "2,490"
+    choose(explorer, {"sizes": "rte=10 mood=30"})
+    assert message(explorer) == "" and cells(explorer, "mood")[1] == "30"
 
 
 def test_sizes_may_be_written_as_people_write_them():
@@ -342,12 +302,10 @@ def ended(tmp_path_factory):
 
 def test_a_run_that_is_stopped_and_started_again_ends_with_the_same_weights(tmp_path, ended):
     folder, whole = ended
-    explorer = explore_training(tiny_run(tmp_path / "parts"))
+    explorer = explore_training(tiny_run(tmp_path))
     stop_after(explorer, 3)
     assert "stopped at step 3 of 8: a checkpoint is kept" in message(explorer)
-    assert (tmp_path / "parts" / "checkpoint" / "run.json").exists()
-    assert not (tmp_path / "parts" / "record.json").exists()
-    assert explorer.session.bar.value == 3 and "not evaluated" not in message(explorer)
+    assert not (tmp_path / "record.json").exists() and explorer.session.bar.value == 3
     stopped = words(explorer), pictures(explorer)[0]
     assert sum(int(cells(explorer, task)[1]) for task in ("RTE", "CoLA")) == 3
     start_and_wait(explorer)
@@ -356,31 +314,8 @@ def test_a_run_that_is_stopped_and_started_again_ends_with_the_same_weights(tmp_
     steps = whole["sampling"]["drawn"]
     assert cells(explorer, "RTE")[1:3] == [str(steps["rte"]), str(4 * steps["rte"])]
     assert cells(explorer, "CoLA")[4] == f"{whole['results']['last']['scores']['cola']['matthews']:.1f} (matthews)"
-    one, other = (load_file(next((place / "last").glob("*.safetensors"))) for place in (folder, tmp_path / "parts"))
+    one, other = (load_file(next((place / "last").glob("*.safetensors"))) for place in (folder, tmp_path))
     assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
-
-
-def test_tasks_of_ones_own_are_trained_and_drawn(tmp_path):
-    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
-    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
-    explorer = explore_training(tiny_run(tmp_path / "run", tasks=("rte", str(tmp_path / "mood.csv"))))
-    assert explorer.session.picture.layout.display == "none"  # there is nothing to be seen yet
-    start_and_wait(explorer)
-    assert message(explorer).startswith("finished") and explorer.session.picture.layout.display is None
-    assert cells(explorer, "mood")[4].endswith("(accuracy)") and cells(explorer, "RTE")
-    explorer = explore_schedules(sizes={"mood": 48, "rte": 2490})
-    assert cells(explorer, "mood")[1] == "48" and cells(explorer, "RTE")[1] == "2,490"
-    explorer.controls["sizes"].value = "rte=10 mood=30"
-    assert message(explorer) == "" and cells(explorer, "mood")[1] == "30"
-
-
-def test_a_method_of_ones_own_is_in_the_menu_and_gives_way_to_another(tmp_path):
-    explorer = explore_training(tiny_run(tmp_path, method=LowRank("mine", size=4), size=None))
-    assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
-    explorer.controls["method"].value = "lhuc"
-    start_and_wait(explorer)
-    assert message(explorer).startswith("finished")
-    assert json.loads((tmp_path / "record.json").read_text())["method"]["name"] == "lhuc"
 
 
 def test_a_finished_run_is_shown_and_not_trained_again(ended):
@@ -393,6 +328,20 @@ def test_a_finished_run_is_shown_and_not_trained_again(ended):
     assert (folder / "record.json").read_text() == before
 
 
+def test_a_task_and_a_method_of_ones_own_are_trained_and_give_way_to_others(tmp_path):
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    own = {"tasks": ("rte", str(tmp_path / "mood.csv")), "method": LowRank("mine", size=4), "size": None}
+    explorer = explore_training(tiny_run(tmp_path / "run", **own))
+    assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options
+    assert explorer.session.picture.layout.display == "none"  # there is nothing to be seen yet
+    choose(explorer, {"method": "lhuc"})
+    start_and_wait(explorer)
+    assert message(explorer).startswith("finished") and explorer.session.picture.layout.display is None
+    assert cells(explorer, "mood")[4].endswith("(accuracy)") and cells(explorer, "RTE")
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["method"]["name"] == "lhuc"
+
+
 def test_a_score_that_is_undefined_is_said_to_be(tmp_path, monkeypatch):
     """As Pearson's correlation is where one batch of eight gets equal predictions (ledger D3)."""
     monkeypatch.setitem(METRICS, "pearson", lambda labels, predictions: float("nan"))
@@ -400,6 +349,7 @@ def test_a_score_that_is_undefined_is_said_to_be(tmp_path, monkeypatch):
     start_and_wait(explorer)
     assert "dev average undefined after" in message(explorer)
     assert cells(explorer, "STS-B")[4] == "undefined (pearson)"
+    assert len(main_curves([])) == 0
 
 
 def test_what_cannot_be_trained_is_said_and_the_buttons_come_back(tmp_path):
@@ -432,30 +382,40 @@ def test_of_two_explorers_one_trains_at_a_time(tmp_path):
     assert "stopped" in message(first) and message(second).split(":")[0].split()[0] in ("stopped", "finished")
 
 
-def test_scores_before_the_first_evaluation_are_an_empty_table():
-    assert len(main_curves([])) == 0
-
-
 # --- attention
 
 
 def test_the_map_is_that_of_the_chosen_task_layer_and_head(model, tokenizer):
     explorer = explore_attention(model, tokenizer, "a b c", "")
-    c, before = explorer.controls, pictures(explorer)
-    assert c["layer"].max == 1 and c["head"].max == 3
+    before = pictures(explorer)
     for name, value in {"layer": 1, "head": 2, "kind": "pal", "task": "cola"}.items():
-        c[name].value = value
-        now = pictures(explorer)
-        assert now[0] != before[0]
-        before = now
+        choose(explorer, {name: value})
+        assert pictures(explorer)[0] != before[0]
+        before = pictures(explorer)
     maps = attention_maps(model, "cola", tokenizer, "a b c")
     to_cls = maps.of("pal")[1, 2][:, 0].mean()
     assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
     assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "CoLA"]
     assert cells(explorer, "Jensen–Shannon divergence (nats)")[1] == "0.000"  # a task beside itself
-    c["other"].value = "rte"
+    choose(explorer, {"other": "rte"})
     assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
     assert cells(explorer, "layer 1, head 2")[1:] == ["CoLA", "RTE"]
+
+
+def test_sliders_end_where_the_heads_end(tokenizer):
+    """Of two layers the top half is layer 1; BERT has four heads there, the PAL three."""
+    explorer = explore_attention(tiny_model("pals-276-top", size=12, heads=3), tokenizer, "a b")
+    c = explorer.controls
+    choose(explorer, {"head": 3, "kind": "pal"})
+    assert (c["layer"].min, c["layer"].max, c["layer"].value) == (1, 1, 1)
+    assert (c["head"].max, c["head"].value) == (2, 2) and message(explorer) == ""
+    choose(explorer, {"kind": "bert"})
+    assert (c["layer"].min, c["layer"].max, c["head"].max) == (0, 1, 3)
+    explorer = explore_attention(tiny_model("low-rank-100", size=5), tokenizer, "a b", "")
+    choose(explorer, {"kind": "pal"})
+    assert "low-rank" in message(explorer) and explorer.results.layout.visibility == "hidden"
+    choose(explorer, {"kind": "bert"})
+    assert message(explorer) == "" and "4 tokens" in words(explorer)
 
 
 @pytest.fixture(scope="module")
@@ -465,48 +425,22 @@ def attention(model, tokenizer):
     return explorer, pictures(explorer)[0]
 
 
-def test_sliders_end_where_the_heads_end(tokenizer):
-    """Of two layers the top half is layer 1; BERT has four heads there, the PAL three."""
-    explorer = explore_attention(tiny_model("pals-276-top", size=12, heads=3), tokenizer, "a b")
-    c = explorer.controls
-    c["head"].value = 3
-    c["kind"].value = "pal"
-    assert (c["layer"].min, c["layer"].max, c["layer"].value) == (1, 1, 1)
-    assert (c["head"].max, c["head"].value) == (2, 2) and message(explorer) == ""
-    c["kind"].value = "bert"
-    assert (c["layer"].min, c["layer"].max, c["head"].max) == (0, 1, 3)
-
-
-def test_a_method_without_own_attention_says_so(tokenizer):
-    explorer = explore_attention(tiny_model("low-rank-100", size=5), tokenizer, "a b", "")
-    explorer.controls["kind"].value = "pal"
-    assert "low-rank" in message(explorer)
-    assert explorer.results.layout.visibility == "hidden"
-    explorer.controls["kind"].value = "bert"
-    assert message(explorer) == "" and "4 tokens" in words(explorer)
-
-
 @pytest.mark.parametrize(
     ("text", "pair", "said"),
     [
         ("", "", "2 tokens; type a sentence"),
-        ("   ", "", "type a sentence"),
         ("", "only the second", "6 tokens"),
-        ("word " * 126, "", "128 tokens; the maps show the first 32"),
-        ("word " * 200, "", "the text has 202 and was cut to the backbone's limit"),
+        ("word " * 200, "", "the text has 202 and was cut to the backbone's limit; the maps show the first 32"),
         ("word " * 600, "other " * 700, "the text has 1,303 and was cut"),
         ("I 😀 you 👩‍👩‍👧 $x_1$ and $5 {a} \\alpha", "", "tokens"),
         ("مرحبا بالعالم", "שלום 你好 ไทย", "tokens"),
-        ("<script>alert(1)</script> & <b>", "", "tokens"),
-        ("a\tb\nc\x00d\u200b", "", "tokens"),
+        ("<script>alert(1)</script> & <b>", "a\tb\nc\x00d\u200b", "tokens"),
     ],
 )
 def test_no_text_breaks_the_map(attention, text, pair, said):
     """Warnings are errors here, so a glyph that the font lacks would fail."""
     explorer, before = attention
-    with explorer.held():
-        explorer.controls["text"].value, explorer.controls["pair"].value = text, pair
-    explorer.refresh()
+    choose(explorer, {"text": text, "pair": pair})
     assert message(explorer) == "" and said in words(explorer)
     assert "<script>" not in explorer.results.children[0].value
     assert pictures(explorer)[0] != before

@@ -26,7 +26,7 @@ def test_other_packages_have_a_panel_of_their_own():
     ways = [("transformers", "shared"), ("adapters", "houlsby-64")]
     figure = benchmark_figure(record | {"parts": record["parts"] | {"peers": rows(*ways)}})
     figure.canvas.draw()
-    beside = [ax for ax in figure.axes if ax.get_title(loc="left").startswith("f ")]
+    beside = [ax for ax in figure.axes if ax.get_title(loc="left").startswith("e ")]
     assert len(beside) == 1
     for ax in beside:
         assert [bar.get_height() for bar in ax.patches] == [2.5] * 4
