@@ -69,17 +69,7 @@ def _finder(term: str):
 
 
 _DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
-_PAGES = {
-    "01_architecture": "A3 A8 A12 B11 D6 D7 D8 D9",
-    "02_parameter_counting": "A1 A2 A4 A5 A6 A7 A9 A10 A11 A13 A14 A15 A16 A25 A26 A27 A28 B1 B3 B4 B6 B10 B13 B14",
-    "03_sampling_schedules": "A17 A18 A19 A20 B5 B21 D1 D4 D5",
-    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16 D18",
-    "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18",
-    "09_gradient_episodic_memory": "B7 C14",
-    "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 27))) + " C10b",
-    "12_minbert_report": "A22 B12 B15 B16 B17 C13 C13b C13c C13d C13e",
-}
-PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
+PAGES = {row.id: row.page for row in paper.load_ledger().values()}
 """Row -> the notebook that derives, shows or tests its statement."""
 
 
@@ -117,7 +107,7 @@ def averages_of_table_2() -> pd.DataFrame:
     """The paper's table 2 as printed; the mean of the nine scores (`ours`) beside its "Av." (ledger A21); our count of
     parameters over BERT-base's (`ratio`); and a row of the tasks' training examples (A17)."""
     rows = [{"method": "training examples", **{c: paper.GLUE_TRAIN_SIZES.get(c.partition("_")[0]) for c in _SCORES}}]
-    for (method, scores), ours in zip(paper.TABLE_2.items(), derive("A21"), strict=True):
+    for (method, scores), ours in zip(paper.TABLE_2.items(), derive("A21").values(), strict=True):
         rows.append({"method": method, "ratio": count_parameters(method).ratio, **scores, "ours": ours})
     return pd.DataFrame(rows, columns=["method", "ratio", *_SCORES, "average", "ours"])
 
