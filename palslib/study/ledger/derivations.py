@@ -338,6 +338,15 @@ def b23(printed):
     return Derived(values, values["gem"] <= max(values["paper_accuracy"], values["paper_f1"]))
 
 
+# ── C. What a source's own numbers say of a claim ─────────────────────────────────────────────────────────────────────
+
+
+def c1(printed):
+    without = {name: (9 * _nine(row) - row["rte"]) / 8 for name, row in ROWS_OF_TABLE_2.items()}
+    text = ", ".join(f"{name.replace('_', ' ')} {without[name]:.2f}" for name in ("eight_BERTs", "PALs", "shared"))
+    return f"the paper's table 2 has the same pattern: its means without RTE are {text}"
+
+
 # ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -374,6 +383,12 @@ def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     if not (half := found.width / 2):
         return []
     return [(ours - half, ours + half, said, near(ours, said, unit + 2 * half)) for ours, said, unit in found.pairs]
+
+
+def remark(row: Row) -> str:
+    """The note of a row, and what its function adds to that of a row C."""
+    computed = globals().get(row.id.lower()) if row.kind == "C" else None
+    return "; ".join(filter(None, [row.note, computed(row.published) if computed else ""]))
 
 
 def derive(row_id: str) -> Number | dict:

@@ -16,7 +16,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 from palslib.study.ledger.claims import Verdict, claim_verdict
-from palslib.study.ledger.derivations import agrees_with_ledger, derive, examine, numbers, places, possible
+from palslib.study.ledger.derivations import agrees_with_ledger, derive, examine, numbers, places, possible, remark
 from palslib.study.ledger.paper import Row, load_ledger
 
 ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "gem-300-steps", "minbert-150-steps")
@@ -128,9 +128,10 @@ def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, V
     rows = []
     for row in load_ledger().values():
         found = (decided or {}).get(row.id) or verdict(row, records)
+        note = "; ".join(filter(None, [found.note, remark(row)])) if row.kind == "C" else found.note
         place = row.unit if isinstance(row.unit, float) and row.unit < 1 else None
         printed = format_values(row.published, place) or "–"
         texts = (row.id, row.kind, row.source, row.statement, row.derivation, printed)
-        rows.append((*texts, found.value or "–", found.verdict, found.note, found.files))
+        rows.append((*texts, found.value or "–", found.verdict, note, found.files))
     columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note", "files"]
     return pd.DataFrame(rows, columns=columns)

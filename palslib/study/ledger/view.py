@@ -75,12 +75,12 @@ PAGES = {row.id: row.page for row in paper.load_ledger().values()}
 
 def show_part(frame: pd.DataFrame, kind: str) -> None:
     """Displays one part of `verdict_frame` as a table: row (a link to its notebook), verdict, statement, and `_seen`; a
-    click opens the source, the published value, ours, the derivation and the note, with links to the records."""
+    click opens the source, the published value, the derivation and the note, with links to the records."""
     lines = []
     for row in frame[frame["kind"] == kind].to_dict("records"):
-        about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
-        about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
-        more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
+        texts = {"source": row["source"], "published": row["published"]}
+        texts |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
+        more = [f"<b>{name}</b> {escape(text)}" for name, text in texts.items() if text]
         links = [f"<a href='../figures/records/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
         more = "<br>".join(more + ([f"<b>records</b> {' '.join(links)}"] if links else []))
         cells = (
@@ -93,13 +93,14 @@ def show_part(frame: pd.DataFrame, kind: str) -> None:
 
 
 def _seen(row: dict) -> str:
-    """What is visible before a click: published numbers and ours; for a claim one line for each comparison, without
-    the two means: `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
+    """What is visible before a click: published numbers and ours; for a claim a line for each comparison, and how many
+    of them are reproduced."""
     printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
     lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
     if row["kind"] == "C":
-        parts = (part.partition("? ") for part in row["ours"].split("; "))
-        lines = [f"{claim}: {found.partition(', ')[2] or found}" if found else claim for claim, _, found in parts]
+        lines = row["ours"].split("; ") + [
+            part for part in row["note"].split("; ") if " comparisons reproduced" in part
+        ]
     return "".join(f"<div style='color: #666'>{escape(line)}</div>" for line in lines if line != "–")
 
 

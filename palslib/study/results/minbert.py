@@ -14,7 +14,7 @@ from palslib.study.ledger.selection import Selection
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
 LABELS = {"sst5": "SST-5", "quora": "Quora", "sts": "STS", "mean": "mean"}
-_KINDS = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
+_KINDS = {"fine-tuned": "three BERTs", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
 
 
 def model_label(model: str) -> str:
