@@ -158,16 +158,18 @@ class Row:
     """The notebook that derives, shows or tests the statement, without `.ipynb`."""
 
 
-def _row(row_id: str, table: dict) -> Row:
-    """One table of the ledger as a `Row`."""
-    row = Row(id=row_id, kind=row_id[0], **table)
+def read_row(row_id: str, table: dict) -> Row:
+    """One table of the ledger as a `Row`. Raises ValueError for a malformed one, naming it and its key."""
+    try:
+        row = Row(id=row_id, kind=row_id[0], **table)
+    except ValueError as error:
+        raise ValueError(f"ledger row {row_id}: {error}") from None
     compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
     return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
 
 @cache
 def load_ledger() -> dict[str, Row]:
-    """The package's ledger by row id, A1 first. Read once and shared: do not change the result. Raises ValueError for a
-    malformed row, naming it and its key."""
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
     text = files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8")
-    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
+    return {row_id: read_row(row_id, table) for row_id, table in tomllib.loads(text).items()}
