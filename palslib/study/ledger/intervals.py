@@ -9,7 +9,7 @@ Dunnett's intervals (1955) hold for all together. Where results were looked at s
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, variance
 
 import numpy as np
 import pandas as pd
@@ -131,8 +131,10 @@ def unpaired(left: Sequence[float], right: Sequence[float], level: float = 0.95)
     value = fmean(left) - fmean(right) if min(seeds) else math.nan
     if min(seeds) < 2:
         return Difference(value, math.nan, math.nan, seeds)
-    ends = stats.ttest_ind(left, right, equal_var=False).confidence_interval(level)
-    return Difference(value, float(ends.low), float(ends.high), seeds)
+    a, b = (variance(side) / len(side) for side in (left, right))  # of the means; both may be 0, which scipy warns of
+    degrees = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1)) if a + b else 1
+    half = float(stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(a + b)
+    return Difference(value, value - half, value + half, seeds)
 
 
 def level_of_looks(seeds: Sequence[int]) -> float:

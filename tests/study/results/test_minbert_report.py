@@ -175,7 +175,7 @@ def test_dots(records):
     ax = figure.axes[0]
     assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
     assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
-    assert ax.get_yticklabels()[-1].get_text() == "one BERT a task"
+    assert ax.get_yticklabels()[-1].get_text() == "three BERTs"
 
 
 def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
@@ -213,6 +213,6 @@ def test_training_curves():
 def test_similarity_range():
     """Of 0, 1.4, 3.6 and 5 two lie within [1.34, 3.66]."""
     ax = plt.figure().add_subplot()
-    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16"), ax)
+    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16").values(), ax)
     assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
     assert sum(patch.get_height() for patch in ax.containers[0]) == 2
