@@ -27,12 +27,12 @@ from typing import NamedTuple
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
-from palslib.methods.table import LABELS
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
 from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, unpaired
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.study.ledger.selection import Selection, Setting, repeats
+from palslib.study.ledger.sentences import sentence
 
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
@@ -48,39 +48,6 @@ MEASURES = {
     "spread": "distance of a seed's average from the median over seeds",
 }
 """Name -> meaning of the measures that a comparison may name after its colon, besides a task's score."""
-
-
-_WHERE = {task: f" on {label}" for task, label in (TASK_LABELS | {"sts": "STS"}).items()}
-_WHERE |= {"": "", "average": " on average", "backward": " in backward transfer", "forward": " in forward transfer"}
-"""What a comparison names after its colon -> the words for it."""
-_BASELINES = {"glue": "eight BERTs", "minbert": "three BERTs"}
-"""Data -> the name of the baseline: a BERT for each task."""
-_WORDS = {
-    "freeze=backbone": "BERT frozen",
-    "weights=random": "from random weights",
-    "pooler=per-task": "separate poolers",
-    "gem=on": "with memory",
-    "activation=gelu": "with GELU",
-    "pretraining=mlm": "pre-trained further",
-    "size=paper": "the paper's size",
-    "size=budget": "the budget's size",
-    "sharing=tasks": "in each layer",
-    "residual=False": "without residual",
-    "layer_norm=False": "without layer norm",
-    "single-task": "a model for each task",
-    "sequential": "one task after another",
-}
-"""Option or schedule of a selection -> the words for it."""
-
-
-def _named(term: Selection) -> str:
-    """The runs of one term in words: `PALs (annealed, BERT frozen)`."""
-    if term.method == "fine-tuned" and term.alone:
-        return _BASELINES.get(term.options.get("data", "glue"), "a BERT for each task")
-    words = [_WORDS.get(term.schedule, term.schedule.replace("-", " "))]
-    for name, value in term.options.items():
-        words += [_WORDS.get(f"{name}={value}", f"{name.replace('_', ' ')} = {value}")] if name != "data" else []
-    return f"{LABELS.get(term.method, term.method)} ({', '.join(words)})"
 
 
 class Verdict(NamedTuple):
@@ -121,13 +88,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What it states: `PALs (annealed) should be better than shared (annealed) on RTE`."""
-        (left, *more), (right, *others) = (list(map(_named, side)) for side in (self.left, self.right))
-        relation = "be better than" if self.relation == ">" else "be no worse than"
-        if self.measure == "spread":
-            return f"{left} should spread more over seeds than {right}"
-        if more:
-            return f"the gain of {left} over {right} should be larger than that of {others[0]} over {more[0]}"
-        return f"{left} should {relation} {right}{_WHERE.get(self.what, f' on {self.what}')}"
+        return sentence(self.left, self.right, self.relation, self.what)
 
     @property
     def measure(self) -> str:
