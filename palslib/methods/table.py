@@ -13,7 +13,7 @@ from palslib.methods.whole import FeatureExtraction, FineTuned, Shared
 
 _TABLE = {
     Shared("shared"): "shared",
-    FineTuned("fine-tuned"): "separate models",
+    FineTuned("fine-tuned"): "eight BERTs",
     PAL("pals-204"): "PALs",
     PAL("pals-no-sharing-84", size=84, sharing="none"): "PALs, no sharing",
     PAL("pals-276-top", size=276, layers="top"): "PALs, top half",

@@ -39,7 +39,8 @@ def cost_lines(frame: pd.DataFrame, ax: Axes) -> None:
         style = {"color": "black", "linestyle": "--"} if method == "fine-tuned" else {"color": colours[number]}
         ax.plot(line["tasks"], line["ratio"], **style)
         end = (line["tasks"].max() * 1.06, line["ratio"].iloc[-1])
-        ax.text(*end, method_name(method), va="center", color=style["color"])
+        name = "a BERT for each task" if method == "fine-tuned" else method_name(method)  # of any number of tasks
+        ax.text(*end, name, va="center", color=style["color"])
     ax.set(xscale="log", yscale="log", xlabel="number of tasks", ylabel="parameters / one BERT")
     ax.set_xlim(right=frame["tasks"].max())  # the names stand beside the grid, not on it
     for axis in (ax.xaxis, ax.yaxis):

@@ -2,12 +2,14 @@
 
 A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
 δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
-degrees of freedom. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies below. `>=` (no
-worse) uses -0.5 points in place of 0. Otherwise a difference of two scores, for `>`, is too small to matter if the
-whole interval lies within a margin (0.5 points; for one task 0.5 points or three dev examples, whichever is more, and 1
-point for CoLA and STS-B). If it does not, the comparison is inconclusive, as it is with fewer than three seeds (five
-for a spread). It is not testable at this scale if a run has fewer steps than the row's `steps`, or if it compares one
-task and both sides have a median score of 0 (a Matthews correlation of 0: predictions are constant, nothing is learnt).
+degrees of freedom. Where one side has a model for each task, in runs of their own, two runs share nothing, and the
+interval is Welch's, of two groups. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies
+below. `>=` (no worse) uses -0.5 points in place of 0. Otherwise a difference of two scores, for `>`, is too small to
+matter if the whole interval lies within a margin (0.5 points; for one task 0.5 points or three dev examples, whichever
+is more, and 1 point for CoLA and STS-B). If it does not, the comparison is inconclusive, as it is with fewer than three
+seeds (five for a spread). It is not testable at this scale if a run has fewer steps than the row's `steps`, or if it
+compares one task and both sides have a median score of 0 (a Matthews correlation of 0: predictions are constant,
+nothing is learnt).
 
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
 compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
@@ -27,9 +29,10 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
-from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired
+from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, unpaired
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.study.ledger.selection import Selection, Setting, repeats
+from palslib.study.ledger.sentences import sentence
 
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
@@ -81,6 +84,11 @@ class Comparison:
         both = sides.split(f" {relation} ")
         left, right = (tuple(Selection.parse(term, anywhere) for term in side.split(" + ")) for side in both)
         return cls(text, left, right, relation, what)
+
+    @property
+    def sentence(self) -> str:
+        """What it states: `PALs (annealed) should be better than shared (annealed) on RTE`."""
+        return sentence(self.left, self.right, self.relation, self.what)
 
     @property
     def measure(self) -> str:
@@ -190,9 +198,16 @@ class Outcome:
         return [a - b for a, b in zip(self.left, self.right, strict=True)]
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether both sides of a seed drew the same tasks and examples: not, if one side alone trains a model for each
+        task, in runs of their own."""
+        alone = {term.alone for term in (*self.comparison.left, *self.comparison.right)}
+        return len(alone) == 1 or len({tuple(record["config"]["tasks"]) for record in self.records}) < 2
+
+    @property
     def interval(self) -> Difference:
-        """The mean of δ with its 95 % interval, whose ends are NaN with one seed."""
-        return paired(self.differences)
+        """The mean of δ with its 95 % interval (Welch's, unless `in_pairs`), whose ends are NaN with one seed."""
+        return paired(self.differences) if self.in_pairs else unpaired(self.left, self.right)
 
     @property
     def margin(self) -> float:
@@ -252,7 +267,7 @@ class Outcome:
 
     def __str__(self) -> str:
         """The comparison, means ± standard errors, the mean difference with its 95 % interval, the number of seeds."""
-        text = f"{self.comparison.text}?"
+        text = f"{self.comparison.sentence}:"
         if not self.seeds:
             return f"{text} no seed in common"
         text += f" {_printed(self.left)} against {_printed(self.right)}"
@@ -355,25 +370,33 @@ def _files(records: Iterable[dict]) -> tuple[str, ...]:
 
 
 def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
-    """What a reader should know of a row's verdict: how many of its comparisons are reproduced, how many pairs are from
-    processors of different makers, and whether one task accounts for more than half of a decided difference of
-    averages."""
+    """What a reader should know of a row's verdict: how many of its comparisons are reproduced or not, whether pairs
+    share nothing, how many are from processors of different makers, and whether one task accounts for more than half of
+    a decided difference of averages."""
     if len(outcomes) > 1:
-        yield f"{sum(of.verdict == 'reproduced' for of in outcomes)} of {len(outcomes)} reproduced"
+        counts = Counter(of.verdict for of in outcomes)
+        against = f", {n} not reproduced" if (n := counts["not reproduced"]) else ""
+        yield f"{counts['reproduced']} of {len(outcomes)} comparisons reproduced{against}"
+    if not all(of.in_pairs for of in outcomes):
+        yield "the two sides of a seed share no tasks or examples, so the intervals are Welch's, of two groups"
     if apart := sum(map(on_other_processors, outcomes)):
         yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
     for of in outcomes:
         if of.decided and of.parts:
             task, whole = max(of.parts, key=lambda task: abs(of.parts[task])), fmean(of.differences)
             if abs(of.parts[task]) > abs(whole) / 2:
-                yield f"{TASK_LABELS[task]} accounts for {of.parts[task]:+.2f} of {whole:+.2f} points"
+                rest = fmean(part for name, part in of.parts.items() if name != task) * len(TASKS)
+                yield (
+                    f"{TASK_LABELS[task]} accounts for {of.parts[task]:+.2f} of {whole:+.2f} points, and the mean over "
+                    f"the other {len(of.parts) - 1} tasks is {rest:+.2f}"
+                )
 
 
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
     """What is decided about a row C."""
     missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
     if not row.needs:
-        return Verdict("not run", "–", "not pursued here")
+        return Verdict("not run", "–")
     spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
         return _removed(spans)

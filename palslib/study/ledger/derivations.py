@@ -1,19 +1,22 @@
-"""Derives the values of the ledger's rows A and B.
+"""Derives the values of the ledger's rows A and B, and tells whether what is printed follows from them.
 
-`derive("A4")` counts, samples or averages anew with the package's own functions. It reads no value from the ledger's
-`derived`, with which its result is compared. A source prints rounded numbers, so a printed number agrees with an exact
-one that lies within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
+A row's texts and numbers are in `ledger.toml`. Its numbers are derived here, by the function of its name (`a20`) or,
+where the row names a method in `counted`, by counting that method's parameters; none reads the ledger's `derived`, with
+which the result is compared. A source prints rounded numbers, so a printed number agrees with an exact one that lies
+within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
 
 Where the inputs of a derivation are themselves printed, they are already rounded: the mean of three scores printed as
-0.519, 0.775 and 0.448 can be any number from 0.58017 to 0.58117. `possible` derives such rows from intervals.
+0.519, 0.775 and 0.448 can be any number from 0.58017 to 0.58117. Such rows have a `width`, and `possible` derives them
+from intervals.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from palslib.common.names import check_name
+from palslib.common.settings import Number
 from palslib.data.metrics import glue_average
 from palslib.methods.counting import BACKBONES, PAPER_BUDGET, count_parameters, fit_budget
 from palslib.methods.table import METHODS, get_method
@@ -35,6 +38,7 @@ from palslib.study.ledger.paper import (
 
 BASE, LARGE = BACKBONES["bert-base-uncased"], BACKBONES["bert-large-uncased"]
 SMALL_BUDGET = 1_500_000  # for all eight tasks (paper, results)
+ROWS_OF_TABLE_2 = dict(zip(("eight_BERTs", "shared", "attention_on_top", "PALs"), TABLE_2.values(), strict=True))
 
 
 def near(exact: float, printed: float, unit: float) -> bool:
@@ -55,16 +59,23 @@ def numbers(values) -> list:
     return [] if values is None else [values]
 
 
-def _count(method: str, tasks: int = 8, **options):
-    return count_parameters(method, BASE, tasks, **options)
+@dataclass(frozen=True)
+class Derived:
+    """What is derived for a row A or B."""
+
+    values: Number | dict
+    """Our number or, by name, our numbers; exact."""
+    follows: bool | None = None
+    """Whether what is printed follows from them. None: in A if all `pairs` agree, in B if any does."""
+    pairs: Sequence[tuple[float, float, float]] | None = None
+    """The numbers that are compared: ours, the printed one, and its unit. None: those of one name."""
+    width: float = 0.0
+    """The width of the range in which ours lies, where its inputs were rounded."""
 
 
-def _task(method: str, **options) -> int:
-    return _count(method, **options).per_task
-
-
-def _ratio(method: str, tasks: int = 8, **options) -> float:
-    return _count(method, tasks, **options).ratio
+def _mean(row: dict, *without: str) -> float:
+    """The mean of a row's scores, without the printed mean and the columns `without`."""
+    return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
 
 
 def _nine(row: dict, part: str = "f1") -> float:
@@ -79,166 +90,321 @@ def _nine(row: dict, part: str = "f1") -> float:
     return glue_average(tasks)
 
 
-def _mean(row: dict, *without: str) -> float:
-    """The mean of a row's scores, without the printed mean and the columns `without`."""
-    return fmean(score for task, score in row.items() if task not in ("total", "average", *without))
+def _counted(method: str, name: str) -> float:
+    """What a method adds to BERT-base for eight tasks: `per_task`, `added`, or its `ratio`; with `_exact` after the
+    name, biases and norms included."""
+    return getattr(count_parameters(method, exact=name.endswith("_exact")), name.removesuffix("_exact"))
 
 
-def _crowdflower() -> list:
-    """The number of the adapters report's tasks, the number of those in table 3 on which “not shared” wins, and the
-    averages of both rows without `political_message`."""
-    tuned, adapters = ADAPTERS_TABLE_3["fine-tuned"], ADAPTERS_TABLE_3["houlsby-64-not-shared"]
-    tasks = [task for task in tuned if task != "average"]
-    wins = sum(adapters[task] > tuned[task] for task in tasks)
-    return [len(GLUE_TRAIN_SIZES) + len(tasks), wins, *(_mean(row, "political_message") for row in (adapters, tuned))]
+# ── A. Numbers that follow from the definitions; each function's argument is what is printed ──────────────────────────
 
 
-def _gem(method: str, shifted: bool) -> float:
-    """The mean of a row of gem's table; `shifted` maps the correlation of STS from [-1, 1] to [0, 1]."""
-    row = GEM_TABLE_1[method]
-    return _mean(row | {"sts": (row["sts"] + 1) / 2 if shifted else row["sts"]})
+def a1(printed):
+    return BASE.parameters
 
 
-def _alpha(schedule: str) -> int:
-    """The α, 0 or 1, that gives a schedule's probabilities."""
-    found = TrainingPlan(GLUE_TRAIN_SIZES, schedule, steps=PAPER_EPOCHS).probabilities(0)
-    return next(a for a in (0, 1) if task_probabilities(GLUE_TRAIN_SIZES, a) == found)
+def a7(printed):
+    return {"per_task": _counted("pals-276-top", "per_task"), "ratio": _counted("pals-276-bottom", "ratio")}
 
 
-def _small(method: str, **options) -> int:
-    """The largest size within the budget of 1.5 million."""
-    return fit_budget(get_method(method, **options), BASE, added=SMALL_BUDGET).size
+def a10(printed):
+    one, two = map(count_parameters, ("ffn-on-top-408", "ffn-on-top-252x2"))
+    values = {
+        "per_task_408": one.per_task,
+        "per_task_252": two.per_task,
+        "ratio_408": one.ratio,
+        "ratio_252": two.ratio,
+    }
+    return Derived(values, near(one.ratio, printed, 0.01) and near(two.ratio, printed, 0.01))
 
 
-def _epochs_of_minbert() -> list[int]:
-    """Two readings of minbert's epoch: the stated batch size with which 1,950 steps come closest to half a pass; and
-    the examples in 5,850 batches of 32."""
-    printed, half = load_ledger()["B6"].published, sum(MINBERT_TRAIN_SIZES.values()) / 2
-    sizes = (printed["batch_in_text"], printed["batch_in_captions"])
-    fits = min(sizes, key=lambda batch: abs(half / batch - printed["steps"]))
-    return [fits, printed["batches"] * printed["batch_in_text"]]
+def a11(printed):
+    matrix = count_parameters("shared", pooler="per-task").per_task
+    pooler = count_parameters("shared", pooler="per-task", exact=True)
+    return {"matrix": matrix, "pooler": pooler.per_task, "ratio": pooler.ratio}
 
 
-def _sizes_of_minbert() -> list[int]:
-    """Of the two sizes s that minbert gives, those that its number of heads divides."""
-    printed = load_ledger()["B6"].published
-    return [s for s in (printed["s_in_text"], printed["s_in_table"]) if s % METHODS["pals-204"].heads == 0]
+def a13(printed):
+    low_rank, one_head, pals = (
+        fit_budget(method, BASE, added=SMALL_BUDGET).size
+        for method in ("low-rank-100", get_method("pals-204", heads=1), "pals-204")
+    )
+    added = count_parameters("low-rank-100", size=low_rank).added
+    values = {"low_rank": low_rank, "low_rank_added": added, "PALs_of_one_head": one_head, "PALs": pals}
+    return Derived(values, added <= printed)
 
 
-_DERIVE: dict[str, Callable[[], object]] = {
-    "A1": lambda: _count("shared").backbone.parameters,
-    "A2": lambda: [_task("bert-layer-on-top"), _task("bert-layer-on-top", exact=True)],
-    "A3": lambda: [_task("pals-204"), _task("pals-204", exact=True)],
-    "A4": lambda: [_count("pals-204").added, _ratio("pals-204")],
-    "A5": lambda: [_task("low-rank-100"), _ratio("low-rank-100"), _task("low-rank-100", exact=True)],
-    "A6": lambda: [_task("pals-no-sharing-84"), _ratio("pals-no-sharing-84")],
-    "A7": lambda: [_task("pals-276-top"), _ratio("pals-276-bottom")],
-    "A8": lambda: _task("ffn-306"),
-    "A9": lambda: [_task("attention-on-top-204"), _ratio("attention-on-top-204")],
-    "A10": lambda: [f(m) for f in (_task, _ratio) for m in ("ffn-on-top-408", "ffn-on-top-252x2")],
-    "A11": lambda: [
-        *(_task("shared", pooler="per-task", exact=exact) for exact in (False, True)),
-        _ratio("shared", pooler="per-task", exact=True),
-    ],
-    "A12": lambda: _task("lhuc"),
-    "A13": lambda: [
-        _small("low-rank-100"),
-        _count("low-rank-100", size=_small("low-rank-100")).added,
-        _small("pals-204", heads=1),
-        _small("pals-204"),
-    ],
-    "A14": lambda: _task("houlsby-64"),
-    "A15": lambda: _task("houlsby-64-not-shared"),
-    "A16": lambda: _task("houlsby-64-3-shared"),
-    "A17": lambda: [list(task_probabilities(GLUE_TRAIN_SIZES, alpha).values()) for alpha in (1, 0.5, 0.2, 0)],
-    "A18": lambda: [annealed_alpha(1, PAPER_EPOCHS), annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS), annealed_alpha(1, 1)],
-    "A19": lambda: max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values()),
-    "A20": lambda: [PAPER_EPOCHS * 300 * len(GLUE_TRAIN_SIZES), round(RunConfig().warmup * PRESETS["paper"]["steps"])],
-    "A21": lambda: [_nine(row) for row in TABLE_2.values()],
-    "A22": lambda: list(map(_mean, MINBERT_TABLE_1.values())),
-    "A23": lambda: [_mean(ADAPTERS_TABLE_2[m]) for m in ("fine-tuned", "houlsby-64")],
-    "A24": lambda: _mean(ADAPTERS_TABLE_3["fine-tuned"]),
-    "A25": lambda: _ratio("fine-tuned") / round(_ratio("pals-204"), 3),
-    "A26": lambda: [LARGE.parameters, LARGE.parameters / BASE.parameters],
-    "A27": lambda: [
-        fit_budget(m, BASE).size for m in ("pals-204", "pals-no-sharing-84", "pals-276-top", "low-rank-100")
-    ],
-    "A28": lambda: PAPER_BUDGET / len(GLUE_TRAIN_SIZES),
-    "B1": lambda: [
-        value
-        for count in (_count("bert-layer-on-top"), _count("bert-layer-on-top", exact=True))
-        for value in (count.added, count.ratio)
-    ],
-    "B2": lambda: [_nine(row, part) for part in ("f1", "acc") for row in TABLE_2.values()],
-    "B3": lambda: [
-        BASE.num_layers * count_parameters("bert-layer-on-top", replace(BASE, intermediate_size=inner)).per_task
+def a17(printed):
+    alphas = {"alpha_1": 1, "alpha_half": 0.5, "alpha_0_2": 0.2, "alpha_0": 0}
+    return {name: list(task_probabilities(GLUE_TRAIN_SIZES, alpha).values()) for name, alpha in alphas.items()}
+
+
+def a18(printed):
+    first, last = annealed_alpha(1, PAPER_EPOCHS), annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS)
+    return Derived({"first": first, "last": last, "only": annealed_alpha(1, 1)}, near(first - last, printed, 0.1))
+
+
+def a19(printed):
+    return max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values())
+
+
+def a20(printed):
+    steps = PAPER_EPOCHS * 300 * len(GLUE_TRAIN_SIZES)
+    warm_up = round(RunConfig().warmup * PRESETS["paper"]["steps"])
+    same = printed["steps"] == printed["epochs"] * printed["steps_an_epoch"] == steps
+    return Derived({"steps": steps, "warm_up": warm_up}, same and near(warm_up, printed["warm_up"] * steps, 1))
+
+
+def a21(printed):
+    return {name: _nine(row) for name, row in ROWS_OF_TABLE_2.items()}
+
+
+def a22(printed):
+    values = dict(zip(printed, map(_mean, MINBERT_TABLE_1.values()), strict=True))
+    others = [name for name in printed if not near(values[name], printed[name], 0.001)]
+    return Derived(values, others == ["PALs_annealed"])
+
+
+def a23(printed):
+    return {"full_fine_tuning": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])}
+
+
+def a24(printed):
+    return _mean(ADAPTERS_TABLE_3["fine-tuned"])
+
+
+def a25(printed):
+    return _counted("fine-tuned", "ratio") / round(_counted("pals-204", "ratio"), 3)
+
+
+def a26(printed):
+    return {"parameters": LARGE.parameters, "ratio": LARGE.parameters / BASE.parameters}
+
+
+def a27(printed):
+    methods = ("pals-204", "pals-no-sharing-84", "pals-276-top", "low-rank-100")
+    values = {name: fit_budget(method, BASE).size for name, method in zip(printed, methods, strict=True)}
+    others = [name for name in printed if values[name] != printed[name]]
+    return Derived(values, others == ["low_rank"])
+
+
+def a28(printed):
+    return PAPER_BUDGET / len(GLUE_TRAIN_SIZES)
+
+
+# ── B. Statements that do not follow ──────────────────────────────────────────────────────────────────────────────────
+
+
+def b1(printed):
+    values = {name: _counted("bert-layer-on-top", name) for name in ("added", "ratio", "added_exact", "ratio_exact")}
+    ratios = [near(values["ratio"], printed[name], 0.01) for name in ("ratio", "ratio_in_table")]
+    return Derived(values, near(values["added"], printed["added"], 1e6) or any(ratios))
+
+
+def b2(printed):
+    second = {f"{name}_second": _nine(row) for name, row in ROWS_OF_TABLE_2.items()}
+    first = {name: _nine(row, "acc") for name, row in ROWS_OF_TABLE_2.items()}
+    by_second = all(near(second[f"{name}_second"], said, 0.1) for name, said in printed.items())
+    by_first = any(near(first[name], said, 0.1) for name, said in printed.items())
+    return Derived(second | first, by_first or not by_second)
+
+
+def b3(printed):
+    one, narrow = (
+        count_parameters("bert-layer-on-top", replace(BASE, intermediate_size=inner)).per_task
         for inner in (BASE.intermediate_size, BASE.hidden_size)
-    ],
-    "B4": lambda: [_count("pals-204", 3).added, _ratio("pals-204", 3)],
-    "B5": lambda: [_alpha("round-robin"), _alpha("proportional")],
-    "B6": lambda: [*_sizes_of_minbert(), *_epochs_of_minbert()],
-    "B7": lambda: [_gem(m, shifted) for shifted in (False, True) for m in ("fine-tuned", "pals")],
-    "B8": lambda: [_mean(ADAPTERS_TABLE_2[f"houlsby-64-{sharing}"]) for sharing in ("not-shared", "3-shared")],
-    "B9": lambda: _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"]),
-    "B10": lambda: METHODS["ffn-on-top-408"].size,
-    "B11": lambda: [METHODS["pals-204"].size // RECIPES[r].pal_heads for r in ("paper", "released")],
-    "B12": lambda: _mean(MINBERT_TABLE_1["pals-204", "annealed"]),
-    "B13": lambda: 1 + PAPER_BUDGET / BASE.parameters,
-    "B14": lambda: BASE.parameters,
-    "B15": lambda: [2 * BASE.hidden_size, 1],
-    "B16": lambda: [5 / (1 + math.exp(-cosine)) for cosine in (-1, 1)],
-    "B17": lambda: [
-        MINBERT_TABLE_1["shared", "proportional"]["sst"],
-        _mean(MINBERT_TABLE_1["pals-204", "proportional"]),
-    ],
-    "B18": _crowdflower,
-    "B19": lambda: ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"] - ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"],
-    "B20": lambda: [ADAPTERS_TABLE_2["fine-tuned"][t] - TABLE_2["fine-tuned"][t] for t in ("qnli", "stsb")],
-    "B21": lambda: annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS),
-}
+    )
+    return {"layers": BASE.num_layers * one, "layers_with_inner_size_d": BASE.num_layers * narrow}
 
 
-_ROUNDED: dict[str, tuple[float, float, Callable[[list], list]]] = {
-    "B2": (0.1, 0.1, lambda derived: derived[4:]),
-    "B7": (0.001, 0.001, lambda derived: derived[:2]),
-    "B8": (0.1, 0.1, list),
-    "B9": (0.1, 0.1, list),
-    "B12": (0.001, 0.001, list),
-    "B13": (0.01, 1e6 / BASE.parameters, list),
-    "B17": (0.001, 0.001, list),
-    "B19": (0.1, 0.2, list),
-    "B20": (0.1, 0.1, lambda derived: [TABLE_2["fine-tuned"][task] for task in ("qnli", "stsb")]),
-}
-"""Row B whose inputs are printed, rounded numbers -> the unit in which its result is printed; the width of the range in
-which the unrounded result can lie (for a mean as wide as for one input, for a difference of two inputs twice as wide);
-and a function that picks the results concerned from the row's derived values. All other rows A and B have exact inputs:
-sizes, counts, definitions."""
+def b4(printed):
+    three = count_parameters("pals-204", num_tasks=3)
+    return {"added": three.added, "ratio": three.ratio}
+
+
+def b5(printed):
+    """The α, 0 or 1, that gives the probabilities of each schedule."""
+    by_alpha = {alpha: task_probabilities(GLUE_TRAIN_SIZES, alpha) for alpha in (0, 1)}
+    values = {}
+    for name in printed:
+        plan = TrainingPlan(GLUE_TRAIN_SIZES, name.replace("_", "-"), steps=PAPER_EPOCHS)
+        values[name] = next(alpha for alpha, shares in by_alpha.items() if shares == plan.probabilities(0))
+    return values
+
+
+def b6(printed):
+    """Of the printed sizes s, the one that 12 heads divide. Two readings of an epoch: the printed batch size with which
+    1,950 steps come closest to half a pass; and the examples in 5,850 batches of 32."""
+    s = next(s for s in (printed["s_in_text"], printed["s_in_table"]) if s % METHODS["pals-204"].heads == 0)
+    half, batches = sum(MINBERT_TRAIN_SIZES.values()) / 2, (printed["batch_in_text"], printed["batch_in_captions"])
+    batch = min(batches, key=lambda batch: abs(half / batch - printed["steps"]))
+    examples = printed["batches"] * printed["batch_in_text"]
+    return Derived({"s": s, "batch": batch, "examples": examples}, s == printed["s_in_table"])
+
+
+def b7(printed):
+    """Plain means; with the correlation of STS mapped from [-1, 1] to [0, 1]; and with another first digit of it."""
+    tuned, pals = GEM_TABLE_1["fine-tuned"], GEM_TABLE_1["pals"]
+    shifted = [_mean(row | {"sts": (row["sts"] + 1) / 2}) for row in (tuned, pals)]
+    values = {"three_BERTs": _mean(tuned), "PALs": _mean(pals), "three_BERTs_shifted": shifted[0]}
+    return values | {"PALs_shifted": shifted[1], "three_BERTs_one_digit": _mean(tuned | {"sts": tuned["sts"] + 0.5})}
+
+
+def b8(printed):
+    not_shared, three_shared = (ADAPTERS_TABLE_2[f"houlsby-64-{sharing}"] for sharing in ("not-shared", "3-shared"))
+    return {"not_shared": _mean(not_shared), "three_shared": _mean(three_shared)}
+
+
+def b9(printed):
+    return _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"])
+
+
+def b10(printed):
+    size = METHODS["ffn-on-top-408"].size
+    return Derived(size, size in printed.values())
+
+
+def b11(printed):
+    widths = {recipe: METHODS["pals-204"].size // RECIPES[recipe].pal_heads for recipe in ("paper", "released")}
+    return Derived(widths, widths["paper"] == widths["released"])
+
+
+def b12(printed):
+    return _mean(MINBERT_TABLE_1["pals-204", "annealed"])
+
+
+def b13(printed):
+    return Derived({"ratio": 1 + PAPER_BUDGET / BASE.parameters}, width=1e6 / BASE.parameters)
+
+
+def b14(printed):
+    return BASE.parameters
+
+
+def b15(printed):
+    shape = {"rows": 2 * BASE.hidden_size, "columns": 1}
+    return Derived(shape, shape == printed)
+
+
+def b16(printed):
+    return {"lowest": 5 / (1 + math.exp(1)), "highest": 5 / (1 + math.exp(-1))}
+
+
+def b17(printed):
+    values = {"sst": MINBERT_TABLE_1["shared", "proportional"]["sst"]}
+    values["average"] = _mean(MINBERT_TABLE_1["pals-204", "proportional"])
+    return Derived(values, any(values[name] <= printed[name] for name in values))
+
+
+def b18(printed):
+    tuned, adapters = ADAPTERS_TABLE_3["fine-tuned"], ADAPTERS_TABLE_3["houlsby-64-not-shared"]
+    added = [task for task in tuned if task != "average"]
+    glue = [task for task in ADAPTERS_TABLE_2["fine-tuned"] if task != "total"]
+    won = sum(adapters[task] > tuned[task] for task in added)
+    values = {"columns": len(glue) + len(added), "data_sets": len(GLUE_TRAIN_SIZES) + len(added), "won": won}
+    values |= {"not_shared": _mean(adapters, "political_message"), "fine_tuning": _mean(tuned, "political_message")}
+    return Derived(values, "houlsby-64" in ADAPTERS_TABLE_3 and won == len(added))
+
+
+def b19(printed):
+    return ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"] - ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"]
+
+
+def b20(printed):
+    """Here what one report prints is compared with what the other does."""
+    pairs = [(printed[f"paper_{task}"], printed[f"adapters_{task}"], 0.1) for task in ("qnli", "stsb")]
+    qnli, stsb = (adapters - paper for paper, adapters, _ in pairs)
+    return Derived({"qnli": qnli, "stsb": stsb}, pairs=pairs)
+
+
+def b21(printed):
+    alpha = annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS)
+    return Derived(alpha, alpha == 0)  # even shares, and of a BERT that is not trained, which no number shows
+
+
+def b22(printed):
+    """A size follows if it is today's, cut or rounded to the printed place."""
+    sizes = {task: GLUE_TRAIN_SIZES[task] for task in printed}
+    units = {task: 1_000 if said > 10_000 else 100 for task, said in printed.items()}
+    cut = [0 <= sizes[task] - printed[task] < units[task] for task in sizes]
+    rounded = [near(sizes[task], printed[task], units[task]) for task in sizes]
+    return Derived(sizes, all(a or b for a, b in zip(cut, rounded, strict=True)))
+
+
+def b23(printed):
+    tuned, pals = TABLE_2["fine-tuned"], TABLE_2["pals-204"]
+    values = {"gem": 100 * (printed["three_BERTs"] - printed["PALs"])}
+    values |= {"paper_accuracy": tuned["qqp_acc"] - pals["qqp_acc"], "paper_f1": tuned["qqp_f1"] - pals["qqp_f1"]}
+    return Derived(values, values["gem"] <= max(values["paper_accuracy"], values["paper_f1"]))
+
+
+# ── C. What a source's own numbers say of a claim ─────────────────────────────────────────────────────────────────────
+
+
+def c1(printed):
+    without = {name: (9 * _nine(row) - row["rte"]) / 8 for name, row in ROWS_OF_TABLE_2.items()}
+    text = ", ".join(f"{name.replace('_', ' ')} {without[name]:.2f}" for name in ("eight_BERTs", "PALs", "shared"))
+    return f"the paper's table 2 has the same pattern: its means without RTE are {text}"
+
+
+# ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float]]:
+    """Our number, the printed one and its unit, for each name that is in `unit` or, if that is one for all, in both."""
+    if row.unit is None:
+        return []
+    if not isinstance(row.published, dict):
+        return [(values, row.published, row.unit)]
+    units = row.unit if isinstance(row.unit, dict) else dict.fromkeys(row.published, row.unit)
+    return [(values[name], row.published[name], unit) for name, unit in units.items() if name in values]
+
+
+def examine(row: Row) -> Derived:
+    """What is derived for a row A or B, with its pairs, its width, and whether what is printed follows."""
+    if not row.counted:
+        found = globals()[row.id.lower()](row.published)
+    elif isinstance(row.derived, dict):
+        found = {name: _counted(row.counted, name) for name in row.derived}
+    else:
+        found = _counted(row.counted, "per_task")
+    found = found if isinstance(found, Derived) else Derived(found)
+    pairs = _compared(row, found.values) if found.pairs is None else found.pairs
+    agree = [near(ours, printed, unit) for ours, printed, unit in pairs]
+    by_pairs = all(agree) if row.kind == "A" else any(agree)
+    follows = by_pairs if found.follows is None else found.follows
+    return Derived(found.values, follows, pairs, found.width or row.width)
 
 
 def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
     printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
-    if row.id not in _ROUNDED:
+    found = examine(row)
+    if not (half := found.width / 2):
         return []
-    unit, width, chosen = _ROUNDED[row.id]
-    values = chosen(numbers(derive(row.id)))
-    pairs = zip(values, numbers(row.published)[-len(values) :], strict=True)
-    return [(value - width / 2, value + width / 2, said, near(value, said, unit + width)) for value, said in pairs]
+    return [(ours - half, ours + half, said, near(ours, said, unit + 2 * half)) for ours, said, unit in found.pairs]
 
 
-def derive(row_id: str):
-    """The value(s) of a row A or B, exact, in the order and shape of its `derived`.
+def remark(row: Row) -> str:
+    """The note of a row, and what its function adds to that of a row C."""
+    computed = globals().get(row.id.lower()) if row.kind == "C" else None
+    return "; ".join(filter(None, [row.note, computed(row.published) if computed else ""]))
+
+
+def derive(row_id: str) -> Number | dict:
+    """The value of a row A or B, or its values by name: exact, with the names of its `derived`.
 
     Raises ValueError for an unknown row, and for one of C or D, which no formula decides.
     """
     row = load_ledger()[check_name("ledger row", row_id, load_ledger())]
     if row.kind not in "AB":
         raise ValueError(f"ledger row {row_id} is not derived: only A and B are; runs decide C, and D are switches")
-    return _DERIVE[row_id]()
+    return examine(row).values
 
 
 def agrees_with_ledger(row_id: str) -> bool:
-    """Whether the derived values equal those that the ledger states, to the decimals that it states."""
-    found, stated = numbers(derive(row_id)), numbers(load_ledger()[row_id].derived)
-    agree = (near(value, n, 10.0 ** -places(n)) for value, n in zip(found, stated, strict=True))
-    return len(found) == len(stated) and all(agree)
+    """Whether the derived values equal those that the ledger states, name by name, to the decimals that it states."""
+    derived, stated = derive(row_id), load_ledger()[row_id].derived
+    if isinstance(stated, dict) and list(stated) != list(derived):
+        return False
+    return all(near(a, b, 10.0 ** -places(b)) for a, b in zip(numbers(derived), numbers(stated), strict=True))

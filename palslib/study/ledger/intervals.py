@@ -9,7 +9,7 @@ Dunnett's intervals (1955) hold for all together. Where results were looked at s
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, variance
 
 import numpy as np
 import pandas as pd
@@ -78,8 +78,7 @@ def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Di
     a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
     seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if equal_variances(scores) < 0.01 and min(seeds) > 1:
-        ends = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
-        return Difference(value, float(ends.low), float(ends.high), seeds)
+        return unpaired(a, b, level)
     degrees = sum(len(of) - 1 for of in scores.values() if len(of))
     squares = sum(np.var(of) * len(of) for of in scores.values() if len(of))
     if not degrees or not all(seeds):
@@ -122,6 +121,20 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
         return Difference(differences[0] if n else math.nan, math.nan, math.nan, (n, n))
     half = float(stats.t.ppf((1 + level) / 2, n - 1) * stats.sem(differences))
     return Difference(fmean(differences), fmean(differences) - half, fmean(differences) + half, (n, n))
+
+
+def unpaired(left: Sequence[float], right: Sequence[float], level: float = 0.95) -> Difference:
+    """left - right of two groups that share nothing, with Welch's interval; NaN where one has fewer than two runs."""
+    from scipy import stats
+
+    seeds = len(left), len(right)
+    value = fmean(left) - fmean(right) if min(seeds) else math.nan
+    if min(seeds) < 2:
+        return Difference(value, math.nan, math.nan, seeds)
+    a, b = (variance(side) / len(side) for side in (left, right))  # of the means; both may be 0, which scipy warns of
+    degrees = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1)) if a + b else 1
+    half = float(stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(a + b)
+    return Difference(value, value - half, value + half, seeds)
 
 
 def level_of_looks(seeds: Sequence[int]) -> float:

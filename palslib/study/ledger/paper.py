@@ -133,9 +133,15 @@ class Row:
     derivation: str
     """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
     published: Number | list | dict | None = None
-    """The numbers as the source prints them."""
+    """The numbers as the source prints them, by name where there are several."""
     derived: Number | list | dict | None = None
-    """Our numbers, in the order in which `derivation` names them; never in C."""
+    """Our numbers, by the names of what is counted or computed; never in C."""
+    counted: str = ""
+    """A, B: the method that is counted, if that is all; else a function in `derivations` derives."""
+    unit: Number | dict | None = None
+    """A, B: the unit of the last printed place, or of each number's; these are compared with ours of the same name."""
+    width: Number = 0
+    """B: the width of the range in which ours lies, if it is computed from printed, rounded numbers."""
     needs: Names = ()
     """C: the runs that decide, each `"method schedule option=value ..."`; those of `compare` come last."""
     compare: Names = ()
@@ -146,18 +152,24 @@ class Row:
     """C: the least number of steps of a run that can decide it."""
     fields: Names = ()
     """D: the fields of the recipe that switch it; none if nothing differs."""
+    note: str = ""
+    """What else to know of its verdict."""
+    page: str = ""
+    """The notebook that derives, shows or tests the statement, without `.ipynb`."""
 
 
-def _row(row_id: str, table: dict) -> Row:
-    """One table of the ledger as a `Row`."""
-    row = Row(id=row_id, kind=row_id[0], **table)
+def read_row(row_id: str, table: dict) -> Row:
+    """One table of the ledger as a `Row`. Raises ValueError for a malformed one, naming it and its key."""
+    try:
+        row = Row(id=row_id, kind=row_id[0], **table)
+    except ValueError as error:
+        raise ValueError(f"ledger row {row_id}: {error}") from None
     compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
     return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
 
 @cache
 def load_ledger() -> dict[str, Row]:
-    """The package's ledger by row id, A1 first. Read once and shared: do not change the result. Raises ValueError for a
-    malformed row, naming it and its key."""
+    """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
     text = files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8")
-    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}
+    return {row_id: read_row(row_id, table) for row_id, table in tomllib.loads(text).items()}

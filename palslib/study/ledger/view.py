@@ -69,28 +69,18 @@ def _finder(term: str):
 
 
 _DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
-_PAGES = {
-    "01_architecture": "A3 A8 A12 B11 D6 D7 D8 D9",
-    "02_parameter_counting": "A1 A2 A4 A5 A6 A7 A9 A10 A11 A13 A14 A15 A16 A25 A26 A27 A28 B1 B3 B4 B6 B10 B13 B14",
-    "03_sampling_schedules": "A17 A18 A19 A20 B5 B21 D1 D4 D5",
-    "04_training": "D2 D3 D10 D11 D12 D13 D14 D16 D18",
-    "07_adapters": "A23 A24 B8 B9 B18 B19 C15 C16 C17 C18",
-    "09_gradient_episodic_memory": "B7 C14",
-    "11_results": "A21 B2 B20 D15 D17 " + " ".join(f"C{n}" for n in (*range(1, 13), *range(19, 27))) + " C10b",
-    "12_minbert_report": "A22 B12 B15 B16 B17 C13 C13b C13c C13d C13e",
-}
-PAGES = {row: page for page, rows in _PAGES.items() for row in rows.split()}
+PAGES = {row.id: row.page for row in paper.load_ledger().values()}
 """Row -> the notebook that derives, shows or tests its statement."""
 
 
 def show_part(frame: pd.DataFrame, kind: str) -> None:
     """Displays one part of `verdict_frame` as a table: row (a link to its notebook), verdict, statement, and `_seen`; a
-    click opens the source, the published value, ours, the derivation and the note, with links to the records."""
+    click opens the source, the published value, the derivation and the note, with links to the records."""
     lines = []
     for row in frame[frame["kind"] == kind].to_dict("records"):
-        about = {"source": row["source"], "published": row["published"], "ours": row["ours"]}
-        about |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
-        more = [f"<b>{name}</b> {escape(text)}" for name, text in about.items() if text]
+        texts = {"source": row["source"], "published": row["published"]}
+        texts |= {_DERIVATION[kind]: row["derivation"], "note": row["note"]}
+        more = [f"<b>{name}</b> {escape(text)}" for name, text in texts.items() if text]
         links = [f"<a href='../figures/records/{file}'>{i}</a>" for i, file in enumerate(row["files"], 1)]
         more = "<br>".join(more + ([f"<b>records</b> {' '.join(links)}"] if links else []))
         cells = (
@@ -103,13 +93,14 @@ def show_part(frame: pd.DataFrame, kind: str) -> None:
 
 
 def _seen(row: dict) -> str:
-    """What is visible before a click: published numbers and ours; for a claim one line for each comparison, without
-    the two means: `pals-204 annealed > shared annealed: +0.73 [+0.24, +1.22] (8 seeds)`."""
+    """What is visible before a click: published numbers and ours; for a claim a line for each comparison, and how many
+    of them are reproduced."""
     printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
     lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
     if row["kind"] == "C":
-        parts = (part.partition("? ") for part in row["ours"].split("; "))
-        lines = [f"{claim}: {found.partition(', ')[2] or found}" if found else claim for claim, _, found in parts]
+        lines = row["ours"].split("; ") + [
+            part for part in row["note"].split("; ") if " comparisons reproduced" in part
+        ]
     return "".join(f"<div style='color: #666'>{escape(line)}</div>" for line in lines if line != "–")
 
 
@@ -117,7 +108,7 @@ def averages_of_table_2() -> pd.DataFrame:
     """The paper's table 2 as printed; the mean of the nine scores (`ours`) beside its "Av." (ledger A21); our count of
     parameters over BERT-base's (`ratio`); and a row of the tasks' training examples (A17)."""
     rows = [{"method": "training examples", **{c: paper.GLUE_TRAIN_SIZES.get(c.partition("_")[0]) for c in _SCORES}}]
-    for (method, scores), ours in zip(paper.TABLE_2.items(), derive("A21"), strict=True):
+    for (method, scores), ours in zip(paper.TABLE_2.items(), derive("A21").values(), strict=True):
         rows.append({"method": method, "ratio": count_parameters(method).ratio, **scores, "ours": ours})
     return pd.DataFrame(rows, columns=["method", "ratio", *_SCORES, "average", "ours"])
 

@@ -14,7 +14,7 @@ from palslib.study.ledger.selection import Selection
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
 LABELS = {"sst5": "SST-5", "quora": "Quora", "sts": "STS", "mean": "mean"}
-_KINDS = {"fine-tuned": "one BERT a task", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
+_KINDS = {"fine-tuned": "three BERTs", "shared": "shared", "pals-204": "PALs", "pals-324": "PALs, larger"}
 
 
 def model_label(model: str) -> str:
@@ -106,25 +106,27 @@ def results_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _term_label(term: Selection) -> str:
-    """The label of one side of a comparison in rows C13 to C13e."""
+    """The label of one side of a comparison of the report's claims."""
     method = "pals-324" if term.options.get("size") == 348 else term.method  # MiniLM's 348 stands for the report's 324
     label = model_label(f"{method} {term.schedule}")
     return f"{label}, further pre-trained" if term.options.get("pretraining") else label
 
 
 def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """The report's claims, a row for each comparison of C13 to C13e: its `row`, what is `compared`, and the `verdict`.
+    """The report's claims, a row for each comparison of the ledger's rows on them: its `row`, what is `compared`, and
+    the `verdict`.
 
     `difference` is the mean over pairs of runs with the same seed, in points; `low` and `high` are the ends of its
     95 % interval, and `seeds` is the number of pairs.
     """
     rows = []
-    for row in (row for row in load_ledger().values() if row.id.startswith("C13")):
+    for row in (row for row in load_ledger().values() if row.kind == "C" and row.source.startswith("minbert")):
         for text in row.compare:
             comparison = Comparison.parse(text)
             (left,), (right,) = comparison.left, comparison.right
             relation = "better than" if comparison.relation == ">" else "no worse than"
-            line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}"}
+            where = f" on {LABELS[comparison.what]}" if comparison.what else ""
+            line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}{where}"}
             outcome = comparison.decide(records)
             line |= outcome.interval.cells | {"seeds": len(outcome.seeds), "verdict": outcome.verdict_for(row)}
             rows.append(line)

@@ -448,8 +448,9 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                     runs = filter(Selection.parse(text).matches, records)
                     seeds = {run["config"]["seed"] for run in runs if "spans" in run}
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
-            about = {"row": row.id, "compared": text, "seeds": len(seeds), "verdict": verdict}
-            rows.append(about | {"spread": own, "smallest": smallest})
+            compared = comparison.sentence if row.compare else text
+            line = {"row": row.id, "compared": compared, "seeds": len(seeds), "verdict": verdict}
+            rows.append(line | {"spread": own, "smallest": smallest})
     return pd.DataFrame(rows)
 
 

@@ -16,7 +16,6 @@ from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES
 from palslib.study.ledger.claims import (
     MEASURES,
-    SEEDS,
     Comparison,
     claim_verdict,
     on_other_processors,
@@ -28,8 +27,9 @@ from palslib.study.ledger.selection import Selection, Setting
 from palslib.study.ledger.verdicts import verdict_frame
 
 LEDGER = load_ledger()
-FRAME = verdict_frame(records=[])
 CLAIM = "pals-204 annealed > shared annealed"
+NO_WORSE = "pals-204 annealed >= shared annealed"
+SENTENCE = "PALs (annealed) should be better than shared (annealed)"
 MINBERT = {"data": "minbert", "tasks": ("sst5", "quora", "sts")}
 
 
@@ -57,25 +57,39 @@ def decide(comparison: str, records: list[dict]):
     return Comparison.parse(comparison).decide(records)
 
 
-SHARED = (64.0, 62.0, 66.0)
+SHARED, EVEN = (64.0, 62.0, 66.0), (60.0, 60.0, 60.0)
 
 
 @pytest.mark.parametrize(
-    ("pals", "shared", "expected"),
+    ("claim", "pals", "shared", "expected"),
     [
-        ((66.0, 64.1, 67.9), SHARED, "reproduced"),  # +2.0, +2.1, +1.9
-        ((62.0, 60.1, 63.9), SHARED, "not reproduced"),
-        ((66.0, 60.0, 68.0), SHARED, "inconclusive"),  # +2, -2, +2
-        ((66.0, 64.1), SHARED, "inconclusive"),  # two pairs
-        ((66.0,), (64.0,), "inconclusive"),
-        ((66.0, 66.2, 66.1), (), "not run"),
-        ((), (), "not run"),
+        (CLAIM, (66.0, 64.1, 67.9), SHARED, "reproduced"),  # +2.0, +2.1, +1.9: 2 ± 4.30 · .1 / √3 = 2 ± .25
+        (CLAIM, (62.0, 60.1, 63.9), SHARED, "not reproduced"),
+        (CLAIM, (66.0, 60.0, 68.0), SHARED, "inconclusive"),  # +2, -2, +2
+        (CLAIM, (66.0, 64.1), SHARED, "inconclusive"),  # two pairs
+        (CLAIM, (66.0,), (64.0,), "inconclusive"),
+        (CLAIM, (66.0, 66.2, 66.1), (), "not run"),
+        (CLAIM, (), (), "not run"),
+        (CLAIM, SHARED, SHARED, "too small to matter"),
+        (CLAIM, (64.2, 62.0, 65.9), SHARED, "too small to matter"),  # +.2, 0, -.1: .033 ± .379
+        (CLAIM, (64.3, 62.0, 65.7), SHARED, "inconclusive"),  # +.3, 0, -.3: 0 ± .745
+        (CLAIM, (64.0, math.nan, 66.0), SHARED, "inconclusive"),  # two seeds are left
+        (CLAIM, (64.0, None, 66.0), SHARED, "inconclusive"),  # as JSON has it
+        (f"{CLAIM} : cola", (64.4, 62.0, 65.6), SHARED, "too small to matter"),  # ± .994, less than CoLA's 1 point
+        (CLAIM, (60.18, 60.28, 60.38), EVEN, "reproduced, only just"),  # .28 ± .248
+        (CLAIM, (60.30, 60.40, 60.50), EVEN, "reproduced"),
+        (NO_WORSE, (59.68, 59.78, 59.88), EVEN, "reproduced, only just"),  # -.22 ± .248 lies above -.5
+        (NO_WORSE, (60.17, 60.27, 60.37), EVEN, "reproduced"),
+        (NO_WORSE, (59.19, 59.20, 59.21), EVEN, "not reproduced"),  # -.8 ± .025
+        (CLAIM, (59.69, 59.70, 59.71), EVEN, "not reproduced"),  # which would be no worse
     ],
 )
-def test_differences_of_pairs_decide_and_fewer_than_three_never_do(pals, shared, expected):
-    """2.0, 2.1, 1.9: s = .1, so 2 ± 4.30 · .1 / √3 = 2 ± .25, although the scores themselves are 2 points apart."""
-    assert SEEDS == 3
-    assert decide(CLAIM, runs("pals-204", *pals) + runs("shared", *shared)).verdict == expected
+def test_differences_of_pairs_decide_and_fewer_than_three_never_do(claim, pals, shared, expected):
+    """The scores themselves are 2 points apart from seed to seed."""
+    found = decide(claim, runs("pals-204", *pals) + runs("shared", *shared))
+    assert found.verdict + ", only just" * found.only_just == expected
+    assert (", only just (" in str(found)) == found.only_just
+    assert task_margin("rte", 277) == pytest.approx(300 / 277) and task_margin("mnli", 9815) == 0.5
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -87,38 +101,42 @@ def test_smallest_difference_is_found_four_times_of_five(seeds):
     assert smallest_difference(2.0, 10_000) == pytest.approx(2 * 2.802 / 100, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("what", "pals", "verdict"),
-    [
-        ("average", (64.0, 62.0, 66.0), "too small to matter"),  # equal runs
-        ("average", (64.2, 62.0, 65.9), "too small to matter"),  # +.2, 0, -.1: .033 ± .379
-        ("average", (64.3, 62.0, 65.7), "inconclusive"),  # +.3, 0, -.3: 0 ± .745
-        ("average", (64.0, math.nan, 66.0), "inconclusive"),  # two seeds are left
-        ("average", (64.0, None, 66.0), "inconclusive"),  # as JSON has it
-        ("cola", (64.4, 62.0, 65.6), "too small to matter"),  # ± .994, less than CoLA's 1 point
-    ],
-)
-def test_a_difference_within_its_margin_is_too_small_to_matter(what, pals, verdict):
-    found = decide(f"{CLAIM} : {what}", runs("pals-204", *pals) + runs("shared", *SHARED))
-    assert found.verdict == verdict and "[" in str(found)
-    assert task_margin("rte", 277) == pytest.approx(300 / 277) and task_margin("mnli", 9815) == 0.5
-
-
-def test_no_worse_allows_half_a_point():
-    """-0.3 ± 0.03 lies above -0.5, -0.8 ± 0.03 below."""
-    claim, shared = CLAIM.replace(" > ", " >= "), runs("shared", 66.0, 66.0, 66.0)
-    near, far = (runs("pals-204", m - 0.01, m, m + 0.01) for m in (65.7, 65.2))
-    assert [decide(claim, shared + of).verdict for of in (near, far)] == ["reproduced", "not reproduced"]
-    assert decide(CLAIM, shared + near).verdict == "not reproduced"
-
-
 def test_what_was_seen_is_said():
     """66.1 ± .058: s = .1 over √3; the interval is 4.303 times that, .248."""
     one = decide(CLAIM, runs("pals-204", 66.0) + runs("shared", 64.0))
-    assert str(one) == f"{CLAIM}? 66.0 against 64.0 (1 seed)"
+    assert str(one) == f"{SENTENCE}: 66.0 against 64.0 (1 seed)"
     three = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
-    assert str(three) == f"{CLAIM}? 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
+    assert str(three) == f"{SENTENCE}: 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
     assert [r["config"]["method"] for r in three.records] == ["pals-204"] * 3 + ["shared"] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"{CLAIM} : rte", f"{SENTENCE} on RTE"),
+        ("pals-204 annealed >= fine-tuned single-task", "PALs (annealed) should be no worse than eight BERTs"),
+        (
+            "pals-204 sequential gem=on > pals-204 sequential : backward",
+            "PALs (one task after another, with memory) should be better than PALs (one task after another)"
+            " in backward transfer",
+        ),
+        (f"{CLAIM} : spread", "PALs (annealed) should spread more over seeds than shared (annealed)"),
+    ],
+)
+def test_a_comparison_is_said_in_a_sentence(text, sentence):
+    assert Comparison.parse(text).sentence == sentence
+
+
+def test_models_of_one_task_each_share_nothing_with_a_mixed_run():
+    """So the interval is Welch's: PALs 66.1, s = .1; eight BERTs, in eight runs a seed, 64.1, s = .1: 4 degrees of
+    freedom, 2 ± 2.776 · √(2 · .01 / 3). In one mixed run they draw what PALs draw, and 2, 1.9, 2.1 are pairs."""
+    pals, mixed = runs("pals-204", 66.0, 66.1, 66.2), runs("fine-tuned", 64.0, 64.2, 64.1)
+    outcome = decide("pals-204 annealed > fine-tuned single-task", pals + mixed)
+    assert outcome.in_pairs and outcome.interval.high == pytest.approx(2 + 4.303 * 0.1 / 3**0.5, abs=1e-3)
+    for run in mixed:
+        run["config"]["tasks"] = ["rte"]
+    apart = replace(outcome, records=(*pals, *mixed))
+    assert not apart.in_pairs and apart.interval.high == pytest.approx(2 + 2.776 * (0.02 / 3) ** 0.5, abs=1e-3)
 
 
 def test_seeds_without_a_partner_do_not_count():
@@ -141,6 +159,8 @@ def test_a_sum_of_runs_compares_gains():
     outcome = decide(claim, found)
     assert outcome.verdict == "reproduced" and outcome.differences == [2.0, 2.0, 2.0]
     assert decide(claim, found[:9]).verdict == "not run"
+    gain = "the gain of PALs (annealed) over PALs (proportional) should be larger than that of shared (annealed) over "
+    assert outcome.comparison.sentence == f"{gain}shared (proportional)"
 
 
 def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
@@ -152,11 +172,29 @@ def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
     assert decide(claim, runs("pals-204", *wide[:4]) + runs("shared", *narrow[:4])).verdict == "inconclusive"
 
 
-def test_runs_that_differ_in_anything_else_are_not_compared():
-    pals = runs("pals-204", 66.0, 66.1, 66.2)
-    assert decide(CLAIM, pals + runs("shared", 64.0, 64.0, 64.0, steps=4_000)).verdict == "not run"
-    other = [record | {"precision": "bf16"} for record in runs("shared", 64.0, 64.0, 64.0)]
-    assert decide(CLAIM, pals + other).verdict == "not run"
+FLAT, REPLAYED = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {"order": "reshuffled"}}
+
+
+@pytest.mark.parametrize(
+    ("pals", "shared", "verdict"),
+    [
+        ({}, {"steps": 4_000}, "not run"),
+        ({"precision": "bf16"}, {}, "not run"),
+        ({}, {"train": {"qqp": 363_846}}, "not run"),  # the whole of GLUE beside a part of it
+        (FLAT, FLAT, "reproduced"),  # as the minBERT and GEM reports have it
+        (FLAT, {}, "not run"),
+        (REPLAYED, REPLAYED, "not run"),  # another difference from the paper's recipe
+        ({"adaptation_rate": 10}, {"adaptation_rate": 3}, "reproduced"),  # which shared does not use
+    ],
+)
+def test_runs_that_differ_in_anything_else_are_not_compared(pals, shared, verdict):
+    found = []
+    for method, scores, changes in (("pals-204", (66.0, 66.1, 66.2), pals), ("shared", (64.0, 64.0, 64.0), shared)):
+        config = {name: value for name, value in changes.items() if name not in ("precision", "train")}
+        for record in runs(method, *scores, **config):
+            record["data"]["train"] |= changes.get("train", {})
+            found.append(record | {"precision": changes.get("precision", "float32")})
+    assert decide(CLAIM, found).verdict == verdict
 
 
 def test_the_rate_of_adaptations_is_a_setting_that_shared_does_not_have():
@@ -171,34 +209,6 @@ def test_the_rate_of_adaptations_is_a_setting_that_shared_does_not_have():
     assert Setting.of(fast[0]) != Setting.of(same[0]) and Setting.of(shared[0]) == Setting.of(shared[-1])
     drawn = made_up(0, 60.0, method="pals-204", method_options={"init": "normal"}, adaptation_rate=10)
     assert Setting.of(drawn) != Setting.of(fast[0])
-
-
-def test_data_of_one_name_and_another_size_are_not_compared():
-    """PALs on the whole of GLUE beside shared runs on a part of it; and models for one task each likewise."""
-    whole = runs("pals-204", 66.0, 66.1, 66.2)
-    for record in whole:
-        record["data"]["train"] |= {"qqp": 363_846}
-    shared = runs("shared", 64.0, 64.0, 64.0)
-    assert decide(CLAIM, whole + shared).verdict == "not run"
-    assert decide(CLAIM, whole + shared + runs("pals-204", 63.0, 63.1, 63.2)).verdict == "not reproduced"
-    alone = "pals-204 single-task > fine-tuned single-task"
-    records = [
-        *runs("pals-204", 66.0, 66.1, 66.2, tasks=("qqp",), learning_rate=1e-3),
-        *runs("fine-tuned", 64.0, 64.0, 64.0, tasks=("qqp", "rte")),
-    ]
-    assert decide(alone, records).verdict == "reproduced"
-    for record in records[:3]:
-        record["data"]["train"] = {"qqp": 363_846}
-    assert decide(alone, records).verdict == "inconclusive" and "no seed in common" in str(decide(alone, records))
-
-
-def test_a_constant_rate_is_a_setting_of_its_own():
-    """As the minBERT and GEM reports have it; any other difference from the paper's recipe is another matter."""
-    flat, other = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {"order": "reshuffled"}}
-    pals, shared = (66.0, 66.1, 66.2), (64.0, 64.0, 64.0)
-    assert decide(CLAIM, runs("pals-204", *pals, **flat) + runs("shared", *shared, **flat)).verdict == "reproduced"
-    assert decide(CLAIM, runs("pals-204", *pals, **flat) + runs("shared", *shared)).verdict == "not run"
-    assert decide(CLAIM, runs("pals-204", *pals, **other) + runs("shared", *shared, **other)).verdict == "not run"
 
 
 def test_the_longest_runs_decide_once_they_have_enough_seeds():
@@ -314,8 +324,6 @@ def test_further_pretraining_is_compared_with_none():
     ("selection", "changes", "matches"),
     [
         ("pals-204 annealed", {}, True),
-        ("pals-204 annealed heads=12", {}, True),
-        ("pals-204 annealed heads=6", {}, False),
         ("pals-204 annealed heads=6", {"method_options": {"heads": 6}}, True),
         ("pals-204 annealed", {"method_options": {"heads": 6}}, False),
         ("pals-204 annealed", {"schedule": "proportional"}, False),
@@ -324,32 +332,26 @@ def test_further_pretraining_is_compared_with_none():
         ("pals-204 annealed freeze=backbone", {"method_options": {"freeze": "backbone"}}, True),
         ("pals-204 annealed", {"recipe": "released"}, False),
         ("pals-204 annealed", {"recipe_options": {"pal_activation": "gelu"}}, False),
-        ("pals-204 annealed", {"recipe_options": {"decay": "jump"}}, False),
         ("pals-204 annealed", {"recipe_options": {"decay": "constant"}}, True),
         ("pals-204 annealed", {"data": "synthetic"}, False),
         ("pals-204 annealed", {"backbone": "tiny"}, False),
         ("pals-204 annealed", {"size": 48}, False),
         ("pals-204 annealed size=48", {"size": 48}, True),
         ("pals-204 annealed size=paper", {"size": "paper"}, True),
-        ("pals-204 annealed weights=random", {}, False),
         ("pals-204 annealed weights=random", {"weights": "random"}, True),
         ("pals-204 annealed", {"weights": "random"}, False),
         ("pals-204 annealed heads=24", {"method_options": {"heads": 24}, "size": "budget"}, True),
         ("pals-204 annealed", {"method_options": {"init": "normal"}}, True),
         ("pals-204 annealed data=minbert activation=gelu", MINBERT, False),
         ("shared annealed", {"method": "shared"}, True),
-        ("shared annealed", {"method": "shared", "size": "paper"}, True),
         ("fine-tuned single-task", {"method": "fine-tuned"}, True),
         ("houlsby-64 single-task", {"method": "houlsby-64"}, True),  # on a frozen BERT: eight tasks that share nothing
         ("pals-204 single-task", {}, False),
         ("pals-204 single-task", {"tasks": ("rte",)}, True),
-        ("houlsby-64 single-task", {"method": "houlsby-64", "tasks": ("rte",)}, True),
         ("pals-204 annealed", {"tasks": ("rte", "cola")}, False),
         ("pals-204 annealed data=minbert", MINBERT, True),
-        ("pals-204 annealed", MINBERT, False),
         ("pals-204 annealed data=minbert", MINBERT | {"memory": 8}, False),
         ("pals-204 annealed data=minbert gem=on", MINBERT | {"memory": 8}, True),
-        ("pals-204 annealed data=minbert gem=on", MINBERT, False),
         ("pals-204 annealed data=minbert gem=on memory_margin=0.1", MINBERT | {"memory": 8}, False),
         ("pals-204 sequential", {"schedule": "sequential", "tasks": ("rte", "cola")}, True),
         ("pals-204 annealed", {"start": "earlier"}, False),
@@ -362,7 +364,10 @@ def test_further_pretraining_is_compared_with_none():
     ],
 )
 def test_which_runs_a_selection_means(selection, changes, matches):
-    assert Selection.parse(selection).matches(made_up(0, 60.0, **changes)) is matches
+    """Of a run that has finished; no other counts."""
+    record = made_up(0, 60.0, **changes)
+    assert Selection.parse(selection).matches(record) is matches
+    assert not Selection.parse(selection).matches(record | {"status": "running"})
 
 
 def spans(changes: dict, seeds=range(3), task="sst2", **settings) -> list[dict]:
@@ -400,11 +405,6 @@ def test_c17_asks_what_adapters_are_worth(records, expected, said):
     assert list(files) == deciding
 
 
-def test_runs_that_have_not_finished_do_not_count():
-    record = made_up(0, 60.0) | {"status": "running"}
-    assert not Selection.parse("pals-204 annealed").matches(record)
-
-
 def test_c2_needs_all_three_schedules():
     """With three seeds under each, PALs beat shared: reproduced. Under annealed alone, the other two stay open; with
     the reverse under one, the note says how many are reproduced."""
@@ -415,11 +415,11 @@ def test_c2_needs_all_three_schedules():
     every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
     assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
     kind, value, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
-    assert kind == "inconclusive" and CLAIM in value
+    assert kind == "inconclusive" and SENTENCE in value
     assert "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
     every["square-root"] = both(64.0, 66.0, schedule="square-root")
     kind, _, note, _ = claim_verdict(LEDGER["C2"], list(chain(*every.values())))
-    assert kind == "not reproduced" and f"2 of {len(LEDGER['C2'].compare)} reproduced" in note
+    assert kind == "not reproduced" and "2 of 3 comparisons reproduced, 1 not reproduced" in note
     assert " reproduced" not in claim_verdict(LEDGER["C11"], every["annealed"])[2]  # of one comparison
 
 
@@ -437,14 +437,14 @@ def test_what_a_run_of_this_size_cannot_decide_is_said_whatever_was_seen(worst):
 
 
 def test_runs_of_the_size_that_a_row_asks_for_decide_it():
-    """C1 asks for 60,000 steps: with one step less it is not testable, with as many the interval decides."""
+    """C10b asks for 90,000 steps: with one step less it is not testable, with as many the interval decides."""
 
     def both(steps):
-        return runs("pals-204", 66.0, 66.1, 66.2, steps=steps) + runs("fine-tuned", 64.0, 64.2, 64.1, steps=steps)
+        random = runs("pals-204", 44.0, 44.2, 44.1, steps=steps, weights="random")
+        return runs("pals-204", 66.0, 66.1, 66.2, steps=steps) + random
 
-    assert LEDGER["C1"].steps == 60_000
-    assert claim_verdict(LEDGER["C1"], both(59_999))[0] == "not testable at this scale"
-    assert claim_verdict(LEDGER["C1"], both(60_000))[0] == "reproduced"
+    assert claim_verdict(LEDGER["C10b"], both(89_999))[0] == "not testable at this scale"
+    assert claim_verdict(LEDGER["C10b"], both(90_000))[0] == "reproduced"
 
 
 def test_a_task_that_neither_side_has_learnt_decides_nothing():
@@ -459,22 +459,13 @@ def test_a_task_that_neither_side_has_learnt_decides_nothing():
     assert outcome((0.0, 0.0, 0.0), (4.0, 4.0, 4.1)).verdict == "not reproduced"
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"), [((66.0, 64.0, 65.0), "not reproduced"), ((64.0, 66.0, 65.0), "reproduced")]
-)
-def test_each_claim_of_c13_is_decided_by_its_own_runs(scores, expected):
-    """(c) the shared model under three schedules: round robin first, or not. PALs are no part of it."""
-    named = zip(("annealed", "round-robin", "proportional"), scores, strict=True)
-    found = [r for s, v in named for r in runs("shared", v, v, v + 0.1, schedule=s, **MINBERT)]
-    assert claim_verdict(LEDGER["C13c"], found)[0] == expected
-    assert claim_verdict(LEDGER["C13"], found)[0] == "not run"
-
-
 def test_without_records_nothing_is_reproduced():
-    claims = FRAME[FRAME["kind"] == "C"].set_index("id")
+    frame = verdict_frame(records=[])
+    claims = frame[frame["kind"] == "C"].set_index("id")
     assert (claims["verdict"] == "not run").all()
-    assert claims.loc["C24", "note"] == "not pursued here"
-    assert claims["note"].drop("C24").str.startswith("needs ").all()
+    needs = {row.id: bool(row.needs) for row in LEDGER.values() if row.kind == "C"}
+    assert claims["note"].str.startswith("needs ").to_dict() == needs
+    assert claims.loc["C24", "note"] == "not pursued here" and "dev loss" in claims.loc["C27", "note"]
 
 
 def test_what_rows_need_and_compare_can_be_read():
@@ -502,7 +493,8 @@ def test_a_difference_that_is_one_tasks_says_so():
     undefined = made_up(0, math.nan, math.nan, method="pals-204")
     undefined["results"]["last"]["dev_average"] = None
     for found in (pals + shared, [*pals, *shared, undefined]):  # a repetition of seed 0 without an average
-        assert "RTE accounts for +5.01 of +5.10 points" in claim_verdict(row, found)[2]
+        note = "RTE accounts for +5.01 of +5.10 points, and the mean over the other 7 tasks is +0.10"
+        assert note in claim_verdict(row, found)[2]
     even = [
         made_up(s, 66 + s / 10, 66 + s / 10, method=m) if m != "shared" else made_up(s, 60, 60, method=m)
         for s in range(3)
@@ -514,17 +506,7 @@ def test_a_difference_that_is_one_tasks_says_so():
 # ------------------------------------------------------------------------------------------- rules that few rows reach
 
 
-@pytest.mark.parametrize(
-    ("relation", "mean", "just"), [(">", 0.28, True), (">", 0.40, False), (">=", -0.22, True), (">=", 0.27, False)]
-)
-def test_an_interval_that_ends_at_its_bound_says_only_just(relation, mean, just):
-    """.1 apart: half is .248."""
-    pals = runs("pals-204", *[60 + mean + d for d in (-0.1, 0, 0.1)])
-    found = decide(CLAIM.replace(" > ", f" {relation} "), pals + runs("shared", *[60.0] * 3))
-    assert found.verdict == "reproduced" and (", only just (" in str(found)) == just
-
-
-def test_different_runs_of_one_seed_are_refused():
+def test_different_runs_of_one_seed_are_refused_and_so_is_a_run_beside_itself():
     """Which of them counts would be left to the order of files. A run that was merely repeated counts once."""
     found = [r for rate in (1e-4, 1e-3) for r in runs("houlsby-64", 60.0, tasks=("rte",), learning_rate=rate)]
     with pytest.raises(ValueError, match="different runs of one seed, houlsby-64, houlsby-64: leave one of them out"):
@@ -532,9 +514,6 @@ def test_different_runs_of_one_seed_are_refused():
     again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
     outcome = decide(CLAIM, again)
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
-
-
-def test_runs_are_not_compared_with_themselves():
     with pytest.raises(ValueError, match="both sides select the same runs"):
         decide("pals-204 annealed freeze=nothing > pals-204 annealed", runs("pals-204", 60.0, 61.0))
 

@@ -8,11 +8,12 @@ from papermill.cli import _resolve_type
 from test_notebooks import code_cells, every_notebook, parameters_cell
 
 from palslib.study.ledger.paper import load_ledger
+from palslib.study.ledger.verdicts import verdict
 from palslib.study.notebook import take_parameters
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
 
-_KINDS = [row.kind for row in load_ledger().values()]
-DERIVED = f"{_KINDS.count('A')} of {_KINDS.count('A') + _KINDS.count('B')} hold"
+_DERIVED = [verdict(row).verdict for row in load_ledger().values() if row.kind in "AB"]
+DERIVED = f"{_DERIVED.count('holds')} of {len(_DERIVED)} hold"
 GRID = [
     ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL has a gradient"),
     ("01", "backbone=tiny size=24", ""),

@@ -149,7 +149,8 @@ def test_claims():
     runs = [record(seed=seed, scores=(40.0, 70.0, 60.0)) for seed in (0, 1)]
     runs += [record(schedule="round-robin", seed=s, scores=(40.0 + 3 * g, 70.0, 60.0)) for s, g in ((0, 2), (1, 4))]
     frame = claims_frame(runs).set_index("compared")
-    assert frame["row"].value_counts().to_dict() == {"C13": 3, "C13b": 2, "C13c": 2, "C13d": 2, "C13e": 1}
+    rows = {"C13": 3, "C13b": 2, "C13c": 2, "C13d": 2, "C13e": 1, "C28": 2, "C29": 1}
+    assert frame["row"].value_counts().to_dict() == rows
     ran = frame.loc["shared, round robin: better than shared, annealed"]
     assert (ran["difference"], ran["high"], ran["seeds"]) == (pytest.approx(3), pytest.approx(15.706, abs=1e-3), 2)
     assert ran["verdict"] == "inconclusive"
@@ -163,6 +164,7 @@ def test_claims():
     assert missing["verdict"] == "not run" and missing["seeds"] == 0
     assert "shared, annealed: no worse than shared, annealed, further pre-trained" in frame.index
     assert "PALs, s = 324, annealed: no worse than PALs, s = 204, annealed" in frame.index
+    assert "PALs, s = 324, annealed: better than PALs, s = 204, annealed on STS" in frame.index
 
 
 @pytest.mark.parametrize("records", [[], [record()]])
@@ -175,7 +177,7 @@ def test_dots(records):
     ax = figure.axes[0]
     assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
     assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
-    assert ax.get_yticklabels()[-1].get_text() == "one BERT a task"
+    assert ax.get_yticklabels()[-1].get_text() == "three BERTs"
 
 
 def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
@@ -215,6 +217,6 @@ def test_training_curves():
 def test_similarity_range():
     """Of 0, 1.4, 3.6 and 5 two lie within [1.34, 3.66]."""
     ax = plt.figure().add_subplot()
-    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16"), ax)
+    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16").values(), ax)
     assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
     assert sum(patch.get_height() for patch in ax.containers[0]) == 2
