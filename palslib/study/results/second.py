@@ -110,19 +110,21 @@ def arm(record: dict) -> str:
     return ONE_RATE if at_one_rate else config["method"]
 
 
-def arms(records: Iterable[dict], level: float = FIRST_LOOK) -> dict[str, dict[int, dict]]:
+def arms(records: Iterable[dict], level: float = FIRST_LOOK, all_of_five: bool = False) -> dict[str, dict[int, dict]]:
     """Arm -> seed -> the record of its confirmation run, for the seeds that count at the look with this level."""
     found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
-        if (seed := record["config"]["seed"]) in counted(name := arm(record), level):
+        if (seed := record["config"]["seed"]) in counted(name := arm(record), level, all_of_five):
             found[name][seed] = record
     return found
 
 
-def counted(name: str, level: float) -> range:
-    """The seeds of an arm that count at the look with this level. The first look takes only three of the fifth arm,
-    so that no later run of that arm changes what was decided (DEVIATIONS.md, 28 November)."""
-    return LOOKS[level][:SEEDS] if (name, level) == (ONE_RATE, FIRST_LOOK) else LOOKS[level]
+def counted(name: str, level: float, all_of_five: bool = False) -> range:
+    """The seeds of an arm that count at the look with this level. The fifth arm counts with three, so that no later
+    run of it changes what was decided. Only its own question takes `all_of_five` at the second look (DEVIATIONS.md, 28
+    and 29 November)."""
+    all_seeds = name != ONE_RATE or (all_of_five and level == SECOND_LOOK)
+    return LOOKS[level] if all_seeds else LOOKS[level][:SEEDS]
 
 
 def _difference(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
@@ -137,18 +139,20 @@ def decide(records: Sequence[dict]) -> pd.DataFrame:
     `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` after
     a question that is open, and `runs are missing`.
 
-    A look is made once all of its runs are there. What the first look decides stands; the second covers the questions
-    that it left open and those after them.
+    A look is made once all of its runs are there: at the second, 51 runs for the first three questions, and 60 for the
+    last one. What the first look decides stands; the second covers the questions that it left open and those after
+    them.
     """
-    looks = {level: arms(records, level) for level in LOOKS}
-    made = [lv for lv, of in looks.items() if all(len(of[name]) == len(counted(name, lv)) for name in ARMS)]
-    rows, before = [], ""
+    rows, before, looks = [], "", list(LOOKS)
     for (left, right), question in QUESTIONS.items():
         row = {"question": question, "left": left, "right": right, "verdict": _WAITING.get(before, NOT_RUN)}
-        for level in [] if before in _WAITING else list(made):
+        for level in [] if before in _WAITING else list(looks):
+            runs = arms(records, level, left == ONE_RATE)
+            if any(len(runs[name]) < len(counted(name, level, left == ONE_RATE)) for name in ARMS):
+                break  # a look is made once all of its runs are there
             if row["verdict"] in (NOT_RUN, OPEN):
-                row |= _difference(looks[level], row, level)
-                made = made[made.index(level) :]  # no later question goes back to an earlier look
+                row |= _difference(runs, row, level)
+                looks = looks[looks.index(level) :]  # no later question goes back to an earlier look
         before = row["verdict"]
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -162,7 +166,7 @@ def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, di
     """For each question that has an answer: its row in `decide`, and the runs from which it comes, as `arms` gives
     them."""
     rows = decide(records).dropna(subset="low").to_dict("records")
-    return [(row, arms(records, row["level"])) for row in rows]
+    return [(row, arms(records, row["level"], row["left"] == ONE_RATE)) for row in rows]
 
 
 def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame:
