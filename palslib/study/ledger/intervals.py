@@ -19,6 +19,8 @@ from palslib.data.tasks import get_task
 MARGIN = 0.5
 """Points of the dev average: a difference whose whole interval lies within ±0.5 is too small to matter."""
 POSITIVE, NEGATIVE, TOO_SMALL, OPEN = "positive", "negative", "too small to matter", "open"
+NO_WORSE = "no worse"
+"""The verdict on a claim that asks for no more than this: the interval lies above minus the margin."""
 Scores = Mapping[str, Sequence[float]]
 """Method -> the scores of its runs, one for each seed."""
 
@@ -78,14 +80,21 @@ def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Di
     a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
     seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if equal_variances(scores) < 0.01 and min(seeds) > 1:
-        ends = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
-        return Difference(value, float(ends.low), float(ends.high), seeds)
+        return welch(a, b, level)
     degrees = sum(len(of) - 1 for of in scores.values() if len(of))
     squares = sum(np.var(of) * len(of) for of in scores.values() if len(of))
     if not degrees or not all(seeds):
         return Difference(value, math.nan, math.nan, seeds)
     half = stats.t.ppf((1 + level) / 2, degrees) * math.sqrt(squares / degrees * (1 / seeds[0] + 1 / seeds[1]))
     return Difference(value, value - float(half), value + float(half), seeds)
+
+
+def welch(left: Sequence[float], right: Sequence[float], level: float = 0.95) -> Difference:
+    """left - right with Welch's interval of two independent samples, each with a variance of its own."""
+    from scipy import stats
+
+    ends = stats.ttest_ind(left, right, equal_var=False).confidence_interval(level)
+    return Difference(fmean(left) - fmean(right), float(ends.low), float(ends.high), (len(left), len(right)))
 
 
 def family(scores: Scores, base: str) -> pd.DataFrame:
