@@ -177,9 +177,8 @@ def _beside_eight(row: dict, new: Sequence[dict]) -> str:
     shared, eight = _scores(second.arms(new)["shared"]), second.separate(new)
     gap = fmean(fmean(shared[seed].values()) - fmean(eight[seed].values()) for seed in eight)
     rest = f"on the other seven tasks PALs score {_more(row['without RTE'])}"
-    return (
-        f" RTE alone accounts for {of_rte:+.2f} of this; {rest}. Sharing everything scores {_more(gap)} than the eight."
-    )
+    said = f" RTE accounts for {of_rte:+.2f} of this; {rest}."
+    return f"{said} Sharing everything scores {_more(gap)} than the eight."
 
 
 def _more(points: float) -> str:
