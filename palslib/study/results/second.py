@@ -192,6 +192,28 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["left", "right", "task", *COLUMNS[3:7], "margin", "verdict"])
 
 
+def chosen_afterwards(records: Sequence[dict]) -> pd.DataFrame:
+    """For each question that has an answer, two other intervals at its level, both chosen after the data were seen, so
+    that they decide nothing: `blocked by seed`, from differences between runs of one seed, which are alike here; and
+    with `tasks standardised`, each task's scores divided by their standard deviation between runs of one arm, so that
+    no task's noise counts more (in these units, not in points). With `correlation`, that of the two arms over seeds."""
+    rows = []
+    for row, runs in answered(records):
+        seeds = sorted(runs[row["left"]].keys() & runs[row["right"]].keys())
+        left, right = (
+            pd.DataFrame([{task: _score(runs[row[side]][seed], task) for task in TASKS} for seed in seeds])
+            for side in ("left", "right")
+        )
+        spread = ((left.var() + right.var()) / 2) ** 0.5
+        scaled = {side: (scores / spread).mean(axis=1) for side, scores in (("left", left), ("right", right))}
+        both = left.mean(axis=1), right.mean(axis=1)
+        found = {name: row[name] for name in ("left", "right")} | {"correlation": both[0].corr(both[1])}
+        found["blocked by seed"] = paired(list(both[0] - both[1]), row["level"]).text
+        found["tasks standardised"] = difference(scaled, "left", "right", row["level"]).text
+        rows.append(found)
+    return pd.DataFrame(rows)
+
+
 def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
     """Seed -> task -> score, of the models for one task each, for the seeds whose eight runs are all there."""
     found: dict[int, dict[str, float]] = {}

@@ -235,6 +235,19 @@ def test_without_cola_the_same_questions_are_answered_at_the_same_look():
     assert decide(even)["verdict"][0] == "positive" != second.without_tasks(even, ("cola",))["verdict"][0]
 
 
+def test_what_was_chosen_afterwards_stands_apart():
+    """By hand: runs of one seed differ on CoLA alone, by 8 ± .8, which is 1 ± .1 on the mean of eight tasks."""
+    runs = confirmed()
+    for record in runs:
+        if second.arm(record) == "pals-204":
+            by = NOISE[record["config"]["seed"] % 6]
+            record["results"]["last"]["scores"]["cola"]["matthews"] += 8 * (1 + by)
+    row = second.chosen_afterwards(runs).iloc[0]
+    gaps = [1 + noise for noise in NOISE]
+    assert row["blocked by seed"] == paired(gaps, 0.995).text and row["correlation"] == approx(1)
+    assert row["tasks standardised"].startswith("+") and second.chosen_afterwards([]).empty
+
+
 def alone(seeds=(300, 301, 302), **by_task: float) -> list[dict]:
     """Separate models of these seeds, that score what is given for their task, else 60.2."""
     return [
