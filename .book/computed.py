@@ -34,14 +34,14 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 def answer() -> str:
     """The five numbered sentences with which notebook 11 answers the paper's question, and notes on their words."""
-    runs, own_rate = tables.of_first_study(evidence()), read_records(RECORDS / "same-rate")
-    return answers.numbered(answers.answer(runs, own_rate, second.read_second())) + f"\n\n{answers.NOTES}"
+    runs = tables.of_first_study(evidence())
+    return answers.numbered(answers.answer(runs, second.read_second())) + f"\n\n{answers.NOTES}"
 
 
 def questions() -> str:
-    """The picture and the table of the second study's questions; nothing before it decides one."""
+    """The picture of the answers, and the table of the second study's questions; nothing before it decides one."""
     found = answers.questions_table(second.decide(second.read_second()))
-    picture = "![The second study's questions, with intervals](../figures/11_questions.png)"
+    picture = "![Each answer's difference with its interval, and without RTE](../figures/11_questions.png)"
     return f"{picture}\n\n{table(list(found), found.itertuples(index=False))}" if len(found) else ""
 
 

@@ -139,7 +139,7 @@ class Reproduce:
     out: File | None = None
     """Folder of the executed copies; None: runs/notebooks."""
     record: File | None = None
-    """A JSON file for the seconds, the memory and the disk space that each notebook took."""
+    """A JSON file for the seconds and the headline of each notebook."""
 
     def __post_init__(self):
         from palslib.records import check_place

@@ -98,6 +98,17 @@ def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: s
     ax.set(xlabel=what, ylim=(-0.6, max(len(frame), 1) - 0.4))
 
 
+def answer_rows(frame: pd.DataFrame, ax: Axes) -> None:
+    """The answers of `results.answer.answered` as intervals, one in each row; a hollow diamond is the difference
+    without RTE, the smallest of the dev sets."""
+    names = frame["compared"] + "\n(" + frame["study"] + ")"
+    difference_rows(frame, names, ax, "points of the mean of eight tasks")
+    places = np.arange(len(frame))[::-1] + 0.18
+    style = {"marker": "D", "s": 22, "facecolor": "white", "edgecolor": _OURS, "zorder": 3}
+    ax.scatter(frame["without RTE"], places, label="without RTE", **style)
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+
+
 def task_forest(frame: pd.DataFrame, ax: Axes, what: str = "difference") -> None:
     """One method minus another, task by task, with simultaneous 95 % intervals.
 

@@ -29,7 +29,7 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
-from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, unpaired
+from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, welch
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 from palslib.study.ledger.selection import Selection, Setting, repeats
 from palslib.study.ledger.sentences import sentence
@@ -207,7 +207,7 @@ class Outcome:
     @property
     def interval(self) -> Difference:
         """The mean of δ with its 95 % interval (Welch's, unless `in_pairs`), whose ends are NaN with one seed."""
-        return paired(self.differences) if self.in_pairs else unpaired(self.left, self.right)
+        return paired(self.differences) if self.in_pairs else welch(self.left, self.right)
 
     @property
     def margin(self) -> float:

@@ -19,6 +19,8 @@ from palslib.data.tasks import get_task
 MARGIN = 0.5
 """Points of the dev average: a difference whose whole interval lies within ±0.5 is too small to matter."""
 POSITIVE, NEGATIVE, TOO_SMALL, OPEN = "positive", "negative", "too small to matter", "open"
+NO_WORSE = "no worse"
+"""The verdict on a claim that asks for no more than this: the interval lies above minus the margin."""
 Scores = Mapping[str, Sequence[float]]
 """Method -> the scores of its runs, one for each seed."""
 
@@ -78,7 +80,7 @@ def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Di
     a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
     seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if equal_variances(scores) < 0.01 and min(seeds) > 1:
-        return unpaired(a, b, level)
+        return welch(a, b, level)
     degrees = sum(len(of) - 1 for of in scores.values() if len(of))
     squares = sum(np.var(of) * len(of) for of in scores.values() if len(of))
     if not degrees or not all(seeds):
@@ -123,7 +125,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
     return Difference(fmean(differences), fmean(differences) - half, fmean(differences) + half, (n, n))
 
 
-def unpaired(left: Sequence[float], right: Sequence[float], level: float = 0.95) -> Difference:
+def welch(left: Sequence[float], right: Sequence[float], level: float = 0.95) -> Difference:
     """left - right of two groups that share nothing, with Welch's interval; NaN where one has fewer than two runs."""
     from scipy import stats
 

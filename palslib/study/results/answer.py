@@ -4,15 +4,18 @@ Each answer comes from the second study once its runs decide it; before that, it
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import pandas as pd
 
+from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS
 from palslib.study.ledger.claims import SEEDS, Comparison
 from palslib.study.ledger.intervals import (
+    MARGIN,
     NEGATIVE,
+    NO_WORSE,
     OPEN,
     POSITIVE,
     TOO_SMALL,
@@ -20,6 +23,7 @@ from palslib.study.ledger.intervals import (
     difference,
     level_of_looks,
     paired,
+    welch,
 )
 from palslib.study.results import second
 from palslib.study.results.tables import label, runs_of, scores_by_method
@@ -27,82 +31,166 @@ from palslib.study.results.tables import label, runs_of, scores_by_method
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
 because the interval from five seeds ended at 0."""
-_SAID = {
-    ("PALs", "sharing everything"): {
-        POSITIVE: "PALs beside BERT's layers help here",
-        NEGATIVE: "PALs beside BERT's layers do harm here",
-        TOO_SMALL: "PALs beside BERT's layers make no difference that matters here",
-        OPEN: "Whether PALs beside BERT's layers help is open",
+EIGHT = "eight BERTs"
+"""The paper's baseline: for each task a BERT of its own, trained for that task alone."""
+ASKED = {
+    ("pals-204", EIGHT): {
+        POSITIVE: "One BERT with PALs does better than eight BERTs",
+        NO_WORSE: "One BERT with PALs does as well as eight BERTs",
+        NEGATIVE: "One BERT with PALs does worse than eight BERTs",
+        OPEN: "Whether one BERT with PALs does as well as eight BERTs is open",
     },
-    ("PALs", "one PAL, as large as a task's own, that all tasks use"): {
+    ("pals-204", "shared"): {
+        POSITIVE: "PALs are better than sharing everything",
+        NEGATIVE: "Sharing everything is better than PALs",
+        TOO_SMALL: "PALs and sharing everything differ by less than matters",
+        OPEN: "Whether PALs are better than sharing everything is open",
+    },
+    ("pals-204", "pal-common"): {
         POSITIVE: "A PAL for each task is better than one for all tasks",
         NEGATIVE: "One PAL for all tasks is better than one for each task",
         TOO_SMALL: "One PAL for all tasks does as well as one for each task",
         OPEN: "Whether each task needs a PAL of its own is open",
     },
-    ("PALs", "low rank (about as many parameters, without attention)"): {
+    ("pals-204", "low-rank-100"): {
         POSITIVE: "The attention within PALs helps",
         NEGATIVE: "Attention is not needed: low rank, which has none, is better",
         TOO_SMALL: "Attention is not needed: low rank, which has none, does as well",
         OPEN: "Whether the attention within PALs helps is open",
     },
-    ("PALs trained at BERT's learning rate (elsewhere at a higher one)", "sharing everything"): {
-        POSITIVE: "PALs help with one learning rate for all parameters, as in the paper",
-        NEGATIVE: "With one learning rate for all parameters, as in the paper, PALs do harm",
-        TOO_SMALL: "With one learning rate for all parameters, as in the paper, PALs make no difference that matters",
-        OPEN: "Whether PALs help with one learning rate for all parameters, as in the paper, is open",
-    },
 }
-"""What is compared to answer each question -> the answer for each kind of difference."""
+"""What is compared, in the order of the questions -> the answer for each verdict."""
+_NAMES = {"pals-204": "PALs", EIGHT: EIGHT, "shared": "sharing everything", "pal-common": "one PAL for all tasks"}
+_NAMES |= {"low-rank-100": "low rank (about as many parameters, without attention)"}
+_OWN_OR_MORE = (
+    " A PAL for each task also has eight times as many parameters as one PAL for all, so this question does not tell "
+    "*own* from *more*."
+)
 NOT_SHOWN = (
     "**Not shown**: what holds for BERT-base, after the paper's 60,000 steps, or with all texts of the three largest "
     "tasks, MNLI, QQP and QNLI. The runs here train a smaller BERT for fewer steps, and use 3 to 10 % of those three "
     "tasks' texts."
 )
 NOTES = (
-    "The *first study* took 2,000 steps, the *second* 8,000. *Tuned alike*: each method has the best of four settings "
-    "of its learning rates, chosen on texts held out from training. *Open*: no difference and one of over half a point"
-    " are both possible. *99.5 %*: looking twice gives two chances of a false alarm; to keep them at 5 % in total, the"
-    " second study uses 99.5 % at 6 seeds and, if a question is open, 95.2 % at 12. *3 seeds against 8*: 3 of the "
-    "method that is named first. In [a, b], a minus says that this method scores less."
+    "A run took 2,000 steps in the *first study* and 8,000 in the *second*, in which each method has the best of four "
+    "settings of its learning rates. (They were chosen on a tenth of the training texts that was left out; of SST-2's "
+    "phrases in it, 89 % are part of a longer one that was trained on.) The eight BERTs were not tuned for themselves. "
+    "*Open*: no difference and one of over half a point are both possible. *99.5 %*: looking twice gives two chances of"
+    " a false alarm; to keep them at 5 % in total, the second study uses 99.5 % at 6 seeds and, if a question is open, "
+    "95.2 % at 12. In [a, b], a minus says that PALs score less."
 )
 """What the sentences of `answer` take as known, in Markdown."""
+Scores = dict[int, dict[str, float]]
+"""Seed -> task -> the score of a run."""
 
 
-def answer(records: Sequence[dict], own_rate: Sequence[dict] = (), new: Sequence[dict] = ()) -> list[str]:
-    """Five sentences, in Markdown, on the question of the paper.
+def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
+    """A row for each comparison in `ASKED`: `left` and `right`; the `study` that answers it (none: empty); the mean
+    scores `left mean` and `right mean`; `difference`, `low`, `high`, `seeds` and `level` of its interval; in how many
+    of the common seeds the difference has its sign (`same sign`: 6 of 6); the difference of the other tasks' means
+    `without RTE`; and the `verdict`.
 
     Args:
         records: the first study's runs, of one setting.
-        own_rate: runs in which PALs learn at BERT's own rate.
         new: the records of the second study's grids.
     """
-    decided, first = second.decide(new), first_study(records, own_rate)
+    rows = [_against_eight(new)]
+    for row in second.decide(new).to_dict("records")[:3]:
+        sides = (row["left"], row["right"])
+        if not math.isnan(row["low"]):
+            found = Difference(row["difference"], row["low"], row["high"], tuple(map(int, row["seeds"].split(" and "))))
+            runs = second.arms(new, row["level"])
+            rows.append(_row(sides, "second study", found, *map(_scores, map(runs.get, sides)), row["level"]))
+        elif (found := _of_first_study(records, *sides)) and min(found.seeds) >= SEEDS:
+            runs = [{run["config"]["seed"]: run for run in runs_of(line, records)} for line in sides]
+            rows.append(_row(sides, "first study", found, *map(_scores, runs)))
+        else:
+            rows.append(dict(zip(("left", "right", "study", "verdict"), (*sides, "", row["verdict"]), strict=True)))
+    return pd.DataFrame(rows)
+
+
+def _scores(runs: Mapping[int, dict]) -> Scores:
+    return {seed: main_scores(run["results"]["last"]["scores"]) for seed, run in runs.items()}
+
+
+def _row(sides, study: str, found: Difference, left: Scores, right: Scores, level: float = 0.95) -> dict:
+    means = [pd.DataFrame(scores).mean(axis=1) for scores in (left, right)]  # of each task, over seeds
+    gaps = [fmean(left[seed].values()) - fmean(right[seed].values()) for seed in left.keys() & right.keys()]
+    row = {"left": sides[0], "right": sides[1], "study": study, **found.cells, "level": level, "verdict": found.kind()}
+    row |= {"left mean": means[0].mean(), "right mean": means[1].mean()}
+    row["same sign"] = f"{sum(gap * found.value > 0 for gap in gaps)} of {len(gaps)}"
+    return row | {"without RTE": (means[0] - means[1]).drop("rte", errors="ignore").mean()}
+
+
+def _against_eight(new: Sequence[dict]) -> dict:
+    """PALs against eight BERTs, on the seeds of the latter, by the second study's runs. No two of these runs share
+    their randomness, so the interval is Welch's, of two independent samples."""
+    eight, pals = second.separate(new), _scores(second.arms(new)["pals-204"])
+    pals = {seed: pals[seed] for seed in eight if seed in pals}
+    if min(len(eight), len(pals)) < SEEDS:
+        return {"left": "pals-204", "right": EIGHT, "study": "", "verdict": second.NOT_RUN}
+    found = welch(*([fmean(of.values()) for of in side.values()] for side in (pals, eight)))
+    row = _row(("pals-204", EIGHT), "second study", found, pals, eight)
+    return row | {"verdict": NO_WORSE if found.kind() != POSITIVE and found.low >= -MARGIN else found.kind()}
+
+
+def answer(records: Sequence[dict], new: Sequence[dict] = ()) -> list[str]:
+    """Five sentences, in Markdown, on the question of the paper, from the rows of `comparisons`."""
     done = len(second.of_grid("tuning", new)), sum(map(len, second.arms(new).values()))
     waits = {
-        second.NOT_ASKED: "the plan asks this only after the question before it has an answer",
+        second.NOT_ASKED: "the second study asks this only after question 2 has an answer",
         second.NOT_RUN: "the runs are under way ({} of 32 that choose settings and {} of 27 that decide are done)",
     }
-    said = []
-    for (sides, words), of, row in zip(_SAID.items(), first, decided.itertuples(), strict=True):
-        if row.verdict not in waits:
-            found = Difference(row.difference, row.low, row.high, tuple(map(int, row.seeds.split(" and "))))
-            how = "8,000 steps" if row.left == second.ONE_RATE else "8,000 steps, both tuned alike"
-            how += f"; {100 * row.level:g} % interval"
-            if (row.verdict, row.level) == (OPEN, second.FIRST_LOOK):
-                how += "; the twelve seeds that are planned if it is open are not all run yet"
-            said.append(f"**{words[row.verdict]}**: {_in_words(*sides, found)} ({how}).")
-        elif min(of.seeds) >= SEEDS:
-            said.append(f"**{words[of.kind()]}**: {_in_words(*sides, of)} (first study: 2,000 steps, not tuned alike).")
+    sentences = []
+    for row in comparisons(records, new).to_dict("records"):
+        words = ASKED[row["left"], row["right"]]
+        if row["study"]:
+            sentence = f"**{words[row['verdict']]}**: {_in_words(row)}."
         else:
             unknown = words[OPEN].removesuffix("open") + "not known yet"
-            said.append(f"**{unknown}**: {waits[row.verdict].format(*done)}.")
-    return [*said, NOT_SHOWN]
+            sentence = f"**{unknown}**: {waits[row['verdict']].format(*done)}."
+        if row["right"] == EIGHT and row["study"]:
+            sentence += _beside_eight(row, new)
+        sentences.append(sentence + (_OWN_OR_MORE if row["right"] == "pal-common" else ""))
+    return [*sentences, NOT_SHOWN]
 
 
-def _in_words(left: str, right: str, found: Difference) -> str:
-    more = f"{abs(found.value):.2f} points {'less' if found.value < 0 else 'more'}"
-    return f"{left} score {more} than {right}{str(found).removeprefix(f'{found.value:+.2f}')}"
+def _in_words(row: dict) -> str:
+    """`PALs score 0.98 points more than sharing everything [-0.12, +2.08], in 6 of 6 seeds (second study; ...)`."""
+    found = Difference(row["difference"], row["low"], row["high"], (0, 0))
+    left, right = row["seeds"].split(" and ")
+    if row["right"] == EIGHT:
+        said = f"PALs score {row['left mean']:.1f} of 100 and eight BERTs {row['right mean']:.1f}, {_more(found.value)}"
+        seeds = f", {left} seeds each" if left == right else f", {left} and {right} seeds"
+    else:
+        said = f"PALs score {_more(found.value)} than {_NAMES[row['right']]}"
+        seeds = f", in {row['same sign']} seeds"
+    level = "" if row["level"] == 0.95 else f"; {100 * row['level']:g} % interval"
+    again = (row["verdict"], row["level"]) == (OPEN, second.FIRST_LOOK)
+    level += "; six more seeds are planned where this is open, and are not all run yet" if again else ""
+    return f"{said} {found.text.removeprefix(f'{found.value:+.2f} ')}{seeds} ({row['study']}{level})"
+
+
+def _beside_eight(row: dict, new: Sequence[dict]) -> str:
+    """What one task contributes to the difference, and how far sharing everything is from the eight."""
+    of_rte = row["difference"] - 7 / 8 * row["without RTE"]
+    shared, eight = _scores(second.arms(new)["shared"]), second.separate(new)
+    gap = fmean(fmean(shared[seed].values()) - fmean(eight[seed].values()) for seed in eight)
+    rest = f"on the other seven tasks PALs score {_more(row['without RTE'])}"
+    said = f" RTE accounts for {of_rte:+.2f} of this; {rest}."
+    return f"{said} Sharing everything scores {_more(gap)} than the eight."
+
+
+def _more(points: float) -> str:
+    """`0.98 points more`, or less."""
+    return f"{abs(points):.2f} points {'less' if points < 0 else 'more'}"
+
+
+def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
+    """The rows of `comparisons` that have an answer, with `compared` for readers: PALs − eight BERTs."""
+    frame = comparisons(records, new)
+    frame = frame[frame["study"] != ""]
+    return frame.assign(compared="PALs − " + frame["right"].map(_NAMES).str.partition(" (")[0])
 
 
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
@@ -122,17 +210,14 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
     return [*said, f"**Not shown**: {alone}anything {beyond}."]
 
 
-def first_study(records: Sequence[dict], own_rate: Sequence[dict] = ()) -> list[Difference]:
-    """The four differences in the first study. Question 1: paired by seed as planned, at a level that allows for the
-    looks. Question 2: never run. Questions 3 and 4: all seeds, one variance."""
+def _of_first_study(records: Sequence[dict], left: str, right: str) -> Difference | None:
+    """The difference of two methods in the first study: all seeds, one variance; None where one has no runs. Its main
+    comparison is paired by seed, as planned, at a level that allows for the looks."""
+    if (left, right) == ("pals-204", "shared"):
+        looks = [n for n in LOOKS if n <= len(pairs := _pairs(records))]
+        return paired(pairs, level_of_looks(looks) if looks else 0.95)
     scores = scores_by_method(records)
-    scores[second.ONE_RATE] = [r["results"]["last"]["dev_average"] for r in runs_of("pals-204", own_rate)]
-    pairs = _pairs(records)
-    looks = [n for n in LOOKS if n <= len(pairs)]
-    none = Difference(math.nan, math.nan, math.nan, (0, 0))
-    of_rest = (("pals-204", "low-rank-100"), (second.ONE_RATE, "shared"))
-    rest = [difference(scores, *of) if all(scores[name] for name in of) else none for of in of_rest]
-    return [paired(pairs, level_of_looks(looks) if looks else 0.95), none, *rest]
+    return difference(scores, left, right) if scores.get(left) and scores.get(right) else None
 
 
 def _pairs(records: Sequence[dict]) -> list[float]:
@@ -144,7 +229,7 @@ def growth(records: Sequence[dict]) -> str:
     """The first study's main difference at each of its looks, and the interval that allows for them, in words."""
     pairs = _pairs(records)
     said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    allowed = first_study(records)[0].text
+    allowed = _of_first_study(records, "pals-204", "shared").text
     return f"PALs minus sharing everything at each look: {said or 'none yet'};\nallowing for the looks: {allowed}"
 
 

@@ -110,19 +110,21 @@ def arm(record: dict) -> str:
     return ONE_RATE if at_one_rate else config["method"]
 
 
-def arms(records: Iterable[dict], level: float = FIRST_LOOK) -> dict[str, dict[int, dict]]:
+def arms(records: Iterable[dict], level: float = FIRST_LOOK, all_of_five: bool = False) -> dict[str, dict[int, dict]]:
     """Arm -> seed -> the record of its confirmation run, for the seeds that count at the look with this level."""
     found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
-        if (seed := record["config"]["seed"]) in counted(name := arm(record), level):
+        if (seed := record["config"]["seed"]) in counted(name := arm(record), level, all_of_five):
             found[name][seed] = record
     return found
 
 
-def counted(name: str, level: float) -> range:
-    """The seeds of an arm that count at the look with this level. The first look takes only three of the fifth arm,
-    so that no later run of that arm changes what was decided (DEVIATIONS.md, 28 November)."""
-    return LOOKS[level][:SEEDS] if (name, level) == (ONE_RATE, FIRST_LOOK) else LOOKS[level]
+def counted(name: str, level: float, all_of_five: bool = False) -> range:
+    """The seeds of an arm that count at the look with this level. The fifth arm counts with three, so that no later
+    run of it changes what was decided. Only its own question takes `all_of_five` at the second look (DEVIATIONS.md, 28
+    and 29 November)."""
+    all_seeds = name != ONE_RATE or (all_of_five and level == SECOND_LOOK)
+    return LOOKS[level] if all_seeds else LOOKS[level][:SEEDS]
 
 
 def _difference(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
@@ -137,18 +139,20 @@ def decide(records: Sequence[dict]) -> pd.DataFrame:
     `6 and 6`), `level` of the interval, and `verdict`: positive, negative, too small to matter, open; `not asked` after
     a question that is open, and `runs are missing`.
 
-    A look is made once all of its runs are there. What the first look decides stands; the second covers the questions
-    that it left open and those after them.
+    A look is made once all of its runs are there: at the second, 51 runs for the first three questions, and 60 for the
+    last one. What the first look decides stands; the second covers the questions that it left open and those after
+    them.
     """
-    looks = {level: arms(records, level) for level in LOOKS}
-    made = [lv for lv, of in looks.items() if all(len(of[name]) == len(counted(name, lv)) for name in ARMS)]
-    rows, before = [], ""
+    rows, before, looks = [], "", list(LOOKS)
     for (left, right), question in QUESTIONS.items():
         row = {"question": question, "left": left, "right": right, "verdict": _WAITING.get(before, NOT_RUN)}
-        for level in [] if before in _WAITING else list(made):
+        for level in [] if before in _WAITING else list(looks):
+            runs = arms(records, level, left == ONE_RATE)
+            if any(len(runs[name]) < len(counted(name, level, left == ONE_RATE)) for name in ARMS):
+                break  # a look is made once all of its runs are there
             if row["verdict"] in (NOT_RUN, OPEN):
-                row |= _difference(looks[level], row, level)
-                made = made[made.index(level) :]  # no later question goes back to an earlier look
+                row |= _difference(runs, row, level)
+                looks = looks[looks.index(level) :]  # no later question goes back to an earlier look
         before = row["verdict"]
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -162,7 +166,7 @@ def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, di
     """For each question that has an answer: its row in `decide`, and the runs from which it comes, as `arms` gives
     them."""
     rows = decide(records).dropna(subset="low").to_dict("records")
-    return [(row, arms(records, row["level"])) for row in rows]
+    return [(row, arms(records, row["level"], row["left"] == ONE_RATE)) for row in rows]
 
 
 def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame:
@@ -186,6 +190,28 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
             about = {"left": row["left"], "right": row["right"], "task": task}
             rows.append(about | found.cells | {"margin": within, "verdict": found.kind(within)})
     return pd.DataFrame(rows, columns=["left", "right", "task", *COLUMNS[3:7], "margin", "verdict"])
+
+
+def chosen_afterwards(records: Sequence[dict]) -> pd.DataFrame:
+    """For each question that has an answer, two other intervals at its level, both chosen after the data were seen, so
+    that they decide nothing: `blocked by seed`, from differences between runs of one seed, which are alike here; and
+    with `tasks standardised`, each task's scores divided by their standard deviation between runs of one arm, so that
+    no task's noise counts more (in these units, not in points). With `correlation`, that of the two arms over seeds."""
+    rows = []
+    for row, runs in answered(records):
+        seeds = sorted(runs[row["left"]].keys() & runs[row["right"]].keys())
+        left, right = (
+            pd.DataFrame([{task: _score(runs[row[side]][seed], task) for task in TASKS} for seed in seeds])
+            for side in ("left", "right")
+        )
+        spread = ((left.var() + right.var()) / 2) ** 0.5
+        scaled = {side: (scores / spread).mean(axis=1) for side, scores in (("left", left), ("right", right))}
+        both = left.mean(axis=1), right.mean(axis=1)
+        found = {name: row[name] for name in ("left", "right")} | {"correlation": both[0].corr(both[1])}
+        found["blocked by seed"] = paired(list(both[0] - both[1]), row["level"]).text
+        found["tasks standardised"] = difference(scaled, "left", "right", row["level"]).text
+        rows.append(found)
+    return pd.DataFrame(rows)
 
 
 def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
