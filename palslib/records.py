@@ -65,7 +65,8 @@ def recorded(config: RunConfig) -> dict:
     """A config as records have it, without paths of this machine."""
     values = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
     values |= {"size": config.resolved_size, "own": {k: _without_folder(task) for k, task in config.own.items()}}
-    return values | {name: portable(values[name]) for name in ("data", "backbone", "start") if values[name]}
+    values |= {name: portable(values[name]) for name in ("data", "backbone", "start") if values[name]}
+    return json.loads(json.dumps(values))  # with lists for tuples
 
 
 def make_record(run) -> dict:

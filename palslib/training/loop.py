@@ -64,6 +64,7 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
+_ELSE = "choose another folder, or give resume=False"
 LESS = "a smaller max_length or batch_size, more micro_batches, or gradient_checkpointing needs less"
 
 
@@ -261,9 +262,10 @@ class Run:
         same = state["key"] == config.key
         differ = exchanged(state["content"], config, self.content) if same else config.differing(before)
         if state["history"] and (before["keep"] == "best") != (config.keep == "best"):
-            differ.append(f"keep={before['keep']!r}")
+            differ.append(f"keep ({before['keep']})")
         if differ:
-            raise ValueError(f"{self.folder} holds a checkpoint of another run ({', '.join(differ)} differ): {_ELSE}")
+            words = f"another run, which differs in {', '.join(differ)}: {_ELSE}"
+            raise ValueError(f"{self.folder} holds a checkpoint of {words}")
         now = self.conditions()
         if changed := [f"{name} {was} -> {now[name]}" for name, was in state["under"].items() if was != now[name]]:
             self.notes.append(f"resumed at step {state['step']} under other conditions: {', '.join(changed)}")
@@ -459,9 +461,6 @@ def run_in_folder(
             return _train(run, on_step, signals)
 
 
-_ELSE = "choose another folder, or give resume=False"
-
-
 def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     """The record of a run, None if it has not finished. Raises ValueError for another run's, and for one that was made
     from other inputs."""
@@ -471,13 +470,13 @@ def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
         raise ValueError(f"{folder} holds the record of the other command, train or pretrain: {_ELSE}")
     if record.get("key") != config.key:
-        differ = config.differing(record.get("config"))
+        differ = config.differing(record.get("config") or record.get("settings"))
     elif not config.has_kept(kept := record.get("config", {}).get("keep")):
-        differ = [f"keep={kept!r}"]
+        differ = [f"keep ({kept})"]
     else:
         differ = exchanged(record.get("content") or {}, config)
     if differ:
-        raise ValueError(f"{folder} holds the record of another run ({', '.join(differ)} differ): {_ELSE}")
+        raise ValueError(f"{folder} holds the record of another run, which differs in {', '.join(differ)}: {_ELSE}")
     if kind is Run:
         check_fields(path, record)
     return record

@@ -12,22 +12,21 @@ import sys
 import time
 import weakref
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same_bits, finish, names_in, small, stop_at, two_classes, weights
+from small_runs import assert_same_bits, names_in, small, stop_at, two_classes, weights
 
-import palslib.common.files as paths
 import palslib.training.loop as training
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.precision import precision_of
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
-from palslib.grid.engines import finished
+from palslib.grid.sweep import finished
 from palslib.records import load_records
+from palslib.training.checkpoints import NEWEST
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, train
 from palslib.training.pretraining import pretrain
@@ -50,7 +49,7 @@ def outcome(record):
 def saved_step(folder):
     """The step of a run's checkpoint; 0 if it has none, or is in between two renames."""
     try:
-        return json.loads((folder / "checkpoint" / "run.json").read_text())["step"]
+        return torch.load(folder / NEWEST, weights_only=True)["step"]
     except FileNotFoundError:
         return 0
 
@@ -105,83 +104,34 @@ def test_stopped_and_called_again(tmp_path, options):
     assert_same_bits(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
 
 
-@pytest.fixture(scope="module")
-def short_run(tmp_path_factory, one_thread):
-    """What 12 steps without interruption end with."""
-    folder = tmp_path_factory.mktemp("short")
-    train(config(folder, keep="last"))
-    return weights(folder)
-
-
-def crash_at(monkeypatch, call):
-    """The process ends at this call of os.replace (from 1) with a checkpoint's folder."""
-    calls = []
-    real = os.replace
-
-    def replaced(source, target):
-        if "checkpoint" in Path(target).name:
-            calls.append(target)
-            if len(calls) == call:
-                raise KeyboardInterrupt
-        real(source, target)
-
-    monkeypatch.setattr(paths.os, "replace", replaced)
-
-
-@pytest.mark.parametrize(
-    ("calls", "left", "step"),
-    [
-        ([1], set(), 0),  # the first save, complete but not yet renamed
-        ([2], {"checkpoint"}, 3),  # the second save, before the old one makes room
-        ([3], {"checkpoint.old"}, 3),  # between the two renames
-        ([3, 1], {"checkpoint.old"}, 3),  # the old one is kept until the next one stands in its place
-    ],
-)
-def test_killed_while_saving(tmp_path, monkeypatch, short_run, calls, left, step):
-    settings = config(tmp_path, keep="last", checkpoint_every=3)
-    for call in calls:
-        with monkeypatch.context() as patch:
-            crash_at(patch, call)
-            with pytest.raises(KeyboardInterrupt):
-                train(settings)
-    assert set(names_in(tmp_path)) == left
-    steps, _ = finish(settings)
-    assert steps[0] == step + 1
-    assert_same_bits(weights(tmp_path), short_run)
-    assert names_in(tmp_path) == ["last", "predictions.npz", "record.json"]
-
-
 # ------------------------------------------------------------------------------------------------------------- folders
 
 
 @pytest.mark.parametrize("kept", ["none", "last"])
-def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, capsys, kept):
+def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, kept):
     record = train(config(tmp_path, keep=kept))
     for asked in {"last", "best"} - {kept}:
-        with pytest.raises(ValueError, match=f"has finished with keep='{kept}' only; choose another folder"):
+        with pytest.raises(ValueError, match=rf"another run, which differs in keep \({kept}\): choose another folder"):
             train(config(tmp_path, keep=asked))
         assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
     assert finished(config(tmp_path)) == train(config(tmp_path)) == record
     if kept == "last":
         shutil.rmtree(tmp_path / "last")
-        again = train(config(tmp_path, keep="last"))
-        assert again == record
-        assert "its weights 'last' have been removed since" in capsys.readouterr().err
         with pytest.raises(ValueError, match="has no weights 'last': train with keep='last' into another folder"):
-            again.model()
+            train(config(tmp_path, keep="last")).model()
 
 
 def test_another_configs_folder_is_refused(tmp_path):
     train(config(tmp_path / "a"))
     before = (tmp_path / "a" / "record.json").read_bytes()
-    with pytest.raises(ValueError, match=r"holds the record of another config \(seed\); choose another folder"):
-        train(config(tmp_path / "a", seed=1))
-    assert (tmp_path / "a" / "record.json").read_bytes() == before
     train(config(tmp_path / "b"), on_step=stop_at(2))
-    with pytest.raises(ValueError, match="holds a checkpoint of another config"):
-        train(config(tmp_path / "b", seed=1))
-    assert saved_step(tmp_path / "b") == 2
+    for folder, what in (("a", "the record"), ("b", "a checkpoint")):
+        with pytest.raises(
+            ValueError, match=f"holds {what} of another run, which differs in seed: choose another folder"
+        ):
+            train(config(tmp_path / folder, seed=1))
+    assert (tmp_path / "a" / "record.json").read_bytes() == before and saved_step(tmp_path / "b") == 2
 
 
 def test_anew(tmp_path, monkeypatch):
@@ -275,6 +225,14 @@ def test_losses_fall(tmp_path, precision):
     assert np.mean(run.losses[-10:]) < np.mean(run.losses[:10]) - 0.01
 
 
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory, one_thread):
+    """What 12 steps without interruption end with."""
+    folder = tmp_path_factory.mktemp("short")
+    train(config(folder, keep="last"))
+    return weights(folder)
+
+
 def test_bf16(tmp_path, short_run):
     """Under autocast the weights stay float32, and the record says so."""
     record = train(config(tmp_path, keep="last", precision="bf16"))
@@ -326,7 +284,7 @@ def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeyp
     assert run.scaler.get_scale() == 2.0**119
     train(config(tmp_path / "whole", **about))
     train(config(tmp_path / "killed", **about), on_step=lambda run: run.step < 3)
-    kept = json.loads((tmp_path / "killed" / "checkpoint" / "run.json").read_text())["scaler"]
+    kept = torch.load(tmp_path / "killed" / NEWEST, weights_only=True)["scaler"]
     assert kept["scale"] <= 2.0**16 and kept["_growth_tracker"] > 0
     train(config(tmp_path / "killed", **about))
     assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "killed"))

@@ -4,8 +4,9 @@ import io
 import sys
 
 import pytest
+from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-from small_runs import small
+from small_runs import small, two_classes
 
 from palslib import train
 from palslib.common.processes import progress_bar
@@ -53,6 +54,35 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_
     for begin in (train, pretrain):
         with pytest.raises(ImportError, match="log_with='trackio' needs the package trackio: pip install trackio"):
             begin(small(tmp_path / "run", log_with="trackio"))
+
+
+class Picky:
+    """A tracker that refuses all but plain names, as MLflow does, and loses its connection at the end."""
+
+    def __init__(self):
+        self.values = {}
+
+    def log(self, values, step, **_):
+        assert all(name.replace("/", "").replace("_", "").replace(" ", "").isalnum() for name in values), values
+        self.values |= dict.fromkeys(values, step)
+
+    def finish(self):
+        raise ConnectionError("gone")
+
+
+def test_a_tracker_never_ends_a_run(tmp_path, monkeypatch):
+    """Names are made plain; an exception, here and as it begins, is a warning."""
+    two_classes(tmp_path / "a,b [c].csv")
+    picky = Picky()
+    for begin in (lambda one, *_: setattr(one, "trackers", [picky]), lambda *_: 1 / 0):
+        monkeypatch.setattr(Accelerator, "init_trackers", begin)
+        about = {"tasks": (str(tmp_path / "a,b [c].csv"),), "steps": 2, "log_with": "tensorboard"}
+        with pytest.warns(
+            UserWarning, match="the tracker failed, and training goes on: (ConnectionError|ZeroDivision)"
+        ):
+            record = train(small(tmp_path / f"run-{len(picky.values)}", **about))
+        assert record["status"] == "finished" and list(record["results"]["last"]["scores"]) == ["a,b [c]"]
+    assert "dev/a_b _c_/accuracy" in picky.values
 
 
 def test_a_bar_comes_where_somebody_looks(monkeypatch):
