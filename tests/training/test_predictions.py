@@ -6,7 +6,7 @@ from training.small_runs import small
 
 from palslib import load_rows, train
 from palslib.data.metrics import METRICS
-from palslib.data.sources import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
+from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
 from palslib.data.tasks import Task, get_task
 from palslib.plan.config import RunConfig
 from palslib.records import read_predictions
