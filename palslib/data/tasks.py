@@ -57,7 +57,7 @@ def _alike(label: str) -> str:
     return unicodedata.normalize("NFC", "".join(seen))
 
 
-@settings
+@settings(part="task {name!r}:")
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 
