@@ -62,7 +62,8 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
         try:
             check(self, *values, **named)
         except ValidationError as error:
-            raise in_one_line(error, cls, part.format_map(defaultdict(str, named))) from None
+            given = dict(zip((field.name for field in fields(cls)), values, strict=False)) | named
+            raise in_one_line(error, cls, part.format_map(defaultdict(str, given))) from None
 
     cls.__init__ = __init__
     return cls

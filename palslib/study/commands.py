@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -146,19 +145,11 @@ class Reproduce:
 
         if self.record:
             check_place(self.record, "notebooks")
-        self.paths()
+        self.run(only_check=True)
 
-    @property
-    def place(self) -> Path:
-        return self.out or runs_folder() / "notebooks"
+    def run(self, only_check: bool = False) -> int:
+        from palslib.study.reproduce import check, reproduce
 
-    def paths(self) -> list[Path]:
-        """The notebooks to run, after checking that they can."""
-        from palslib.study.reproduce import check
-
-        return check(self.notebooks, self.parameters, self.place)
-
-    def run(self) -> int:
-        from palslib.study.reproduce import reproduce
-
-        return reproduce(self.paths(), self.parameters, self.place, self.record)
+        out = self.out or runs_folder() / "notebooks"
+        paths = check(self.notebooks, self.parameters, out)
+        return 0 if only_check else reproduce(paths, self.parameters, out, self.record)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from palslib.common.settings import Names, Number, plain, settings
+from palslib.common.settings import Names, Number, settings
+from palslib.plan.config import RunConfig
 
 
 @settings(part="knob")
@@ -36,5 +37,6 @@ def test_by_position_in_a_changed_copy_and_in_pythons_types():
     assert asdict(knobs) == {"turns": 2, "colour": "green", "force": 1, "names": ("a",)} and type(knobs.force) is int
     with pytest.raises(ValueError, match=r"knob 'turns'.* 'x'"):
         Knobs("x")
-    values = plain({"seed": np.int64(3), "own": {"mood": Path("a.csv")}, "tasks": ["rte", Path("b.csv")]})
-    assert values == {"seed": 3, "own": {"mood": "a.csv"}, "tasks": ["rte", "b.csv"]} and type(values["seed"]) is int
+    config = RunConfig(seed=np.int64(3), data=Path("synthetic"), learning_rate=np.float64(1e-3), tasks=["rte"])
+    assert config.key == RunConfig(seed=3, data="synthetic", learning_rate=1e-3, tasks=("rte",)).key
+    assert type(config.seed) is int and config.data == "synthetic"
