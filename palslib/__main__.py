@@ -239,7 +239,7 @@ class Sweep:
     collect: Path | None = None
     """Runs nothing; copies records and predictions of the finished runs into this folder, each under its run's name."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 2
-    """Runs (or Slurm jobs) at the same time."""
+    """Runs at the same time."""
     limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
     """Seconds that one attempt at a run may take."""
     retries: Annotated[int, Field(ge=0, le=1000)] = 1

@@ -1,7 +1,8 @@
 """Signals asking a run to end: it ends after the current step, with a checkpoint if it keeps any, and a short message.
 
 SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, and SIGUSR2 is Slurm's warning before the time limit,
-which submitit requests. An evaluation is finished first. A second Ctrl-C ends the run at once.
+where a job asks for one (`sbatch --signal=USR2@60`). An evaluation is finished first. A second Ctrl-C ends the run at
+once.
 """
 
 import os
