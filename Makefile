@@ -3,7 +3,6 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 CORE := $(VENV)/core.stamp
-CLUSTER := $(VENV)/cluster.stamp
 EXTRAS := $(VENV)/extras.stamp
 
 # The first of these that is new enough makes the environment; `make PYTHON=/path/to/python ...` takes another.
@@ -24,7 +23,7 @@ help:
 	@echo "make results     set up, draw all tables and figures of ledger and runs from figures/records, in under a minute"
 	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
-	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4' or '--slurm time=60')"
+	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4')"
 	@echo "make benchmark   set up, measure speed on this machine, about 20 minutes (ARGS='--record FILE.json')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
@@ -70,7 +69,7 @@ LAB = --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb --ContentsMan
 LAB_SETTINGS = $(VENV)/share/jupyter/lab/settings
 AS_ROOT = $(filter 0,$(shell id -u))
 
-sweep: $(if $(GRID),,no-grid) $(CORE) $(if $(findstring --slurm,$(ARGS)),$(CLUSTER))
+sweep: $(if $(GRID),,no-grid) $(CORE)
 	$(check_imports)
 	@$(PY) -m palslib sweep $(GRID) $(ARGS)
 
@@ -128,7 +127,7 @@ $(CORE): pyproject.toml constraints.txt | preflight
 
 $(EXTRAS): $(CORE)
 	@echo "Installing what tests and JupyterLab need"
-	@$(PIP_INSTALL) -e '.[lab,test,browser,cluster,book,onnx]' || $(EXPLAIN)
+	@$(PIP_INSTALL) -e '.[lab,test,browser,book,onnx]' || $(EXPLAIN)
 	@touch $@
 
 extras: $(EXTRAS)
@@ -140,10 +139,6 @@ cpu: | preflight
 	@$(PY) -m uv pip install --python $(PY) --torch-backend cpu $(TORCH) || \
 		{ echo "PyTorch's own index is out of reach: taking pip's build of $(TORCH), which may bring CUDA"; \
 		$(PIP_INSTALL) $(TORCH); } || $(EXPLAIN)
-
-$(CLUSTER): $(CORE)
-	@$(PIP_INSTALL) -e '.[cluster]' || $(EXPLAIN)
-	@touch $@
 
 # Every problem with the machine or with .venv is one line that says what to do: $(error) prints it and stops make.
 sh = $(shell { $(1); } >/dev/null 2>&1 && echo yes)

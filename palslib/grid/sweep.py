@@ -4,7 +4,7 @@ Each run has a folder named by a hash of its config, and the file system is the 
 a run with a checkpoint is resumed, a run that another sweep works on is left to it. So a sweep may be called again, or
 many times at once, and does only the missing runs. On a cluster, several sweeps of one grid share its runs:
 
-    sbatch --array=1-8 --gpus-per-task=1 --time=600 --wrap "palslib sweep table3 --slots 1"
+    sbatch --array=1-8 --gpus=1 --time=600 --wrap "exec palslib sweep table3 --slots 1"
 
 Each run is a separate process with a time limit: a crash, an out-of-memory kill or a hang affects only that run.
 """

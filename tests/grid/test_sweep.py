@@ -479,7 +479,7 @@ def answer(*command: str) -> str:
 def test_an_array_of_sweeps_shares_a_grid(slurm, write, configs, tmp_path):
     """Four sweeps, six runs: each run is done once, and on the GPU that Slurm has given its sweep."""
     call = write(range(6), "time.sleep(3)", "--slots", "1")
-    wrapped = shlex.join([sys.executable, "-m", "palslib", "sweep", *call])
+    wrapped = shlex.join(["exec", sys.executable, "-m", "palslib", "sweep", *call])
     options = ["--array=1-4", "--gpus=1", "--time=10", f"--output={tmp_path}/%a.out"]
     assert answer("sbatch", *options, "--wrap", wrapped).startswith("Submitted batch job")
     outputs = [tmp_path / f"{number}.out" for number in range(1, 5)]

@@ -19,7 +19,7 @@ from palslib.common.places import PROJECT
 SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
 SETUP_FILES += [".binder/environment.yml", ".binder/postBuild", ".devcontainer/devcontainer.json"]
 SETUP_FILES += [".github/workflows/test.yml"]
-EXTRAS = "-e .[lab,test,browser,cluster,book,onnx]"
+EXTRAS = "-e .[lab,test,browser,book,onnx]"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_environment_yml_installs_the_same_thing(pyproject):
     pip = re.findall(r"^      - (.*)$", text, re.MULTILINE)
     assert pip == ["-c constraints.txt", EXTRAS]
     extras = pyproject["project"]["optional-dependencies"]
-    assert set(extras) == {"notebooks", "lab", "test", "browser", "cluster", "book", "onnx"}
+    assert set(extras) == {"notebooks", "lab", "test", "browser", "book", "onnx"}
     assert "palslib[notebooks]" in extras["lab"] and "palslib[notebooks]" in extras["test"]
     assert "- python=3.11" in text and pyproject["project"]["requires-python"] == ">=3.11"
 
@@ -200,15 +200,11 @@ def test_without_pytorchs_own_index_pips_build_is_taken(folder):
     assert (folder / "calls").read_text().endswith("-c constraints.txt torch==2.13.0\n")
 
 
-def test_sweep_wants_a_grid_and_installs_submitit_for_slurm_only(folder):
+def test_sweep_wants_a_grid(folder):
     script(folder / ".venv/bin/python", f'echo "$*" >> {folder}/calls')
     assert "make sweep GRID=FILE.json" in refusal(folder, "sweep")
     assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
-    calls = (folder / "calls").read_text()
-    assert calls.endswith("-m palslib sweep my.json --slots 3\n") and "cluster" not in calls
-    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slurm time=60")[0] == 0
-    again = (folder / "calls").read_text().removeprefix(calls)
-    assert "-c constraints.txt -e .[cluster]" in again and again.endswith("-m palslib sweep my.json --slurm time=60\n")
+    assert (folder / "calls").read_text().endswith("-m palslib sweep my.json --slots 3\n")
 
 
 @pytest.mark.parametrize("fails", ["", " --nbval notebooks"])
