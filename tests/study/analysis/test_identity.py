@@ -1,6 +1,5 @@
 """What notebook 01 says of every method: it starts as BERT or it does not, and it holds what its formula says."""
 
-import pytest
 import torch
 from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
 
