@@ -138,7 +138,7 @@ def test_key_depends_on_what_decides_the_outcome_and_on_nothing_else():
     same = {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5, "log_with": "tensorboard"}
     same |= {"setting": "PALs"}
     left = {field.name for field in fields(RunConfig)} - set(other) - set(same)
-    assert left == {"own_method", "held_out_by"}, "a new field that decides the outcome is in `other`, not at its default"
+    assert left == {"own_method", "held_out_by"}, "a new field that decides the outcome is in `other`"
     assert replace(config, held_out_by="texts").key == config.key  # it decides nothing, unless rows are held out
     by = {replace(config, held_out=True, held_out_by=by).key for by in ("texts", "groups")}
     assert len(by) == 2 and as_now({"held_out": True})["held_out_by"] == "texts"  # of runs recorded without the field
