@@ -143,7 +143,7 @@ def test_what_a_run_freezes_does_not_decide_which_tasks_fit(tmp_path):
 
 @pytest.mark.parametrize("shape", ["bert", "bert-without-pooler"])
 def test_fingerprint_is_of_all_that_is_shared(shape):
-    """It changes with the backbone, the pooler (also one that is built) and projections across tasks, and not with a task's
+    """It changes with the backbone, the pooler (also a new one) and projections across tasks, not with a task's
     parameters."""
     model = tiny_model("pals-shared-across-tasks-204", shape)
     start = model.fingerprint()
