@@ -33,7 +33,7 @@ class Adaptation(Module, Places):
     @property
     def reads_first_alone(self) -> bool:
         """Whether only [CLS] of the last layer is read, so that no more of it is computed (`Rows.first_alone`): not
-        below modules on top. A class of your own may relate word pieces: it gets all of the layer, unless it says so."""
+        below modules on top. A class of your own may relate word pieces: it gets the whole layer, unless it says so."""
         known = all(type(part).__module__.startswith("palslib.") for part in (self, self.method))
         return known and type(self).on_top is Adaptation.on_top
 
