@@ -18,19 +18,19 @@ def _by_task(place: str):
     """The function of a `Mixed` at a place: each task's own, called on that task's slice of every argument (N, ...)."""
 
     def each(self, layer: int, *given):
-        slices = [self.parts if isinstance(x, Rows) else x.split(self.sizes) for x in given]
+        slices = [self.split(x) for x in given]
         new = [getattr(task, place)(layer, *own) for task, *own in zip(self.tasks, *slices, strict=True)]
         if all(y is None for y in new):
             return None
         if all(y is x for y, x in zip(new, slices[0], strict=True)):
             return given[0]  # no task has changed it
-        return torch.cat([torch.zeros_like(x) if y is None else y for y, x in zip(new, slices[0], strict=True)])
+        return torch.cat(new)
 
     return each
 
 
 class Mixed(Places):
-    """What several tasks add to a layer, each to its own rows.
+    """What several tasks of one method add to a layer, each to its own rows.
 
     Args:
         tasks: the tasks' adaptations.
@@ -39,7 +39,14 @@ class Mixed(Places):
 
     def __init__(self, tasks: Sequence[Places], parts: Sequence[Rows]):
         self.tasks, self.parts, self.rows = tasks, parts, Rows.joined(parts)
-        self.sizes = [len(part.input_ids) for part in parts]
+        self.sizes, self.numbers = [len(part.input_ids) for part in parts], list(map(len, parts))  # N and B of each
+        self.reads_first_alone = all(task.reads_first_alone for task in tasks)
+
+    def split(self, x: Rows | torch.Tensor) -> Sequence:
+        """The part of each task: of the rows, of values (N, ...), and of those of [CLS] alone, (B, ...)."""
+        if isinstance(x, Rows):
+            return [part.first_alone() for part in self.parts] if x.of_first else self.parts
+        return x.split(self.sizes if len(x) == sum(self.sizes) else self.numbers)
 
     query, key, value = map(_by_task, ("query", "key", "value"))
     after_attention, inner, after_feed_forward = map(_by_task, ("after_attention", "inner", "after_feed_forward"))
@@ -50,4 +57,4 @@ class Mixed(Places):
         return tuple(map(self._slice_by_slice, zip(*own, strict=True))) if any(own) else None
 
     def _slice_by_slice(self, functions):
-        return lambda x: torch.cat([f(own) for f, own in zip(functions, x.split(self.sizes), strict=True)])
+        return lambda x: torch.cat([f(own) for f, own in zip(functions, self.split(x), strict=True)])

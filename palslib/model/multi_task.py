@@ -1,8 +1,9 @@
 """The multi-task model: a backbone shared by all tasks, and for each task the modules that a method adds and a head.
 
 Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
-backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head.
-The backbone module itself is not modified: an encoder that is passed in still works on its own.
+backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head. Of the last
+layer no more than [CLS] is computed, where nothing else of it is read. The backbone module itself is not modified: an
+encoder that is passed in still works on its own.
 
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
@@ -328,24 +329,28 @@ class MultiTaskModel(
         adaptation = self.adaptations[task]
         return adaptation.on_top(states, self._watched(adaptation, rows))
 
-    def _first(self, task: str, states: tuple, rows: Rows) -> torch.Tensor:
-        """The final states of [CLS], (B, d), from the hidden states (h_0, ..., h_j) of the layers that have been run.
+    def _reads_first_alone(self, adaptation, rows: Rows) -> bool:
+        """Whether of the last layer nothing but [CLS] is read: by the pooler, not by modules on top or a looker."""
+        return adaptation.reads_first_alone and not (self.whole_last_layer or self._watched(adaptation, rows).lookers)
 
-        The pooler reads no more of the last layer, which is therefore computed for [CLS] alone, unless modules on top
-        read more of it or something watches.
-        """
-        adaptation, layers = self.adaptations[task], self.config.num_hidden_layers
-        whole = self.whole_last_layer or self._watched(adaptation, rows).lookers or not adaptation.reads_first_alone
-        if len(states) <= layers and not whole:
-            h = self._run_layers(adaptation, rows, states, layers - 1)[-1]
-            return self._layer(adaptation, h, rows.first_alone(), layers - 1)
-        states = self._run_layers(adaptation, rows, states)
-        return self.final_states(task, states, rows)[rows.starts]
+    def _first(self, adaptation, states: tuple, rows: Rows) -> torch.Tensor:
+        """[CLS] after the last layer, (B, d), from the hidden states (h_0, ..., h_j): of that layer no more is run."""
+        last = self.config.num_hidden_layers - 1
+        h = self._run_layers(adaptation, rows, states, last)[-1]
+        return self._layer(adaptation, h, rows.first_alone(), last)
 
     def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
         """A task's logits (B, outputs), in the caller's order, from the hidden states (h_0, ..., h_j), each (N, d), of
-        the layers that have been run; the other layers are run here."""
-        pooled = self.adaptations[task].pool(rows.in_order(self._first(task, states, rows)), self.pooler)  # (B, d)
+        the layers that have been run; the others are run here."""
+        adaptation = self.adaptations[task]
+        if len(states) <= self.config.num_hidden_layers and self._reads_first_alone(adaptation, rows):
+            return self._classified(task, self._first(adaptation, states, rows), rows)
+        states = self._run_layers(adaptation, rows, states)
+        return self._classified(task, self.final_states(task, states, rows)[rows.starts], rows)
+
+    def _classified(self, task: str, first: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """A task's logits (B, outputs), in the caller's order, from the final states of [CLS], (B, d)."""
+        pooled = self.adaptations[task].pool(rows.in_order(first), self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
         return self.heads[task](drop(pooled, dropout, self.training)).float()
 
@@ -405,7 +410,7 @@ class MultiTaskModel(
         layers = self.config.num_hidden_layers
         alone = len(tasks) == 1 or self.method.copies_backbone or bool(self._lookers)  # a looker sees a task at a time
         k = 0 if alone else self.method.shared_layers(layers)
-        mixes = k < layers - 1 and not alone
+        mixes = k < layers and not alone
         parts = {}  # task -> its rows, and which of all word pieces are theirs
         for task, some in tasks.items():
             some = range(len(rows)) if some is None and mixes else some
@@ -414,10 +419,13 @@ class MultiTaskModel(
             return {task: self.logits(task, self._embed(added[task], own), own) for task, (own, _) in parts.items()}
         common = self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
         states = {task: tuple(h[pieces] for h in common) for task, (_, pieces) in parts.items()}
-        if mixes:  # up to the last layer, which each task runs for [CLS] alone
+        if mixes:
             mixed = Mixed(list(added.values()), [own for own, _ in parts.values()])
             joined = tuple(map(torch.cat, zip(*states.values(), strict=True)))
-            by_layer = [h.split(mixed.sizes) for h in self._run_layers(mixed, mixed.rows, joined, layers - 1)]
+            if self._reads_first_alone(mixed, mixed.rows):
+                firsts = self._first(mixed, joined, mixed.rows).split(mixed.numbers)
+                return {t: self._classified(t, first, parts[t][0]) for t, first in zip(parts, firsts, strict=True)}
+            by_layer = [h.split(mixed.sizes) for h in self._run_layers(mixed, mixed.rows, joined)]
             states = {task: tuple(layer[i] for layer in by_layer) for i, task in enumerate(parts)}
         return {task: self.logits(task, states[task], own) for task, (own, _) in parts.items()}
 

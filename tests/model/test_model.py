@@ -109,23 +109,23 @@ FORMS += [("pals-204", {"scaled": True, "activation": "gelu"}), ("houlsby-64", {
 
 
 def alone_and_whole(model, *inputs, **named):
-    """Hidden states of [CLS] after the last layer, and gradients, with the last layer for [CLS] alone and whole."""
-    found = []
+    """Logits, before they are rounded to float32, and gradients, with the last layer for [CLS] alone and whole."""
+    found, seen = [], []
+    model.heads["rte"].register_forward_hook(lambda head, given, out: seen.append(out))
     for whole in (False, True):
         model.whole_last_layer = whole
         model.zero_grad()
-        rows = Rows.from_padded(**batch(*inputs, **named))
-        first = model._first("rte", model._embed(model.adaptations["rte"], rows), rows)
-        (first.square().sum() + model("rte", rows=rows, labels=LABELS.repeat(4)[: len(rows)]).loss).backward()
+        loss = model("rte", **batch(*inputs, **named), labels=LABELS.repeat(4)[: named.get("rows", 3)]).loss
+        (seen[-1].square().sum() + loss).backward()
         gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
-        found.append({"first": first.detach(), **gradients})
+        found.append({"loss": loss.detach(), "logits": seen[-1].detach(), **gradients})
     return found
 
 
 @pytest.mark.parametrize(("shape", "attention"), [("bert", "sdpa"), ("roberta", "eager"), ("xlm-roberta", "sdpa")])
 @pytest.mark.parametrize(("name", "options"), FORMS)
 def test_the_last_layer_for_cls_alone(name, options, shape, attention):
-    """States and all gradients are the whole layer's, in float64; and no more goes through the feed-forward network."""
+    """Logits and all gradients are the whole layer's, in float64; and no more goes through the feed-forward network."""
     model = randomised(name, shape, attention=attention, **options).double()
     rows, reads_all = 10, "on-top" in name or name == "feature-extraction" or options.get("second") == "pal"
     one, other = alone_and_whole(model, shape, rows=rows, width=12)
