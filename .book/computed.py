@@ -135,9 +135,8 @@ def gpu_step() -> str:
     configs, seconds = Grid.named("table3").configs(RECORDS), steps["pals-204", *COLUMNS[1]]["seconds"]["median"]
     hours = sum(config.steps for config in configs) * seconds / 3600
     text = (
-        f"The paper's Table 3 (`palslib sweep table3`) has {len(configs)} runs of {configs[0].steps:,} "
-        f"steps. With a step\n"
-        f"of PALs in bf16 they take {hours:.0f} hours, one run after the other, without evaluations."
+        f"The paper's Table 3 (`palslib sweep table3`) has {len(configs)} runs of {configs[0].steps:,} steps. "
+        f"At the pace of\nPALs in bf16 they take {hours:.0f} hours, one run after the other, without evaluations."
     )
     return f"{table([record['device'], *TITLES], rows)}\n\n{text}"
 

@@ -94,6 +94,27 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
         assert len(seeds) >= 3 if min(seeds) >= 300 else len(seeds) in (2, 3), said
 
 
+def test_table_3s_grid_is_the_papers_a_seed_at_a_time(tmp_path):
+    """That it has every cell three times: study/results/test_results.py."""
+    configs = Grid.named("table3").configs(tmp_path)
+    assert [c.seed for c in configs] == sorted(c.seed for c in configs) and len(configs) == 3 * 19
+    assert {(c.backbone, c.steps, c.size) for c in configs} == {("bert-base-uncased", 60_000, "paper")}
+
+
+def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
+    """A whole grid; one run of 18, if it finished; a folder that does not exist is no folder without records."""
+    assert main(["sweep", "main", "--recorded", str(RECORDS)]) == 0
+    assert capsys.readouterr().out == f"18 of 18 runs are recorded in {RECORDS}\n"
+    words = ["sweep", "main", "--folder", str(tmp_path / "runs"), "--collect", str(tmp_path / "kept"), "--recorded"]
+    record = next((RECORDS / "main").glob("*.json")).read_text()
+    for status, number in (("finished", 1), ("stopped", 0)):
+        (tmp_path / "record.json").write_text(record.replace('"status": "finished"', f'"status": "{status}"'))
+        assert main([*words, str(tmp_path / "record.json")]) == 0
+        assert capsys.readouterr().out.startswith(f"{number} of 18 runs are recorded")
+    for wrong, message in (([*words, str(tmp_path / "no")], "no such folder"), (["sweep", "tabel3"], "'table3'?")):
+        assert main(wrong) == 2 and message in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monkeypatch):
     """Each grid is run with its first seed, three steps a run; then every comparison of the ledger has that seed, every
