@@ -284,10 +284,8 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
     ClassLabel keep their order."""
     several = frame.values() if isinstance(frame, Mapping) else ()
     by_split = bool(several) and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in several)
-    tables, texts = (
-        dict(frame) if by_split else {"": frame},
-        tuple(text) if isinstance(text, (list, tuple)) else (text,),
-    )
+    tables = dict(frame) if by_split else {"": frame}
+    texts = tuple(text) if isinstance(text, (list, tuple)) else (text,)
     content, used, task = hashlib.sha256(), list(dict.fromkeys([*texts, label])), Task(name, texts, label=label)
     for split, table in tables.items():
         where = f"task {name!r}, split {split!r}" if by_split else f"task {name!r}"
@@ -384,8 +382,8 @@ def task_from_file(
         largest = max((abs(float(sources.number_of(cell))) for cell in frame[label]), default=0.0)
         scale = largest if largest and options.get("head") != "cosine" else 1.0
         return replace(task, **{"scale": scale} | options)
-    known = tuple(labels) or tuple(getattr(sources.declared(path).get(label), "names", ()))
-    task = replace(task, labels=known or _classes(frame, task, path.name), **{"metrics": Task.metrics} | options)
+    known = labels or getattr(sources.declared(path).get(label), "names", None) or _classes(frame, task, path.name)
+    task = replace(task, labels=known, **{"metrics": Task.metrics} | options)
     sources.checked(frame, task, path.name)
     return task
 
@@ -444,10 +442,8 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
         table = sources.checked(frame, task, path.name, task.built_in)
         if split != "all" and len(table) and (Path(source).is_file() or "{split}" not in source + task.files):
             groups = parts.groups_of([frame[column] for column in task.texts])  # of all rows: alike for each label
-            few = (
-                f": none of its {len(table):,} rows is in it. They are split 80/10/10 by groups that share a text, of "
-            )
-            few += f"which there are {len(set(groups)):,}: give more texts, or one file for each split ({{split}})"
+            few = f": none of its {len(table):,} rows is in it. It is split 80/10/10 by groups that share a text, and "
+            few += f"has {len(set(groups)):,}: give more texts, or one file for each split ({{split}})"
             table = table[table.index.isin(frame.index[parts.part(groups, split)])]
     else:
         frame = sources.read_repository(source, name, split)

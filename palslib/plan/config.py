@@ -310,7 +310,7 @@ class RunConfig:
         """The names of the settings in which a run with the config `recorded` differs; `others` if none is seen."""
         ours = json.loads(json.dumps(asdict(self) | {"size": self.resolved_size}))
         ours |= {name: portable(ours[name]) for name in ("data", "backbone", "start") if ours[name]}
-        theirs = recorded if isinstance(recorded, dict) else {}
+        theirs = as_now(recorded) if isinstance(recorded, dict) else {}
         names = [name for name in ours if name not in CHANGE_NO_RESULT | {"own"}]
         return [name for name in names if ours[name] != theirs.get(name, ours[name])] or ["others"]
 

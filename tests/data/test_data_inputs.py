@@ -82,7 +82,7 @@ def test_messages_say_what_to_do(tmp_path, monkeypatch):
     (tmp_path / "few.csv").write_text("\n".join(["text,label", *(f"q{i},{'ab'[i % 2]}" for i in range(8))]))
     (tmp_path / "mine.xlsx").write_bytes(b"PK\x03\x04")
     for words, call in {
-        "by groups that share a text, of which there are 1": lambda: [load_rows("mine", "mine.csv", s) for s in PARTS],
+        "by groups that share a text, and has 1": lambda: [load_rows("mine", "mine.csv", s) for s in PARTS],
         "held-out part of train' of task 'few' is empty": lambda: load_rows("few", "few.csv", split=HELD_OUT),
         "--tasks rte sst2": lambda: RunConfig(tasks=("rte,sst2",)),
         r"unknown ending '.xlsx' .*task_from_frame\(pd.read_excel": lambda: RunConfig(tasks=("mine.xlsx",)),

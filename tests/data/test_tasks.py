@@ -332,8 +332,6 @@ def test_bad_scores(tmp_path, score):
             read(PAIRS, path)
     assert task_from_file(written(tmp_path, "text,label\na,-7.3\nb,5\n"), score=True).scale == 7.3
     assert task_from_file(written(tmp_path, "a,b,label\nc,d,4\n"), ("a", "b"), score=True, head="cosine").scale == 1
-    with pytest.raises(ValueError, match="score=True contradicts labels"):
-        task_from_file(path, score=True, labels=("a", "b"))
     text = "id\tsentence1\tsentence2\tsimilarity\n1\ta\tb\t0\n2\tc\td\t5\n"  # of the course's STS, from 0 to 5
     assert load_rows("sts", as_split(tmp_path, text), "x")["label"].tolist() == [0, 5]
     with pytest.raises(ValueError, match=r"x.csv, line 4, column 'similarity': '5.01' is not a score from 0 to 5"):
@@ -369,6 +367,9 @@ def test_a_file_is_a_task(tmp_path):
     assert task_from_file(path, labels=("up", "flat", "down")).labels == ("up", "flat", "down")
     with pytest.raises(ValueError, match=r"mood.csv, line 4, column 'label': 'flat' is not a label"):
         task_from_file(path, labels=("up", "down"))
+    for options in ({"labels": "ab"}, {"labels": ("up", "flat", "down"), "score": True}):
+        with pytest.raises(ValueError, match="labels"):
+            task_from_file(path, **options)
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
     task = task_from_file(path, "tweet", "mood", ";")
     assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
