@@ -168,11 +168,11 @@ class RunConfig:
                 "with constant α, alpha_parts=..."
             )
         start = named.get("start")
-        if isinstance(start, (str, Path)) and start and (path := place(start) / "palslib.json").is_file():
-            saved = read_object(path)
+        if isinstance(start, (str, Path)) and start and (about := place(start) / "palslib.json").is_file():
+            saved = read_object(about)
             named.setdefault("backbone", saved.get("backbone_name"))
-            if "method" in saved:
-                named.setdefault("method", Method.from_dict(saved["method"]))
+            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
+                named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
