@@ -327,9 +327,9 @@ class RunConfig:
             raise ValueError(f"{path}: {error}") from error
 
 
-def _method_fields(method: Method, others: dict) -> dict:
-    """The fields of a config that describe a method, combined with its `others`."""
-    row, size = METHODS.get(method.name), others.get("size")
+def _method_fields(method: Method, given: dict) -> dict:
+    """The fields of a config that describe a method, combined with the fields `given`."""
+    row, size = METHODS.get(method.name), given.get("size")
     listed = type(row) is type(method)
     usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     values = {name: getattr(method, name) for name in method.options()}
@@ -345,7 +345,7 @@ def _method_fields(method: Method, others: dict) -> dict:
     own_size = changed.pop("size", None)
     if size is None or (size == "paper" and own_size):
         size = values.get("size")
-    return {"method": method.name, "size": size, "method_options": changed | others.get("method_options", {})}
+    return {"method": method.name, "size": size, "method_options": changed | given.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}
