@@ -1,4 +1,4 @@
-"""Tiny models for the tests: three families of encoder, every method at a small size, and inputs for them."""
+"""Tiny models for the tests: four families of encoder, every method at a small size, and inputs for them."""
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ _CONFIGS = {
     "bert": (BertConfig, {}),
     "roberta": (RobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
     "xlm-roberta": (XLMRobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
+    "bert-without-pooler": (BertConfig, {}),
 }
 SHAPES = list(_CONFIGS)
 FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
@@ -48,6 +49,8 @@ def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dr
             for parameter in encoder.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(0.1 * torch.randn_like(parameter))
+    if shape == "bert-without-pooler":
+        encoder.pooler = None
     return encoder
 
 
