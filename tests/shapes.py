@@ -1,4 +1,4 @@
-"""Tiny models for the tests: three families of encoder, every method at a small size, and inputs for them."""
+"""Tiny models for the tests: four families of encoder, every method at a small size, and inputs for them."""
 
 import numpy as np
 import torch

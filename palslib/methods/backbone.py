@@ -19,6 +19,7 @@ class Backbone:
     intermediate_size: int
     max_positions: int = 512
     token_types: int = 2
+    """Number of token types."""
 
     @property
     def layer_weights(self) -> int:
@@ -34,7 +35,7 @@ class Backbone:
     def parameters(self) -> int:
         """Parameters of embeddings, layers and pooler: 109,482,240 for BERT-base (ledger A1)."""
         d = self.hidden_size
-        embeddings = (self.vocab_size + self.max_positions + self.token_types + 2) * d  # and a layer norm's 2d
+        embeddings = (self.vocab_size + self.max_positions + self.token_types) * d + 2 * d
         return embeddings + self.num_layers * self.layer_parameters + d * d + d
 
     @classmethod

@@ -53,4 +53,4 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
     d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
     own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
-    return Operations(k * layer, own)  # k is 0 where each task has a backbone of its own
+    return Operations(0, own) if m.copies_backbone else Operations(k * layer, own)

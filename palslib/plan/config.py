@@ -179,8 +179,8 @@ class RunConfig:
             saved = read_object(path)
             known = {"backbone": saved.get("backbone_name"), "max_length": saved.get("max_length")}
             named = {name: value for name, value in known.items() if value is not None} | named
-            if "method" in saved:
-                named.setdefault("method", Method.from_dict(saved["method"]))
+            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
+                named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks = named.get("tasks")
@@ -348,9 +348,9 @@ def _is_file(task: str) -> bool:
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
-def _method_fields(method: Method, others: dict) -> dict:
-    """The fields of a config that describe a method, combined with its `others`."""
-    row, size = METHODS.get(method.name), others.get("size")
+def _method_fields(method: Method, given: dict) -> dict:
+    """The fields of a config that describe a method, combined with the fields `given`."""
+    row, size = METHODS.get(method.name), given.get("size")
     listed = type(row) is type(method)
     usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     values = {name: getattr(method, name) for name in method.options()}
@@ -366,7 +366,7 @@ def _method_fields(method: Method, others: dict) -> dict:
     own_size = changed.pop("size", None)
     if size is None or (size == "paper" and own_size):
         size = values.get("size")
-    return {"method": method.name, "size": size, "method_options": changed | others.get("method_options", {})}
+    return {"method": method.name, "size": size, "method_options": changed | given.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

@@ -1,5 +1,6 @@
 """What notebook 01 says of every method: it starts as BERT or it does not, and it holds what its formula says."""
 
+import pytest
 import torch
 from shapes import STARTS_AS_BACKBONE, batch, tiny_encoder, tiny_method, tiny_model
 
@@ -30,11 +31,12 @@ def test_a_method_of_ones_own():
     assert table["per task, BERT-base"].tolist() == [2 * 768 * 24 + 12 * 3 * 24**2] and table["starts as BERT"].all()
 
 
-def test_the_encoder_is_as_it_was():
+@pytest.mark.parametrize("shape", ["bert", "bert-without-pooler"])
+def test_the_encoder_is_as_it_was(shape):
     """After every method in turn, also one that froze it: keys and weights, each part's mode and class, its forward,
     bit for bit, and what of it is trained. Dropout, of an encoder in training, does not enter."""
-    encoder = tiny_encoder(dropout=0.1)
-    inputs = batch()
+    encoder = tiny_encoder(shape, dropout=0.1)
+    inputs = batch(shape)
     outputs = torch.no_grad()(lambda: encoder(**inputs).last_hidden_state)
     forward = outputs()
     encoder.train()
