@@ -452,20 +452,16 @@ def test_tokens_are_written_as_the_font_can():
     assert [printable(t) for t in tokens] == ["##ing", r"\u4e2d", face, "''", "x" * 13 + "…", r"\t", r"\$x_1\$"]
 
 
-def test_the_maps_beside_each_other_share_their_colours(model, tokenizer):
+def test_the_maps_beside_each_other_share_their_colours_and_every_head_has_its_small_map(model, tokenizer):
     sides = [attention_maps(model, task, tokenizer, "a b", "c", 12) for task in ("rte", "cola")]
     figure = Figure()
     draw_beside(sides, "pal", 1, 2, ["RTE", "CoLA"], figure)
     for ax, maps in zip(figure.axes, sides, strict=False):
         assert (ax.images[0].get_array() == maps.of("pal")[1, 2]).all()  # (6, 6): [CLS] a b [SEP] c [SEP]
         assert ax.images[0].get_clim() == (0, max(2 / 6, *(one.of("pal")[1, 2].max() for one in sides)))
-    words = [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    assert words == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
-
-
-def test_every_head_has_its_small_map(model, tokenizer):
-    maps = attention_maps(model, "rte", tokenizer, "a b").layer("bert", 0)
-    figure = head_grid(maps, "heads", Figure(layout="constrained"), columns=3)
-    drawn = [ax for ax in figure.axes if ax.get_title()]
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
+    heads = sides[0].layer("bert", 0)
+    drawn = [ax for ax in head_grid(heads, "heads", Figure(layout="constrained"), columns=3).axes if ax.get_title()]
     assert [ax.get_title() for ax in drawn] == ["head 0", "head 1", "head 2", "head 3"]
-    assert all((ax.images[0].get_array() == one).all() for ax, one in zip(drawn, maps, strict=True))
+    assert all((ax.images[0].get_array() == one).all() for ax, one in zip(drawn, heads, strict=True))
