@@ -219,15 +219,6 @@ def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
     assert [part.training for part in model.modules()] == modes
 
 
-def test_under_a_kernel_that_has_no_weights(tokenizer):
-    """Flash attention: weights never exist there, so that where they are looked at, we compute them."""
-    model = make_model()
-    usual = attention_maps(model, "rte", tokenizer, TEXT)
-    model.config._attn_implementation = "flash_attention_2"
-    np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).of("pal"), usual.of("pal"))
-    assert model.config._attn_implementation == "flash_attention_2"
-
-
 def test_errors_say_what_there_is(model, tokenizer):
     plain, other = attention_maps(model, None, tokenizer, TEXT), attention_maps(model, "rte", tokenizer, PAIR)
     for named, act in {
