@@ -166,8 +166,8 @@ def test_a_folder_stands_for_its_one_task_file(tmp_path):
 
 @pytest.mark.parametrize("shape", ["bert", "bert-without-pooler"])
 def test_fingerprint_is_of_all_that_is_shared(shape):
-    """It changes with the backbone, the pooler (also one that is built) and projections across tasks, and not with a task's
-    parameters."""
+    """It changes with the backbone, the pooler (one that is built, too) and projections across tasks, and not with a
+    task's parameters."""
     model = tiny_model("pals-shared-across-tasks-204", shape)
     start = model.fingerprint()
     assert start == tiny_model("pals-shared-across-tasks-204", shape, tasks=("cola",)).fingerprint()
@@ -452,7 +452,9 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
             MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
 
 
-@pytest.mark.parametrize(("name", "shape"), [("pals-shared-across-tasks-204", "bert"), ("low-rank-100", "bert-without-pooler")])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("pals-shared-across-tasks-204", "bert"), ("low-rank-100", "bert-without-pooler")]
+)
 def test_under_a_frozen_backbone_no_task_but_the_trained_ones_changes(name, shape, tmp_path):
     """Neither by the projections that all tasks share nor by a pooler that the backbone did not have."""
     saved = tiny_model(name, shape, tasks=("rte",))
