@@ -134,10 +134,8 @@ class MultiTaskModel(
         self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
         built, counted = sum(p.numel() for p in self.parameters()), Backbone.of(self.config).parameters
         if built != counted:
-            raise ValueError(
-                f"{self.backbone_name} has {built:,} parameters, but its configuration describes {counted:,}: if you "
-                "changed it by hand (removed layers), change the configuration too (num_hidden_layers)"
-            )
+            described = f"{built:,} parameters, but its configuration describes {counted:,} (num_hidden_layers, ...)"
+            raise ValueError(f"{self.backbone_name} has {described}: change both if you remove layers")
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
         self._check_count("shared_by_tasks", self.shared)
         self.adaptations, self.heads = TaskModules(), TaskModules()
