@@ -277,10 +277,6 @@ class Clean:
     yes: bool = False
     """Remove without asking."""
 
-    def __post_init__(self):
-        if self.folder and not self.folder.is_dir():
-            raise ValueError(f"{self.folder} is not a folder")
-
     def run(self) -> None:
         from palslib.grid.clean import finished_runs, remove_weights
 

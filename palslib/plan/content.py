@@ -101,25 +101,17 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
 def exchanged(
     before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None, known: dict[tuple, str] | None = None
 ) -> list[str]:
-    """The names of inputs whose hashes are not those `before`. What cannot be compared, because it is out of reach or
-    has no hash, counts as unchanged, and is told.
+    """The names of inputs whose hashes are not those `before`. What is out of reach now counts as unchanged, and is told.
 
     Args:
         now: the present hashes, if they were computed already.
         known: as in `run_content`.
     """
     if now is None:
-        now, unread = {}, {} if before else {"its inputs": "the record has no hashes of them"}
-        try:
-            for name, compute in _inputs(config, {} if known is None else known) if before else ():
-                try:
-                    now[name] = compute()
-                except OSError as error:
-                    unread[name] = error
-                if name not in before or not now.get(name):
-                    unread.setdefault(name, f"no hash of it {'now' if name in before else 'in the record'}")
-        except OSError as error:  # the classes of a task are in its file
-            unread["its tasks"] = error
-        about = "; ".join(f"{name}: {why}" for name, why in unread.items())
-        say([f"the record could not be compared with the present inputs: {about}"] if unread else [], config.name)
+        now = {}
+        for name, compute in _inputs(config, {} if known is None else known) if before else ():
+            try:
+                now |= {name: compute()} if name in before else {}
+            except OSError as error:
+                say([f"{name} cannot be compared with the input of the record: {error}"], config.name)
     return [name for name, value in before.items() if (now.get(name) or value) != value]

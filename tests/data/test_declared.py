@@ -122,8 +122,8 @@ def test_f1_names_its_class():
     assert set(score(glue, true, always)) == {"accuracy", "f1"}
     named = replace(glue, positive="not_equivalent")
     assert score(named, true, always) == {"accuracy": 80.0, "f1 (not_equivalent)": 0.0}
-    with pytest.raises(ValueError, match=r"positive class of task 'same' 'dup': did you mean 'duplicate'\?"):
-        Task("same", ("a", "b"), ("duplicate", "other"), ("f1",), positive="dup")
+    with pytest.raises(ValueError, match=r"positive class of task 'same' 'duplicat': did you mean 'duplicate'\?"):
+        Task("same", ("a", "b"), ("duplicate", "other"), ("f1",), positive="duplicat")
 
 
 def test_time_is_linear():

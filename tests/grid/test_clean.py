@@ -13,8 +13,9 @@ def run(folder, status="finished", lock=LOCK):
     (folder / "last").mkdir(parents=True)
     for name in ("last/model.safetensors", "checkpoint.before.pt"):
         (folder / name).write_bytes(bytes(1_000_000))
-    for name in (lock, "predictions.npz", "last/notes.md", "checkpoint.my.pt.txt"):
-        (folder / name).write_text("the lock, or what a user keeps there")
+    for name in ("predictions.npz", "last/notes.md", "checkpoint.my.pt.txt"):
+        (folder / name).write_text("what a user keeps there")
+    (folder / lock).touch()
     (folder / "record.json").write_text(json.dumps({"status": status}))
     return folder
 
@@ -44,5 +45,5 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
 def test_a_record_that_cannot_be_read_and_a_missing_folder_are_named(tmp_path, capsys, text):
     (run(tmp_path / "a") / "record.json").write_text(text)
     for folder, word in ((tmp_path, "record.json"), (tmp_path / "b", "there is no folder")):
-        assert main(["clean", "--folder", str(folder), "--yes"]) == 2 and word in capsys.readouterr().err
+        assert main(["clean", "--folder", str(folder), "--yes"]) == 1 and word in capsys.readouterr().err
     assert (tmp_path / "a" / "last" / "model.safetensors").exists()
