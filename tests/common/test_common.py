@@ -93,7 +93,7 @@ def test_a_save_replaces_and_removes_only_what_an_earlier_one_listed(tmp_path):
 
 @pytest.mark.parametrize("moved", range(4))
 def test_a_kill_between_two_files_is_noticed_and_the_next_save_goes_through(tmp_path, monkeypatch, moved):
-    """Of a first save and of a second one: the list and two files, after none, one, two or all of which it is killed."""
+    """Of a first save and of a second one: the list and two files, killed after none to all of these."""
     replace, calls = os.replace, []
 
     def killed(*names):

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-
-from palslib.__main__ import main
 from palslib.common.lock import MARK, run_lock
 from palslib.common.sealed import MANIFEST, seal
+
+from palslib.__main__ import main
 
 
 def run(folder, status="finished", mark=True):

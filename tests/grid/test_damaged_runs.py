@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from palslib.common.lock import InUse, in_use
+from palslib.grid.engines import SlurmJob, Terms, perform_in_job
 from test_sweep import configs_in, starts, swept, wait_for, written
 
-from palslib.common.lock import InUse, in_use
 from palslib.grid import engines
-from palslib.grid.engines import SlurmJob, Terms, perform_in_job
 from palslib.grid.sweep import line, state
 from palslib.training.loop import train
 

@@ -21,11 +21,11 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from palslib.common.lock import in_use, run_lock
+from palslib.grid.engines import LocalSlots, Slurm, Terms, failed, log_end
 
 from palslib.__main__ import main
-from palslib.common.lock import in_use, run_lock
 from palslib.grid import engines, sweep
-from palslib.grid.engines import LocalSlots, Slurm, Terms, failed, log_end
 from palslib.grid.sweep import Grid, state
 from palslib.plan.config import RunConfig
 from palslib.records import load_records
