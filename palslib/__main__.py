@@ -164,8 +164,6 @@ class Evaluate(Predict):
     names with {split}, or other data that `train` takes (glue)."""
     skip_unlabelled: bool | None = None
     """Leave out rows without a label, which would otherwise be an error."""
-    confusion: bool = False
-    """Also count how often each label is predicted for each true one."""
 
 
 def evaluate(given: Evaluate) -> None:
