@@ -26,10 +26,8 @@ LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
 """Model types that count only pieces that are not padding, starting one above the padding piece's number."""
 SUPPORTED = LIKE_BERT + LIKE_ROBERTA
 """Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
-_VOCABULARY = ("tokenizer.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
+_VOCABULARY = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "sentencepiece*", "*.model")
 """Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", *_VOCABULARY)
-"""Patterns of all files of a tokenizer."""
 _MOST = {"vocab_size": 10**7, "hidden_size": 65_536, "num_hidden_layers": 1000, "intermediate_size": 10**6}
 _MOST |= {"num_attention_heads": 65_536, "max_position_embeddings": 10**6, "type_vocab_size": 10**6}
 _MOST |= {"embedding_size": 65_536, "task_type_vocab_size": 10**6}  # ELECTRA, ERNIE

@@ -9,7 +9,6 @@ import torch
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
-from palslib.common.memory import enough_memory
 from palslib.common.names import listed, shown
 from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
@@ -109,8 +108,8 @@ def predict(
     Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
     (the label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text;
-    MemoryError, which says what needs less. An empty text, as found in data sets too, is predicted with a warning.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text.
+    An empty text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
@@ -127,8 +126,7 @@ def predict(
             form = (i, model.tasks[name].apart, min(max_length or model.length(name), longest))
             forms.setdefault(form, []).append(name)
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
-    less = enough_memory("a smaller batch_size or max_length needs less")
-    with without_dropout(model), torch.inference_mode(), less:
+    with without_dropout(model), torch.inference_mode():
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
             outputs |= _predict_batch(model, chunk, pairs, tokenizer)

@@ -345,18 +345,6 @@ def test_word_pieces_and_token_types_without_embeddings(served):
         served("cola", input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, 2]]))
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: 9 bytes")]
-)
-def test_a_lack_of_memory_says_what_needs_less(served, monkeypatch, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(type(served), "forward_many", fails)
-    with pytest.raises(MemoryError, match="out of memory: a smaller batch_size"):
-        served.predict("a", "cola")
-
-
 @pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": 2.5}])
 def test_no_room_for_a_text(served, options):
     with pytest.raises(ValueError, match=r"max_length must be .* at least 8, and batch_size one of at least 1, not"):
