@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -197,15 +196,11 @@ def check_fields(path: Path, values: dict, fields: type[Fields] = _FINISHED) -> 
         raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} {said}") from None
 
 
-_CHECKPOINT = re.compile(r"checkpoint(\..*)?")
-
-
 def files_within(folder: Path) -> list[Path]:
-    """The JSON files in a folder and its subfolders, except those of checkpoints, whose runs have no record yet.
-    Raises FileNotFoundError for a folder that does not exist."""
+    """The JSON files in a folder and its subfolders. Raises FileNotFoundError for a folder that does not exist."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of records")
-    return [path for path in sorted(folder.rglob("*.json")) if not _CHECKPOINT.fullmatch(path.parent.name)]
+    return sorted(folder.rglob("*.json"))
 
 
 def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:

@@ -87,7 +87,7 @@ WRONG = {
     "heads a": "OUT", "heads a notes.txt": "notes.txt", "heads a FILE": "is not a record of this kind",
     "adapters r.json --folder x": "tasks", "adapters r.json --folder=x --tasks=rte --rows=0": "rows",
     "adapters r.json --folder=x --tasks=rte --options rows=1": "own flag", "sweep nosuch": "'nosuch'",
-    "sweep pilot --command=": "command", "sweep pilot --base seed=3": "--base", "clean --folder=~/none": "/none is no",
+    "sweep pilot --command=": "command", "sweep pilot --base seed=3": "--base",
     "benchmark --adapters-python /nowhere": "/nowhere", "benchmark --draw FILE --quick": "--quick",
     "benchmark --parts stepp": "'step'",
 }  # fmt: skip

@@ -52,12 +52,12 @@ def test_round_trip(tmp_path):
 
 
 def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
-    """A run that goes on has checkpoints, and no record."""
+    """A run that goes on has a checkpoint and perhaps weights, with JSON of their own, and no record."""
     write_record(tmp_path / "one" / "record.json", record(0))
     about = {"backbone": "tiny", "tasks": ("rte",), "steps": 4, "batch_size": 4, "checkpoint_every": 1}
-    about |= {"progress": False}
+    about |= {"progress": False, "keep": "best", "evaluate_every": 1}
     train(RunConfig(**about, folder=str(tmp_path / "two")), on_step=lambda run: run.step != 2)
-    assert (tmp_path / "two" / "checkpoint.pt").is_file()
+    assert len(list((tmp_path / "two").rglob("*.json"))) > 1
     assert [run["config"]["seed"] for run in read_records(tmp_path)] == [0]
     assert len(evidence(tmp_path)) == len(load_records(tmp_path)) == 1
 

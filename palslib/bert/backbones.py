@@ -26,7 +26,7 @@ LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
 word piece's position is its column in the padded batch, from 0."""
 SUPPORTED = ("bert", *LIKE_ROBERTA)
 """Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
-_VOCABULARY = ("tokenizer.json", "vocab*", "merges.txt", "sentencepiece*", "*.model")
+_VOCABULARY = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "sentencepiece*", "*.model")
 """Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
 
 

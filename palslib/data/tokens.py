@@ -1,6 +1,7 @@
-"""Tokenised splits, cached in Parquet files with checksums and read without Python loops, and batches from them."""
+"""Tokenised splits, cached in files with checksums and read without Python loops, and batches from them."""
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from palslib.common.files import atomic_write
 from palslib.common.places import runs_folder
@@ -143,7 +142,10 @@ def _cut_second(pieces, i: int, max_length: int) -> list[int]:
     return kept
 
 
-def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str) -> pa.Table:
+def _tokenise(
+    frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str
+) -> dict[str, np.ndarray]:
+    """The arrays of `TokenisedTask`, by name."""
     texts = [frame[column].tolist() for column in task.texts]
     if task.apart:
         texts = [texts[0] + texts[1]]
@@ -162,9 +164,13 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progr
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
-    labels = np.tile(labels, 2) if task.apart else labels  # both texts of a pair have its label
-    columns = {"input_ids": pa.array(ids, pa.list_(pa.int32())), "token_type_ids": pa.array(types, pa.list_(pa.int8()))}
-    return pa.table(columns | {"labels": labels}).combine_chunks().replace_schema_metadata({"cut": str(cut)})
+    lengths = [len(row) for row in ids]
+    flat = {"input_ids": (ids, np.int32), "token_type_ids": (types, np.int8)}
+    arrays = {
+        name: np.fromiter(itertools.chain.from_iterable(rows), kind, sum(lengths))
+        for name, (rows, kind) in flat.items()
+    }
+    return arrays | {"offsets": np.cumsum([0, *lengths]), "labels": labels, "cut": np.array(cut)}
 
 
 def tokenise_task(
@@ -176,7 +182,7 @@ def tokenise_task(
     progress: bool = False,
     ties: str = "first",
 ) -> TokenisedTask:
-    """Loads a split, tokenises it once and caches the result under `runs/cache/`; later calls memory-map the file.
+    """Loads a split, tokenises it once and caches the result under `runs/cache/`; later calls read the file.
 
     Pairs become [CLS] first [SEP] second [SEP], or one row for each text where the task encodes each by itself. A row
     over `max_length` word pieces is truncated, longest text first, and counted. The file's name depends on texts,
@@ -187,31 +193,20 @@ def tokenise_task(
     frame = load_rows(task, data, split)
     part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
     key = _key(content := content_of(frame), task, tokenizer, max_length, ties)
-    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.parquet"
-    if (table := _read(path)) is None:
-        table = _tokenise(frame, task, tokenizer, max_length, progress, ties)
-        _write(path, table)
-    ids, types, labels = (table.column(i).combine_chunks() for i in range(3))
-    return TokenisedTask(
-        task,
-        ids.values.to_numpy(),
-        types.values.to_numpy(),
-        ids.offsets.to_numpy().astype(np.int64),
-        labels.to_numpy()[: len(frame)],
-        int(table.schema.metadata[b"cut"]),
-        tokenizer.pad_token_id,
-        content,
-    )
+    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.npz"
+    if (arrays := _read(path, key)) is None:
+        arrays = _tokenise(frame, task, tokenizer, max_length, progress, ties)
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, key=key, **arrays)
+    cut = int(arrays.pop("cut"))
+    return TokenisedTask(task, **arrays, cut=cut, pad_token_id=tokenizer.pad_token_id, content=content)
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    with atomic_write(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-
-
-def _read(path: Path) -> pa.Table | None:
-    """The table that `_write` wrote; None if the file is missing or damaged."""
+def _read(path: Path, key: str) -> dict[str, np.ndarray] | None:
+    """The arrays in a cached file, each with its checksum; None if it is missing, damaged or of another key."""
     try:
-        return pq.read_table(path, page_checksum_verification=True).combine_chunks()
-    except (OSError, pa.ArrowException):
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as parts:
+            arrays = dict(parts)
+        return arrays if arrays.pop("key") == key else None
+    except Exception:  # zipfile and NumPy have many for a file that is not what it was
         return None

@@ -77,7 +77,6 @@ def evaluate_file(
     task: str | None = None,
     splits: Sequence[str] = (),
     text: str | Sequence[str] = (),
-    confusion: bool = False,
     progress: bool = False,
     **reading,
 ) -> pd.DataFrame:
@@ -87,7 +86,6 @@ def evaluate_file(
     Args:
         files: files, each scored as a whole; or names with `{split}` in them, or other sources, as in `load_rows`.
         splits: splits of each, scored separately; by default all rows of a file, elsewhere the task's `evaluation`.
-        confusion: also counts how often each label is predicted for each true one.
         reading: also `label` and `skip_unlabelled`, as in `Task`; the others as in `predict_file`.
 
     Raises ValueError, naming file, row and column, for a cell that should be a text or label and is not.
@@ -95,15 +93,11 @@ def evaluate_file(
     table = {}
     for file in files:
         one = _task(model, task, file, text, reading)
-        if labels := one.labels:
-            every = [metric for metric in OF_CLASSES if metric != "f1" or len(labels) == 2]
+        if one.labels:
+            every = [metric for metric in OF_CLASSES if metric != "f1" or len(one.labels) == 2]
             one = replace(one, metrics=tuple(dict.fromkeys([*one.metrics, *every, *BY_CLASS])))
         for split in splits or (("all",) if Path(locate(one.data)).is_file() else one.evaluation):
             rows = load_rows(one, one.data, split)
-            found, true = _outputs(model, one, rows, progress), rows["label"].to_numpy()
-            column = {"rows": len(rows)} | score(one, true, found)
-            pairs = [(i, j) for i in range(len(labels)) for j in range(len(labels))] if confusion else ()
-            for i, j in pairs:
-                column[f"{labels[i]} as {labels[j]}"] = int(((true == i) & (found.argmax(1) == j)).sum())
+            column = {"rows": len(rows)} | score(one, rows["label"].to_numpy(), _outputs(model, one, rows, progress))
             table[f"{file}" if split == "all" else f"{file} ({split})"] = pd.Series(column, dtype=object)
     return pd.DataFrame(table)

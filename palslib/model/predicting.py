@@ -10,7 +10,6 @@ import torch
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
-from palslib.common.memory import enough_memory
 from palslib.common.names import listed, shown
 from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
@@ -28,10 +27,6 @@ MAX_LENGTH = 128
 """Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
 
-def _columns(task: Task) -> str:
-    return f"{_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
-
-
 def _rows(texts) -> tuple[list, bool]:
     """The rows that a caller gives, each a text, a pair or a dict, and whether this is one row by itself."""
     row = isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values())  # not of columns
@@ -47,25 +42,28 @@ def _rows(texts) -> tuple[list, bool]:
 
 
 def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
-    """The texts of a row for a task. Raises ValueError, naming the row, where there are none."""
+    """The texts of a row for a task. Raises ValueError, naming the row, where they are not what the task takes."""
+    takes = f"{where}: task {task.name!r} takes {_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
     if isinstance(row, Mapping):
         if lacking := [name for name in task.texts if name not in row]:
-            has = shown(list(row))
-            raise ValueError(f"{where}: task {task.name!r} takes {_columns(task)}; there is no {lacking[0]!r} in {has}")
+            raise ValueError(f"{takes}; there is no {lacking[0]!r} in {shown(list(row))}")
         row = tuple(row[name] for name in task.texts)
     texts = (row,) if isinstance(row, str) else tuple(row) if isinstance(row, (list, tuple)) else ()
-    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+    if len(texts) not in _FORMS or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{where}: {shown(row)} is neither a text nor a pair of texts")
     if not all(map(is_text, texts)):
         raise ValueError(f"{where}: {shown(row)!a} has half of a character (a lone surrogate) or a NUL")
+    if len(texts) != len(task.texts):
+        raise ValueError(f"{takes}, not {_FORMS[len(texts)]}")
     return texts
 
 
 def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
     rows, alone = _rows(texts)
+    valid = f"Valid: {', '.join(model.tasks)}"
     if not isinstance(tasks, str) and (isinstance(tasks, (Set, Mapping)) or not isinstance(tasks, Iterable)):
-        raise ValueError(f"tasks must be a name or list of names, not {shown(tasks)}. Valid: {', '.join(model.tasks)}")
+        raise ValueError(f"tasks must be a name or list of names, not {shown(tasks)}. {valid}")
     tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
     if not rows:
         raise ValueError("no texts to predict: the list is empty")
@@ -74,27 +72,19 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
             f"{len(rows)} texts, but tasks for {len(tasks)}: a list of texts needs one entry of tasks for each text "
             "(a name, or a list of names), or one name for all; a single text, not in a list, can have several names"
         )
-    names = [[t] if isinstance(t, str) or not isinstance(t, Iterable) else list(t) for t in tasks]
+    names = [[task] if isinstance(task, str) or not isinstance(task, Iterable) else list(task) for task in tasks]
     pairs = []
     for i, (row, wanted) in enumerate(zip(rows, names, strict=True)):
         where = f"row {i} (the first is 0)"
         if not wanted:
-            raise ValueError(f"{where} has no task: name at least one. Valid: {', '.join(model.tasks)}")
-        found = {}
-        for task in map(model._known, wanted):
-            found[task.name] = of_task = _texts_of(row, task, where)
-            if len(task.texts) != len(of_task):
-                fit = ", ".join(t.name for t in model.tasks.values() if len(t.texts) == len(of_task))
-                raise ValueError(
-                    f"{where}: task {task.name!r} takes {_columns(task)}, not {_FORMS[len(of_task)]}; "
-                    f"this model's tasks for {_FORMS[len(of_task)]}: {fit or 'none'}"
-                )
-        if len(set(found.values())) > 1:
-            raise ValueError(f"{where}: {', '.join(found)} read different texts of this row: give each its own row")
-        pairs.append(of_task)
-    if empty := [i for i, of_row in enumerate(pairs) if not all(text.strip() for text in of_row)]:
-        about = "rows with an empty text get a prediction, but it means little (the first row is 0)"
-        warnings.warn(f"{about}: {listed(empty)}", stacklevel=3)
+            raise ValueError(f"{where} has no task: name at least one. {valid}")
+        by_task = {task.name: _texts_of(row, task, where) for task in map(model._known, wanted)}
+        if len(set(by_task.values())) > 1:
+            raise ValueError(f"{where}: {', '.join(by_task)} read different texts of this row: give each its own row")
+        pairs += set(by_task.values())
+    if empty := [i for i, texts_of_row in enumerate(pairs) if not all(text.strip() for text in texts_of_row)]:
+        advice = "rows with an empty text get a prediction, but it means little (the first row is 0)"
+        warnings.warn(f"{advice}: {listed(empty)}", stacklevel=3)
     return pairs, names
 
 
@@ -121,8 +111,8 @@ def predict(
     Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
     (the label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text;
-    MemoryError, which says what needs less. An empty text, as found in data sets too, is predicted with a warning.
+    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text.
+    An empty text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
@@ -139,8 +129,7 @@ def predict(
             form = (i, model.tasks[name].apart, min(max_length or model.length(name), longest))
             forms.setdefault(form, []).append(name)
     order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
-    less = enough_memory("a smaller batch_size or max_length needs less")
-    with _ONE_AT_A_TIME, without_dropout(model), torch.inference_mode(), less:
+    with _ONE_AT_A_TIME, without_dropout(model), torch.inference_mode():
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
             chunk = {form: forms[form] for form in order[start : start + batch_size]}
             outputs |= _predict_batch(model, chunk, pairs, tokenizer)

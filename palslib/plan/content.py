@@ -101,7 +101,7 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
 def exchanged(
     before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None, known: dict[tuple, str] | None = None
 ) -> list[str]:
-    """The names of inputs whose hashes are not those `before`. What is out of reach now counts as unchanged, and is told.
+    """The names of inputs whose hashes are not those `before`. What is out of reach counts as unchanged, and is told.
 
     Args:
         now: the present hashes, if they were computed already.

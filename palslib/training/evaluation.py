@@ -9,7 +9,6 @@ from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces
-from palslib.common.memory import enough_memory
 from palslib.common.precision import autocast
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
@@ -44,8 +43,7 @@ def predict(
     size = EVALUATION_BATCH if device.type == "cpu" else GPU_BATCH
     batches = [order[i : i + size] for i in range(0, len(order), size)]
     found: list[torch.Tensor] = []  # kept on the device, and fetched once
-    less = enough_memory("a smaller max_length needs less")
-    with without_dropout(model), torch.inference_mode(), autocast(precision, device), less:
+    with without_dropout(model), torch.inference_mode(), autocast(precision, device):
         for rows in batches[rank::world]:
             found.append(model(task=task, rows=data.batch(rows, device=device)["rows"]).logits)
             if bar is not None:

@@ -23,7 +23,6 @@ from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_to
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.files import read_list
-from palslib.common.memory import enough_memory
 from palslib.common.names import check_type
 from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
@@ -65,7 +64,6 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
 
 
 _ELSE = "choose another folder, or give resume=False"
-LESS = "a smaller max_length or batch_size, more micro_batches, or gradient_checkpointing needs less"
 
 
 class Run:
@@ -456,8 +454,7 @@ def run_in_folder(
         run = kind(config, folder, on_phase)
         run.check_folder = check_folder
         run.load()
-        less = enough_memory(LESS)
-        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), less, products(run.precision):
+        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), products(run.precision):
             return _train(run, on_step, signals)
 
 

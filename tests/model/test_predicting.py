@@ -283,8 +283,8 @@ def test_dropout_is_off_and_the_mode_is_restored(served):
         ([], "cola", "no texts to predict"),
         ("a", [], r"row 0 \(the first is 0\) has no task: name at least one\. Valid: cola, sst2, mrpc, stsb, mnli"),
         (["a", "b"], ["cola", []], r"row 1 .* has no task"),
-        (("a", "b"), ["cola"], r"row 0 .*'cola' takes one text \(sentence\), not a pair; .*: mrpc, stsb, mnli"),
-        (["a", "b"], ["cola", "mnli"], r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not .*: cola, sst2$"),
+        (("a", "b"), ["cola"], r"row 0 .*'cola' takes one text \(sentence\), not a pair"),
+        (["a", "b"], ["cola", "mnli"], r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text$"),
         (["a", "b", "c"], ["cola", "sst2"], r"3 texts, but tasks for 2: a list of texts needs one entry of tasks"),
         (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
@@ -343,18 +343,6 @@ def test_word_pieces_and_token_types_without_embeddings(served):
             served("cola", input_ids=torch.tensor(wrong))
     with pytest.raises(ValueError, match="token type 2, "):
         served("cola", input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, 2]]))
-
-
-@pytest.mark.parametrize(
-    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: 9 bytes")]
-)
-def test_a_lack_of_memory_says_what_needs_less(served, monkeypatch, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(type(served), "forward_many", fails)
-    with pytest.raises(MemoryError, match="out of memory: a smaller batch_size"):
-        served.predict("a", "cola")
 
 
 @pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": 2.5}])

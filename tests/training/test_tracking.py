@@ -59,6 +59,8 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_loaded(tmp_
 class Picky:
     """A tracker that refuses all but plain names, as MLflow does, and loses its connection at the end."""
 
+    name = "tensorboard"
+
     def __init__(self):
         self.values = {}
 
