@@ -4,12 +4,12 @@ Rows that share a text, in any column, are in one group, and so are those connec
 whole groups. So nothing in one part was seen in another one, also no pair turned round.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-import pandas as pd
-
+from palslib.common.later import np, pd
 from palslib.common.names import check_name
 from palslib.data.sources import is_text
 

@@ -272,7 +272,7 @@ def test_an_encoder_of_half_precision_made_float_is_saved(tmp_path):
 def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
     encoder = tiny_encoder()
     encoder.encoder.layer = encoder.encoder.layer[:2]
-    with pytest.raises(ValueError, match=r"BertModel has .* parameters, but .* \(num_hidden_layers\)"):
+    with pytest.raises(ValueError, match=r"BertModel has .* parameters, but .*num_hidden_layers"):
         MultiTaskModel(encoder, tiny_method("pals-204"), ["rte"])
     encoder.config.num_hidden_layers = 2
     assert len(MultiTaskModel(encoder, tiny_method("pals-204"), ["rte"]).backbone.encoder.layer) == 2
