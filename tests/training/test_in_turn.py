@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
 
     stopped = train_in_turn(tasks, tmp_path, method, on_step=on_step, **about)
     assert [record["status"] for record in stopped] == ["finished", "stopped"]
-    assert (tmp_path / "2-rte" / "checkpoint").is_dir()
+    assert (tmp_path / "2-rte" / "checkpoint.pt").is_file()
     first = (tmp_path / "1-cola" / "record.json").read_bytes()
     assert len(train_in_turn(tasks, tmp_path, method, **about)) == 2
     assert (tmp_path / "1-cola" / "record.json").read_bytes() == first  # not trained anew
