@@ -108,10 +108,14 @@ def exchanged(
         known: as in `run_content`.
     """
     if now is None:
-        now = {}
-        for name, compute in _inputs(config, {} if known is None else known) if before else ():
-            try:
-                now |= {name: compute()} if name in before else {}
-            except OSError as error:
-                say([f"{name} cannot be compared with the input of the record: {error}"], config.name)
+        now, unread = {}, {}
+        try:
+            for name, compute in _inputs(config, {} if known is None else known) if before else ():
+                try:
+                    now[name] = compute()
+                except OSError as error:
+                    unread[name] = error
+        except OSError as error:  # the classes of a task are in its file
+            unread["its tasks"] = error
+        say([f"{name} cannot be compared with the record's: {why}" for name, why in unread.items()], config.name)
     return [name for name, value in before.items() if (now.get(name) or value) != value]
