@@ -259,7 +259,8 @@ class Run:
         config, before = self.config, state["config"]
         same = state["key"] == config.key
         differ = exchanged(state["content"], config, self.content) if same else config.differing(before)
-        if state["history"] and (before["keep"] == "best") != (config.keep == "best"):
+        scored = any("dev_average" in point for point in state["history"])  # in pre-training none is
+        if scored and (before["keep"] == "best") != (config.keep == "best"):
             differ.append(f"keep ({before['keep']})")
         if differ:
             words = f"another run, which differs in {', '.join(differ)}: {_ELSE}"

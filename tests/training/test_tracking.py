@@ -87,26 +87,24 @@ def test_a_tracker_never_ends_a_run(tmp_path, monkeypatch):
     assert "dev/a_b _c_/accuracy" in picky.values
 
 
-def test_a_bar_comes_where_somebody_looks(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert progress_bar(range(3), "a log", True).disable
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert not progress_bar(range(3), "a terminal", True).disable
-    assert progress_bar(range(3), "unasked", False).disable
-    assert list(progress_bar(range(3), "soon over", True)) == [0, 1, 2]
-    assert sys.stderr.getvalue().strip() == ""  # it comes after three seconds
-
-
-def test_in_a_notebook_a_bar_is_not_red_and_leaves_nothing_behind(monkeypatch):
-    kernels = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
-    monkeypatch.setattr(sys, "stderr", kernels())
-    monkeypatch.setattr(sys, "stdout", kernels())
-    with progress_bar(range(3), "a notebook", True, delay=0) as bar:
-        assert list(bar) == [0, 1, 2]
-    assert "0/3" in sys.stdout.getvalue() and sys.stdout.getvalue().rpartition("\r")[0].rpartition("\r")[2].isspace()
-    assert sys.stderr.getvalue() == "" and "\n" not in sys.stdout.getvalue()
-    monkeypatch.setenv("PALSLIB_STATIC", "1")
-    assert progress_bar(range(3), "a page", True).disable
+@pytest.mark.parametrize("where", ["a log", "a terminal", "a notebook"])
+def test_a_bar_comes_where_somebody_looks(monkeypatch, where):
+    """In a notebook it is not red, leaves nothing behind, and is not on a static page."""
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"} if where == "a notebook" else {})
+    for name in ("stderr", "stdout"):
+        monkeypatch.setattr(sys, name, stream())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: where == "a terminal")
+    assert progress_bar(range(3), where, False).disable
+    with progress_bar(range(3), where, True, delay=0) as bar:
+        assert bar.disable == (where == "a log") and list(bar) == [0, 1, 2]
+    assert ("0/3" in sys.stderr.getvalue(), "0/3" in sys.stdout.getvalue()) == (
+        where == "a terminal",
+        where == "a notebook",
+    )
+    if where == "a notebook":
+        assert sys.stdout.getvalue().rpartition("\r")[0].rpartition("\r")[2].isspace()
+        monkeypatch.setenv("PALSLIB_STATIC", "1")
+        assert progress_bar(range(3), where, True).disable
 
 
 def test_phases_are_named_in_their_order(tmp_path):
