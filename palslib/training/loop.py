@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain
+from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain, portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.files import read_list
@@ -236,7 +236,8 @@ class Run:
         self.check_weights()
         if self.accelerator.is_main_process:
             self.check_folder()
-            self.model.save_pretrained(self.folder / name)
+            card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
+            self.model.save_pretrained(self.folder / name, model_card_kwargs=card)
             self.kept[name] = read_list(self.folder / name)["digest"]
 
     # --------------------------------------------------------------------------------------------- state, checkpoints

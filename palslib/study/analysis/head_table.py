@@ -97,7 +97,7 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     splits = {}
     for name in tasks:
         task = model.tasks[check_name("task of this model", name, model.tasks)]
-        splits[name] = tokenise_task(task, model.tokenizer, data, task.evaluation[0], model.max_length)
+        splits[name] = tokenise_task(task, model.tokenizer, data, task.evaluation[0], model.length(name))
     maps = maps_of(model, model.tokenizer, data, texts)
     statistics = head_statistics(chain(*maps.values()))
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
