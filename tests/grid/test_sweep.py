@@ -486,3 +486,10 @@ def test_an_array_of_sweeps_shares_a_grid(slurm, write, configs, tmp_path):
     wait_for(lambda: all(path.exists() and "6 of 6 runs finished" in path.read_text() for path in outputs))
     assert [len(starts(config)) for config in configs()] == [1] * 6
     assert {starts(config)[0].split()[-1] for config in configs()} <= set("0123")
+
+
+@pytest.mark.parametrize(("quota", "known"), [("max 100000\n", 8), ("150000 100000\n", 1), ("400000 100000\n", 4)])
+def test_a_containers_quota_counts(tmp_path, monkeypatch, quota, known):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    (tmp_path / "cpu.max").write_text(quota)
+    assert sweep.cores(tmp_path / "cpu.max") == known and sweep.cores(tmp_path / "none") == 8
