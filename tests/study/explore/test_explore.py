@@ -142,7 +142,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("explore", "values", "said"), CHANGES, ids=str)
+@pytest.mark.parametrize(("explore", "values", "said"), CHANGES)
 def test_a_control_changes_words_and_picture_and_no_other_explorer(explore, values, said):
     explorer, other = explore(), explore()
     before = words(other), pictures(other)
@@ -166,7 +166,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("explore", "values", "said", "right"), WRONG, ids=str)
+@pytest.mark.parametrize(("explore", "values", "said", "right"), WRONG)
 def test_what_makes_no_sense_is_explained_and_no_number_is_shown_for_it(explore, values, said, right):
     explorer = explore()
     choose(explorer, values)
