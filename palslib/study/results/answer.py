@@ -26,7 +26,7 @@ from palslib.study.ledger.intervals import (
     welch,
 )
 from palslib.study.results import second
-from palslib.study.results.tables import label, runs_of, scores_by_method
+from palslib.study.results.tables import average, label, runs_of, scores_by_method
 
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
@@ -194,12 +194,15 @@ def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
 
 
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
-    """What a user's own study shows, in a sentence for each line of `tables.against`, and what it does not show."""
+    """What a user's own study shows, in a sentence for each line of `tables.against`, and what it does not show. Where
+    the runs of a seed are alike, the interval is paired by seed."""
     said = []
     for row in differences.dropna(subset="difference").to_dict("records"):
         found = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"]))
-        verdict = row["verdict"] if math.isfinite(found.high) else "no interval"
-        said.append(f"**{label(row['method'])} minus {label(base)}** {found}: {verdict}.")
+        pairs = _pairs_where_alike(records, row["method"], base)
+        found, how = (paired(pairs), ", paired by seed") if pairs else (found, "")
+        verdict = found.kind() if math.isfinite(found.high) else "no interval"
+        said.append(f"**{label(row['method'])} minus {label(base)}** {found}{how}: {verdict}.")
     shown = set()
     for config in (record["config"] for record in records):
         data = [f"data {config['data']}"] if set(config["tasks"]) - set(config["own"]) else []
@@ -208,6 +211,16 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
     alone = "" if said else "any difference between methods, and "
     beyond = f"beyond {'; '.join(sorted(shown))}" if shown else "else: there are no runs"
     return [*said, f"**Not shown**: {alone}anything {beyond}."]
+
+
+def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[float]:
+    """The differences between runs of one seed, where both lines have the same three or more seeds, and their scores go
+    up and down with these together (a correlation of at least 0.5); else none."""
+    scores = [{run["config"]["seed"]: average(run) for run in runs_of(line, records)} for line in (left, right)]
+    if scores[0].keys() != scores[1].keys() or len(scores[0]) < SEEDS:
+        return []
+    a, b = map(pd.Series, scores)
+    return list(a - b) if a.corr(b) >= 0.5 else []
 
 
 def _of_first_study(records: Sequence[dict], left: str, right: str) -> Difference | None:

@@ -491,7 +491,10 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     half = stats.t.ppf(0.975, 4) * math.sqrt(2 / 3)
     assert (row["difference"], row["high"]) == (approx(1.0), approx(1 + half, abs=0.01)) and math.isnan(row["paper"])
     said = own_answer(found, against(found, base, methods), base)
-    assert said[0].startswith("**Houlsby minus LHUC** +1.00 [") and "3 seeds: open." in said[0]
+    assert said[0] == "**Houlsby minus LHUC** +1.00 [+1.00, +1.00], 3 seeds, paired by seed: positive."
+    unlike = [*found[:3], *(small("houlsby-64", seed, score) for seed, score in enumerate((63.0, 61.0, 62.0)))]
+    said_of_unlike = own_answer(unlike, against(unlike, base, methods), base)[0]
+    assert said_of_unlike.startswith("**Houlsby minus LHUC** +1.00 [") and said_of_unlike.endswith("3 seeds: open.")
     assert said[1].endswith("beyond tiny, 40 steps, data synthetic and your own data.")
     alone = [run | {"config": run["config"] | {"tasks": ["spread"], "own": {"spread": "mood.csv"}}} for run in found]
     assert own_answer(alone, against(found, base, methods), base)[1].endswith("40 steps, your own data.")
