@@ -75,9 +75,10 @@ NOTES = (
     "A run took 2,000 steps in the *first study* and 8,000 in the *second*, in which each method has the best of four "
     "settings of its learning rates. (They were chosen on a tenth of the training texts that was left out; of SST-2's "
     "phrases in it, 89 % are part of a longer one that was trained on.) The eight BERTs were not tuned for themselves. "
-    "*Open*: no difference and one of over half a point are both possible. *99.5 %*: looking twice gives two chances of"
-    " a false alarm; to keep them at 5 % in total, the second study uses 99.5 % at 6 seeds and, if a question is open, "
-    "95.2 % at 12. In [a, b], a minus says that PALs score less."
+    "*As well*: the whole interval lies above -0.5 points. *Open*: no difference and one of over half a point are both "
+    "possible. *99.5 %*: the second study is looked at twice, at 6 seeds and, where a question is then open, at 12. So "
+    "that both looks together err in 5 % of such studies, the first one is stricter (99.5 %, then 95.2 %). In [a, b], a "
+    "minus says that PALs score less."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 Scores = dict[int, dict[str, float]]
@@ -164,7 +165,7 @@ def _in_words(row: dict) -> str:
         seeds = f", {left} seeds each" if left == right else f", {left} and {right} seeds"
     else:
         said = f"PALs score {_more(found.value)} than {_NAMES[row['right']]}"
-        seeds = f", in {row['same sign']} seeds"
+        seeds = f", {'less' if found.value < 0 else 'more'} in {row['same sign']} seeds"
     level = "" if row["level"] == 0.95 else f"; {100 * row['level']:g} % interval"
     again = (row["verdict"], row["level"]) == (OPEN, second.FIRST_LOOK)
     level += "; six more seeds are planned where this is open, and are not all run yet" if again else ""
@@ -176,8 +177,8 @@ def _beside_eight(row: dict, new: Sequence[dict]) -> str:
     of_rte = row["difference"] - 7 / 8 * row["without RTE"]
     shared, eight = _scores(second.arms(new)["shared"]), second.separate(new)
     gap = fmean(fmean(shared[seed].values()) - fmean(eight[seed].values()) for seed in eight)
-    rest = f"on the other seven tasks PALs score {_more(row['without RTE'])}"
-    said = f" RTE accounts for {of_rte:+.2f} of this; {rest}."
+    rest = f"the other seven tasks together {row['difference'] - of_rte:+.2f}"
+    said = f" To the difference RTE adds {of_rte:+.2f} points, {rest}."
     return f"{said} Sharing everything scores {_more(gap)} than the eight."
 
 

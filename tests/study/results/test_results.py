@@ -450,7 +450,7 @@ def test_the_answer_in_five_sentences():
     assert len(said) == len(answer([])) == 5 and "eight BERTs is not known yet" in said[0]
     assert "0 of 32 that choose settings and 0 of 27 that decide are" in said[0]
     assert said[1].startswith("**PALs are better than sharing everything**: PALs score 2.00 points more")
-    assert said[1].endswith("[+1.75, +2.25], in 3 of 3 seeds (first study).")
+    assert said[1].endswith("[+1.75, +2.25], more in 3 of 3 seeds (first study).")
     assert "is not known yet" in said[2] and "not tell *own* from *more*" in said[2]
     assert "not known yet" in said[3]  # low rank has two seeds
     sizes = read_records(COMMITTED / "main")[0]["data"]["train"]
@@ -515,7 +515,7 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
 def test_the_answer_is_the_second_studys_where_it_decides():
     new = confirmed(pals=1.0, common=0.9)
     said = answer(RECORDS, new)
-    assert "PALs score 1.00 points more" in said[1] and "in 6 of 6 seeds (second study; 99.5 % interval)" in said[1]
+    assert "PALs score 1.00 points more" in said[1] and "more in 6 of 6 seeds (second study; 99.5 % interval)" in said[1]
     assert said[2].startswith("**One PAL for all tasks does as well") and "0.10 points more" in said[2]
     assert said[3].startswith("**The attention within PALs helps**")
     table = questions_table(decide(new))
@@ -540,7 +540,7 @@ def test_pals_against_eight_berts():
     assert (row["low"], row["high"]) == (approx(by_scipy.low), approx(by_scipy.high))
     said = answer(RECORDS, new)[0]
     assert "PALs score 60.0 of 100 and eight BERTs 58.0, 2.00 points more" in said and "3 seeds each" in said
-    assert "RTE accounts for +1.1" in said and "PALs score 1.00 points more. Sharing everything" in said
+    assert "RTE adds +1.1" in said and "other seven tasks together +0.8" in said
     for score, verdict in ((60.0, "no worse"), (60.2, "no worse"), (62.0, "negative")):
         found = comparisons(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
         assert found["verdict"] == verdict
