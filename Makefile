@@ -104,7 +104,7 @@ student: $(CORE)
 
 grade: $(if $(FOLDER),,no-folder) $(CORE)
 	$(check_imports)
-	@$(PY) .book/student.py $(FOLDER)
+	@$(PY) .book/student.py "$(FOLDER)"
 
 no-folder:
 	$(error Name the folder of handed-in notebooks: make grade FOLDER=...)

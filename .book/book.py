@@ -15,7 +15,6 @@ import nbformat
 from explorers import EXPLORERS
 from sphinx.cmd.build import main as sphinx
 
-from palslib.common.files import LOCK
 from palslib.common.places import PROJECT, runs_folder
 from palslib.study.results.second import ledger_frame
 
@@ -61,11 +60,11 @@ def relinked(text: str, home: str, linked: set[str], links: re.Pattern = MARKDOW
 
 def emptied(folder: Path) -> Path:
     """A folder without what was built there before; one that has no mark of ours is refused."""
-    if folder.exists() and not (folder / LOCK).is_file():
-        raise SystemExit(f"{folder} was not built here ({LOCK} is missing): move or remove it first")
+    if folder.exists() and not (folder / MARK).is_file():
+        raise SystemExit(f"{folder} was not built here ({MARK} is missing): move or remove it first")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / LOCK).touch()
+    (folder / MARK).touch()
     return folder
 
 

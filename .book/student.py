@@ -61,10 +61,10 @@ def carried(text: str, folder: Path) -> str:
 
 def main() -> Path:
     folder, apart = runs_folder() / "student", runs_folder() / "solutions"
-    for old in (folder, apart):
-        if old.exists():
-            raise SystemExit(f"{old} is there already, perhaps with answers: move or remove it first")
-        old.mkdir(parents=True)
+    if there := [old for old in (folder, apart) if old.exists()]:
+        raise SystemExit(f"{there[0]} is there already, perhaps with answers: move or remove it first")
+    for new in (folder, apart):
+        new.mkdir(parents=True)
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         texts, exercises = solutions(notebook), 0
@@ -87,14 +87,21 @@ def main() -> Path:
 def grade(folder: Path) -> None:
     """Prints how many exercises of each notebook in a folder are answered rightly, by running copies of them to the
     end; a notebook's name has to have that of ours in it. The check is ours, whatever was handed in."""
-    handed_in = sorted(folder.rglob("*.ipynb"))
+    handed_in = sorted(path for path in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+    if not handed_in:
+        raise SystemExit(f"there are no notebooks in {folder}")
     width = max((len(str(path.relative_to(folder))) for path in handed_in), default=0)
     for path in handed_in:
         ours = [own for own in NOTEBOOKS if own.stem in path.stem]
         if not ours:
             print(f"{path.relative_to(folder)!s:{width}}  none of our notebooks by its name")
             continue
-        notebook, answers = nbformat.read(path, 4), numbers(solutions(nbformat.read(ours[0], 4)))
+        answers = numbers(solutions(nbformat.read(ours[0], 4)))
+        try:
+            notebook = nbformat.read(path, 4)
+        except Exception as error:  # one that is damaged does not end the grading of the others
+            print(f"{path.relative_to(folder)!s:{width}}  cannot be read: {error}")
+            continue
         notebook.cells.append(check(answers))
         with tempfile.TemporaryDirectory() as place:
             nbformat.write(notebook, Path(place, "copy.ipynb"))
@@ -106,6 +113,6 @@ def grade(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        grade(Path(sys.argv[1]))
+        grade(Path(sys.argv[1]).expanduser())
     else:
         print(main())

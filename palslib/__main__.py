@@ -441,7 +441,10 @@ def start() -> None:
     end_with_launcher()
     for stream in (sys.stdout, sys.stderr):  # a terminal that has no α, as in cp1252, shows its number
         stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs `finally` blocks: no run of a sweep is left behind
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            # This runs `finally` blocks, so that no run of a sweep is left behind. A run has handlers of its own.
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     sys.exit(main())
 
 

@@ -87,16 +87,21 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
             options = {"labels": range(len(task.labels)), "average": None, "zero_division": undefined}
             each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
             return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
-        if metric == "f1" and (task.positive or not task.built_in):  # of which class it is, is part of its name
-            positive = task.positive or task.labels[1]
-            number = task.labels.index(positive)
-            return {f"f1 ({positive})": METRICS["f1"](labels == number, predictions == number)}
+        if name_of(task, metric) != metric:
+            number = task.labels.index(task.positive or task.labels[1])
+            return {name_of(task, metric): METRICS["f1"](labels == number, predictions == number)}
         if by_batches and metric in ("matthews", "pearson"):
             return {metric: batchwise(metric, labels, predictions)}
         # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
         return {metric: float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))}
 
     return {name: 100 * value for metric in task.metrics for name, value in by_name(metric).items()}
+
+
+def name_of(task: Task, metric: str) -> str:
+    """The name of a metric's score: F1 names its class, except for GLUE's tasks."""
+    named = metric == "f1" and (task.positive or not task.built_in)
+    return f"f1 ({task.positive or task.labels[1]})" if named else metric
 
 
 Scores = Mapping[str, Mapping[str, float]]

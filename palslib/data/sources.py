@@ -158,6 +158,8 @@ def _of_folder(folder: Path, name: str, split: str):
     if any(sign in str(folder) for sign in ("*", "?", "[", "::")):
         raise ValueError("datasets takes *, ?, [ and :: in a folder's name for patterns: rename it")
     streamed = {"split": split, "streaming": True, "cache_dir": str(runs_folder() / "cache" / "datasets")}  # for locks
+    if not (folder / "README.md").is_file() and not (folder / name).is_dir():  # else all of the folder is searched
+        raise FileNotFoundError(f"no README.md that names its files, and no folder {name}")
     names = datasets.get_dataset_config_names(str(folder))
     if name in names:
         loaded = datasets.load_dataset(str(folder), name, **streamed)
@@ -306,7 +308,7 @@ def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.D
     rows, lines, last, filled = [], [], 0, 0
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, quoting=quoting)
-    before = csv.field_size_limit(_LONGEST)
+    csv.field_size_limit(_LONGEST)  # of the whole process, in which several threads may read
     try:
         for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
             if row or (rows and len(rows[0]) == 1):  # in a file of one column an empty line is an empty cell
@@ -317,8 +319,6 @@ def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.D
     except csv.Error as error:
         doubt = _doubt(text.partition("\n")[0].rstrip("\r").split(separator), separator)
         raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt or _UNQUOTED}") from error
-    finally:
-        csv.field_size_limit(before)
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
     (header, *rows), lines = rows[:filled], lines[1:filled]

@@ -289,7 +289,8 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
     content, used, task = hashlib.sha256(), list(dict.fromkeys([*texts, label])), Task(name, texts, label=label)
     for split, table in tables.items():
         where = f"task {name!r}, split {split!r}" if by_split else f"task {name!r}"
-        declared = getattr((getattr(table, "features", None) or {}).get(label), "names", None)
+        features = table.features if hasattr(table, "with_format") else {}  # those of a `datasets.Dataset`
+        declared = getattr(features.get(label), "names", None)
         if declared and not options.get("score"):
             options = {"labels": declared} | options
         table = sources.as_frame(table, where)

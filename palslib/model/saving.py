@@ -292,13 +292,9 @@ def load_task(model, path: str | Path) -> str:
     task = Task(**json.loads(about["task"]))
     _check_same(path, Method.from_dict(json.loads(about["method"])), model.method)
     if about["fingerprint"] != model.fingerprint():
-        raise ValueError(
-            f"{path.name} was trained with another backbone (its fingerprint differs), and fits only that"
-        )
+        raise ValueError(f"{path.name} was trained with another backbone (its fingerprint differs), and fits only that")
     if about["tokenizer"] and model.own_tokenizer and about["tokenizer"] != _tokenizer_digest(model.own_tokenizer):
-        raise ValueError(
-            f"{path.name} was trained with another tokenizer: this model's word pieces are others"
-        )
+        raise ValueError(f"{path.name} was trained with another tokenizer: this model's word pieces are others")
     if here := model.tasks.get(task.name):
         _check_alike(path, task, here)
         task = replace(task, data=here.data, class_weights=here.class_weights)  # only training needs these

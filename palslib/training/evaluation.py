@@ -97,6 +97,6 @@ def evaluate(
                     predicted = logits[:, 0] if task.is_regression else class_of(logits).astype(least)
                     predictions[f"{name}/{split}"] = predicted
                 values = score(task, labels, logits, by_batches=recipe.correlations == "batches of 8")
-                kept = task.metrics[:1] if released else values
+                kept = list(values)[:1] if released else values
                 scores[name] |= {metric + suffix: values[metric] for metric in kept}
     return scores

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from palslib.data import parts, sources
-from palslib.data.metrics import score
+from palslib.data.metrics import name_of, score
 from palslib.data.tasks import TASKS, Task, load_rows, task_from_file, task_from_frame
 from palslib.data.tokens import content_of
 
@@ -118,8 +118,9 @@ def test_f1_names_its_class():
     assert score(task, true, always) == pytest.approx({"f1 (not_duplicate)": 88.9, "accuracy": 80.0}, abs=0.05)
     mine = Task("same", ("a", "b"), ("duplicate", "not_duplicate"), ("f1",), positive="duplicate")
     assert score(mine, true, always) == {"f1 (duplicate)": 0.0}
+    assert (name_of(mine, "f1"), name_of(mine, "accuracy")) == ("f1 (duplicate)", "accuracy")
     glue = TASKS["mrpc"]
-    assert set(score(glue, true, always)) == {"accuracy", "f1"}
+    assert name_of(glue, "f1") == "f1" and set(score(glue, true, always)) == {"accuracy", "f1"}
     named = replace(glue, positive="not_equivalent")
     assert score(named, true, always) == {"accuracy": 80.0, "f1 (not_equivalent)": 0.0}
     with pytest.raises(ValueError, match=r"positive class of task 'same' 'duplicat': did you mean 'duplicate'\?"):

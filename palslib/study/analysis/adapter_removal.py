@@ -15,6 +15,7 @@ import pandas as pd
 from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
 from palslib.common.processes import progress_bar
+from palslib.data.metrics import name_of
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -72,7 +73,7 @@ def ablation_frame(
     change, in percent of `whole`; NaN if that is 0.
     """
     data = some_rows(data, rows) if rows else data
-    metric, splits = data.task.metrics[0], {task: {"dev": data}}
+    metric, splits = name_of(data.task, data.task.metrics[0]), {task: {"dev": data}}
     whole, rows = evaluate(model, splits, **options)[task][metric], []
     spans = list(itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2))
     for first, last in progress_bar(spans, f"removing adapters of {task}", progress, unit=" spans"):

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from palslib.common.names import check_name
+from palslib.data.metrics import name_of
 from palslib.data.tasks import load_rows
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -67,7 +68,7 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: b
     Columns are those of `head_importance`, and `removed`: a key of `PER`; `pattern` if no head was removed, but every
     head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
-    data, metric, frames = some_rows(data, rows), model.tasks[task].metrics[0], []
+    data, metric, frames = some_rows(data, rows), name_of(model.tasks[task], model.tasks[task].metrics[0]), []
     for kind, per in product(("pal", "bert"), PER):
         frames.append(head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per))
     frame = pd.concat(frames, ignore_index=True).query("metric == @metric")

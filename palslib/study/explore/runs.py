@@ -13,7 +13,7 @@ from dataclasses import replace
 import ipywidgets as widgets
 import pandas as pd
 
-from palslib.data.metrics import main_scores
+from palslib.data.metrics import main_scores, name_of
 from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES
@@ -148,7 +148,7 @@ class _Session:
         """Updates table and picture. Scores are in percent."""
         latest, rows = losses.groupby("task")["loss"].last(), []
         for task, steps in drawn.items():
-            metric = self.tasks[task].metrics[0]
+            metric = name_of(self.tasks[task], self.tasks[task].metrics[0])
             score = f"{shown_score(history[-1]['scores'][task][metric])} ({metric})" if history else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])

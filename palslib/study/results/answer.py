@@ -72,13 +72,13 @@ NOT_SHOWN = (
     "tasks' texts."
 )
 NOTES = (
-    "A run took 2,000 steps in the *first study* and 8,000 in the *second*, in which each method has the best of four "
-    "settings of its learning rates. (They were chosen on a tenth of the training texts that was left out; of SST-2's "
-    "phrases in it, 89 % are part of a longer one that was trained on.) The eight BERTs were not tuned for themselves. "
-    "*As well*: the whole interval lies above -0.5 points. *Open*: no difference and one of over half a point are both "
-    "possible. *99.5 %*: the second study is looked at twice, at 6 seeds and, where a question is then open, at 12. So "
-    "that both looks together err in 5 % of such studies, the first one is stricter (99.5 %, then 95.2 %). In [a, b], a "
-    "minus says that PALs score less."
+    "A run took 2,000 steps in the *first study* and 8,000 in the *second*, in which each method has the best of four"
+    " settings of its learning rates. (They were chosen on a tenth of the training texts that was left out; of "
+    "SST-2's phrases in it, 89 % are part of a longer one that was trained on.) The eight BERTs were not tuned for "
+    "themselves. *As well*: the whole interval lies above -0.5 points. *Open*: no difference and one of over half a "
+    "point are both possible. *99.5 %*: the second study is looked at twice, at 6 seeds and, where a question is then"
+    " open, at 12. So that both looks together err in 5 % of such studies, the first one is stricter (99.5 %, then "
+    "95.2 %). In [a, b], a minus says that PALs score less."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 Scores = dict[int, dict[str, float]]

@@ -515,7 +515,9 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
 def test_the_answer_is_the_second_studys_where_it_decides():
     new = confirmed(pals=1.0, common=0.9)
     said = answer(RECORDS, new)
-    assert "PALs score 1.00 points more" in said[1] and "more in 6 of 6 seeds (second study; 99.5 % interval)" in said[1]
+    assert (
+        "PALs score 1.00 points more" in said[1] and "more in 6 of 6 seeds (second study; 99.5 % interval)" in said[1]
+    )
     assert said[2].startswith("**One PAL for all tasks does as well") and "0.10 points more" in said[2]
     assert said[3].startswith("**The attention within PALs helps**")
     table = questions_table(decide(new))
