@@ -29,18 +29,27 @@ class new_weights(TorchFunctionMode):
 
 
 @contextmanager
-def own_draws(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, dropout draws from a generator with this seed."""
+def own_draws(seed: int, device: torch.device, foreign: bool = False) -> Iterator[None]:
+    """Within the block, dropout draws from a generator with this seed. Code that is `foreign`, of a user's own method,
+    may draw from torch's generator, which then has this seed, too."""
     before = GENERATOR.set(torch.Generator().manual_seed(seed))
     try:
-        if device.type == "cpu":
+        with torchs_own(seed, device) if foreign or device.type != "cpu" else nullcontext():
             yield
-        else:
-            with torch.random.fork_rng(devices=[device], device_type=device.type):
-                torch.manual_seed(seed)
-                yield
     finally:
         GENERATOR.reset(before)
+
+
+@contextmanager
+def torchs_own(seed: int, device: torch.device) -> Iterator[None]:
+    """Within the block, torch's own generators, of the CPU and of this device, begin with this seed; then they go on
+    from where they were."""
+    gpus = [] if device.type != "cuda" else [torch.cuda.current_device() if device.index is None else device.index]
+    with torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs
+        for gpu in gpus:
+            torch.cuda.default_generators[gpu].manual_seed(seed)
+        yield
 
 
 def same_draws() -> tuple[AbstractContextManager, AbstractContextManager]:

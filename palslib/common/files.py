@@ -27,13 +27,13 @@ class InUse(ValueError):
     """Another process works in a run's folder, or the folder was deleted or taken over."""
 
 
-def _put(temporary: Path, path: Path) -> None:
-    """Moves a finished file to its place once it is on the disk; it gets the permissions of a file that it replaces."""
+def _ready(temporary: Path, path: Path) -> None:
+    """Makes a finished file ready to be moved to its place: it is on the disk, with the permissions of a file that it
+    replaces."""
     if path.exists():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 @contextmanager
@@ -47,7 +47,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         permissions = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
         temporary.chmod(permissions)  # safetensors writes files that only their owner can read
-        _put(temporary, path)
+        _ready(temporary, path)
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -107,10 +108,12 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
         names = [LIST, *about["files"]]
         if theirs := [name for name in names if name not in earlier and os.path.lexists(folder / name)]:
             raise FileExistsError(f"{folder} holds {theirs[0]}, which palslib did not write: choose another folder")
+        for name in names:
+            _ready(new / name, folder / name)
+        for name in names:
+            os.replace(new / name, folder / name)
         for name in earlier - {*names}:
             (folder / name).unlink(missing_ok=True)
-        for name in names:
-            _put(new / name, folder / name)
 
 
 def read_list(folder: Path) -> dict:

@@ -57,7 +57,7 @@ class Adaptation(Module, Places):
 
 
 def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
-    """Draws a module's matrices from N(0, std) with torch's global random state, except those of `copied` parts.
+    """Draws a module's matrices from N(0, std) with torch's generator, except those of `copied` parts.
 
     If the model is to start as BERT, this then calls `start_as_bert` of each part that has it (`pal.Projection`).
     """

@@ -14,7 +14,7 @@ task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T 
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +25,7 @@ from transformers.models.bert.modeling_bert import BertPooler
 from transformers.utils import ModelOutput
 
 from palslib.bert.backbones import has_tokenizer, load_encoder, load_tokenizer
-from palslib.bert.draws import new_weights, same_draws
+from palslib.bert.draws import new_weights, same_draws, torchs_own
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
@@ -206,7 +206,9 @@ class MultiTaskModel(
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
         """Makes a module on the backbone's device; its random weights depend only on the seed and a name."""
         on_device = torch.device("meta" if self.device.type == "meta" else "cpu")
-        with on_device, new_weights(seed_from(self.seed, name)):
+        seed = seed_from(self.seed, name)
+        foreign = not type(self.method).__module__.startswith("palslib.")  # may draw in ways of its own
+        with on_device, new_weights(seed), torchs_own(seed, torch.device("cpu")) if foreign else nullcontext():
             module, std = make(), self.config.initializer_range
             if isinstance(module, Adaptation):
                 module.draw(std)

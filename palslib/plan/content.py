@@ -43,7 +43,10 @@ def _backbone_content(backbone: str) -> str | None:
         return MINILM_SHA256[:24]  # checked where the weights are loaded
     if Path(backbone).is_dir():
         return folder_content(Path(backbone))
-    path = try_to_load_from_cache(backbone, "config.json")  # in the cache: .../snapshots/COMMIT/config.json
+    try:
+        path = try_to_load_from_cache(backbone, "config.json")  # in the cache: .../snapshots/COMMIT/config.json
+    except ValueError as error:  # no name of the Hub's: the folder is gone
+        raise FileNotFoundError(f"there is no folder {backbone}") from error
     return Path(path).parent.name if isinstance(path, str) else None
 
 

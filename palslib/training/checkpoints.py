@@ -39,7 +39,7 @@ def newest(folder: Path) -> tuple[Path | None, list[str]]:
                 if part := file.testzip():
                     raise zipfile.BadZipFile(f"the checksum of {part} is wrong")
             torch.load(path, "meta", weights_only=True)  # without the tensors, which are whole
-        except (PermissionError, MemoryError):
+        except (OSError, MemoryError):  # nothing is known of the file: another try may read it
             raise
         except Exception as error:  # zipfile and torch have many for a file that is not what it was
             damaged.append(f"{path.name} is damaged ({error}): kept as {path.name}{DAMAGED}")
@@ -52,5 +52,6 @@ def newest(folder: Path) -> tuple[Path | None, list[str]]:
 def remove(folder: Path) -> None:
     """Removes all checkpoints, once the run has its record: the newest last, so that none resumes from an older one."""
     for name in (BEFORE, NEWEST):
-        (folder / f"{name}{DAMAGED}").unlink(missing_ok=True)
-        (folder / name).unlink(missing_ok=True)
+        for path in (folder / f"{name}{DAMAGED}", folder / name):
+            if path.exists():  # an unlink fails where the disk is read-only, also of a file that is not there
+                path.unlink()

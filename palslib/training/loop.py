@@ -22,7 +22,7 @@ from tqdm import tqdm
 from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain, portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
-from palslib.common.files import read_list
+from palslib.common.files import check_files, read_list
 from palslib.common.names import check_type
 from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
@@ -187,7 +187,8 @@ class Run:
         self.tokens += int(self.train_data[task].lengths[rows].sum())
         total = torch.zeros((), device=accelerator.device)
         # Dropout too is a function of the step, so resuming needs no random state.
-        with own_draws(seed_from(config.seed, step, accelerator.process_index), accelerator.device):
+        seed, foreign = seed_from(config.seed, step, accelerator.process_index), bool(config.own_method)
+        with own_draws(seed, accelerator.device, foreign):
             for batch, weight in batches:
                 with autocast(self.precision, accelerator.device):
                     loss = self.loss(task, batch) * weight
@@ -284,7 +285,9 @@ class Run:
                 p.grad = torch.zeros_like(p)
         if self.recipe.dropout == "until evaluated" and self.history:
             self.model.eval()
-        if self.config.keep == "best" and self.at_best:
+        if scored and config.keep == "best" and not self.at_best:
+            check_files(self.folder / "best")  # an error where the weights of an earlier best point are damaged or gone
+        if config.keep == "best" and self.at_best:
             self.keep_model("best")  # in case the run was killed after the checkpoint, before these
 
     def save(self) -> None:

@@ -39,7 +39,8 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            numbers = [number for number in HANDLED if signal.getsignal(number) != signal.SIG_IGN]
+            # None: a handler of C, such as faulthandler's, which could not be put back.
+            numbers = [number for number in HANDLED if signal.getsignal(number) not in (signal.SIG_IGN, None)]
             self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
@@ -52,7 +53,7 @@ class StopSignals:
 
     def __exit__(self, kind, *_) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before if before is not None else signal.SIG_DFL)
+            signal.signal(number, before)
         if self.number and kind is None:
             raise Stopped(f"{signal.Signals(self.number).name} came after the run had ended or stopped", self.number)
 

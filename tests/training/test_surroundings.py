@@ -9,6 +9,7 @@ import torch
 from palslib import MultiTaskModel, train
 from palslib.bert.draws import new_weights, own_draws
 from palslib.bert.dropout import kept
+from palslib.methods.low_rank import LowRank, LowRankLayers
 from tests.training.small_runs import small, weights
 
 
@@ -77,6 +78,35 @@ def test_recomputed_layers_draw_the_same_numbers():
                 model(task="rte", input_ids=ids, labels=torch.tensor([0, 1])).loss.backward()
         found.append([p.grad.to_dense().clone() for p in model.parameters() if p.grad is not None])
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*found, strict=True))
+
+
+class NoisyLayers(LowRankLayers):
+    """Draws its weights, and noise in each step, in ways of its own from torch's generator."""
+
+    def draw(self, std):
+        for p in self.parameters():
+            p.data = torch.randn_like(p) * std
+
+    def parallel(self, layer, h, rows):
+        return torch.nn.functional.dropout(super().parallel(layer, h, rows), 0.5, self.training)
+
+
+class Noisy(LowRank, kind="noisy"):
+    """A user's own method."""
+
+    def build(self, encoder, pooler, shared=None):
+        return NoisyLayers(self, encoder, pooler)
+
+
+def test_a_users_method_that_draws_from_torchs_generator_is_seeded_too(tmp_path):
+    """Also from step 3 on, where another process would have drawn other numbers before."""
+    settings = {"method": Noisy("noisy", size=4), "size": None, "checkpoint_every": 3}
+    torch.manual_seed(1)
+    alone = trained(tmp_path / "alone", **settings)
+    torch.manual_seed(2)
+    train(small(tmp_path / "again", steps=6, keep="last", **settings), on_step=lambda run: run.step != 3)
+    torch.manual_seed(3)
+    assert torch.equal(trained(tmp_path / "again", **settings), alone)
 
 
 def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch):
