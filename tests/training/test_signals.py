@@ -23,6 +23,16 @@ TINY = {"steps": 6, "checkpoint_every": 4, "keep": "last"}
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.fixture(autouse=True)
+def as_at_a_terminal():
+    """A shell that starts tests in the background has some of these signals ignored."""
+    usual = {one: signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL for one in HANDLED}
+    before = {one: signal.signal(one, handler) for one, handler in usual.items()}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
 def send(number, at):
     """After a step of a run, or after so many steps of further pre-training."""
 
