@@ -74,6 +74,7 @@ class OfRun:
 
 
 def fields_of_run() -> dict[str, FieldInfo]:
+    """The flags of a command with the settings of a run, by name."""
     from palslib.plan.config import RunConfig
 
     return BeforeFlags.flags | RunConfig.__pydantic_fields__
@@ -433,6 +434,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def complain(name: str, text: str) -> None:
+    """Prints an error as one line."""
     print(" ".join([f"palslib {name}:" if name in commands() else "palslib:", *text.split()]), file=sys.stderr)
 
 
