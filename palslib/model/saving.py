@@ -54,11 +54,12 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 {% for task in tasks -%}
 | {{ task.name }} | {{ task.texts | join(", ") }} | {{ task.labels | join(", ") or "a score" }} |
 {% endfor %}
-{% if data %}
+{% if data -%}
 Trained in a run of {{ steps }} steps on the data `{{ data }}`
-{{- ", whose texts are generated: it says nothing about real ones" if data == "synthetic" }}. The run's record has its
-scores.
-{% endif %}
+{{- ", whose texts are generated: it says nothing about real ones" if data == "synthetic" }}.
+The run's record has its scores.
+
+{% endif -%}
 `transformers.AutoModel.from_pretrained` loads only the backbone.
 """
 
