@@ -159,7 +159,7 @@ def _of_folder(folder: Path, name: str, split: str):
         raise ValueError("datasets takes *, ?, [ and :: in a folder's name for patterns: rename it")
     streamed = {"split": split, "streaming": True, "cache_dir": str(runs_folder() / "cache" / "datasets")}  # for locks
     if not (folder / "README.md").is_file() and not (folder / name).is_dir():  # else all of the folder is searched
-        raise FileNotFoundError(f"no README.md that names its files, and no folder {name}")
+        raise FileNotFoundError(f"no README.md that names its files, and no files {name}/{split}-*.parquet")
     names = datasets.get_dataset_config_names(str(folder))
     if name in names:
         loaded = datasets.load_dataset(str(folder), name, **streamed)

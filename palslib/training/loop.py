@@ -285,7 +285,8 @@ class Run:
                 p.grad = torch.zeros_like(p)
         if self.recipe.dropout == "until evaluated" and self.history:
             self.model.eval()
-        if scored and config.keep == "best" and not self.at_best:
+        defined = any(math.isfinite(point.get("dev_average", math.nan)) for point in self.history)
+        if defined and config.keep == "best" and not self.at_best:
             check_files(self.folder / "best")  # an error where the weights of an earlier best point are damaged or gone
         if config.keep == "best" and self.at_best:
             self.keep_model("best")  # in case the run was killed after the checkpoint, before these
