@@ -153,7 +153,8 @@ class MinBert(nn.Module):
     def __init__(self, config, pooler: bool = True):
         super().__init__()
         if config.model_type != "bert" or config.is_decoder:
-            raise ValueError(f"minBERT is a BERT encoder, not {config.model_type}{' decoder' * config.is_decoder}")
+            kind = f"{config.model_type} decoder" if config.is_decoder else config.model_type
+            raise ValueError(f"minBERT is a BERT encoder, not {kind}")
         self.config = copy.deepcopy(config)
         self.set_attn_implementation(config._attn_implementation or "sdpa")
         self.embeddings = Embeddings(self.config)

@@ -438,7 +438,8 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
                 comparison = Comparison.parse(text)
                 outcome = comparison.decide(records)
                 seeds, verdict = outcome.seeds, outcome.verdict_for(row)
-                verdict += ", only just" * (outcome.only_just and verdict == outcome.verdict)
+                if outcome.only_just and verdict == outcome.verdict:
+                    verdict += ", only just"
                 own = spread if comparison.of_glue_averages else None
                 if len(seeds) >= SEEDS:
                     own = pd.Series(outcome.differences).std(skipna=False)
