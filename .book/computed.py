@@ -33,7 +33,7 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 def answer() -> str:
     """The five numbered sentences with which notebook 11 answers the paper's question, and notes on their words."""
-    runs = tables.of_first_study(evidence())
+    runs = tables.of_study(evidence(), "first study")
     return answers.numbered(answers.answer(runs, second.read_second())) + f"\n\n{answers.NOTES}"
 
 
@@ -46,7 +46,7 @@ def questions() -> str:
 
 def methods() -> str:
     """Every method minus the shared model, with simultaneous intervals."""
-    found = answers.differences_table(tables.against(tables.of_first_study(evidence())))
+    found = answers.differences_table(tables.against(tables.of_study(evidence(), "first study")))
     return table(list(found), found.itertuples(index=False))
 
 

@@ -1,5 +1,6 @@
 """JSON records, one for each run; tables and figures are made from them alone."""
 
+import csv
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -226,6 +228,13 @@ def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
             yield path, run | {"config": defaults | as_now(run["config"])}
 
 
+@cache
+def _names() -> dict[tuple[str, str], dict[str, str]]:
+    """File and key of each committed run -> its study and arm, which the older ones do not state themselves."""
+    rows = csv.DictReader((RECORDS / "index.csv").read_text().splitlines())
+    return {(row["file"], row["key"]): {"study": row["study"], "arm": row["arm"]} for row in rows}
+
+
 def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     """The records of the runs in a file, or in a folder and its subfolders, in order of path.
 
@@ -234,10 +243,12 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     Raises ValueError naming a file that is not JSON, a field of a record that is missing or of the wrong type, and a
     file without a record that is given by name or called `record.json`; FileNotFoundError for a missing file.
     """
-    return [
-        record | {"file": (path.relative_to(RECORDS) if path.is_relative_to(RECORDS) else path).as_posix()}
-        for path, record in _runs(source)
-    ]
+    found = []
+    for path, record in _runs(source):
+        file = (path.relative_to(RECORDS) if path.is_relative_to(RECORDS) else path).as_posix()
+        names = _names().get((file, record.get("key")), {})
+        found.append(record | {"file": file, "config": record["config"] | names})
+    return found
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:

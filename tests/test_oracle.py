@@ -89,7 +89,7 @@ def verdicts() -> dict[str, list[str]]:
 
 def frames(then: dict) -> dict[str, list]:
     """Name -> rows of the frame that notebooks 11 and 12 draw their tables from."""
-    runs = of_then(tables.of_first_study(evidence()), then)
+    runs = of_then(tables.of_study(evidence(), "first study"), then)
     new = of_then(second.read_second(), then)
     methods = {"base": "shared", "methods": tables.COMPARED}
     found = {

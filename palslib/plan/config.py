@@ -30,7 +30,7 @@ _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "ow
 _LATER |= {"held_out": False, "held_out_by": "texts", "passes": None}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
-CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
+CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting", "study", "arm"}
 """Fields that are not in the key of a run."""
 
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
@@ -53,7 +53,7 @@ def as_now(config: dict) -> dict:
 @settings
 class RunConfig:
     """All settings of a training run. Runs with equal settings end with equal weights, whatever `folder`, `progress`,
-    `log_with`, `keep`, `checkpoint_every` and `setting` are."""
+    `log_with`, `keep`, `checkpoint_every`, `setting`, `study` and `arm` are."""
 
     method: Text = "pals-204"
     """A name of `METHODS`, or the name of the method in `own_method`."""
@@ -149,6 +149,10 @@ class RunConfig:
     entropy of their heads; at the end, also evaluate with everything that tasks add within BERT switched off."""
     setting: Text | None = None
     """The setting's name for readers, as tables and figures print it (`PALs, rate x 10`); it changes no result."""
+    study: Text | None = None
+    """The study that the run belongs to, whose runs share all but arm, schedule and seed; it changes no result."""
+    arm: Text | None = None
+    """What the run stands for in its study: a method and its options (`pals-204 heads=6`); it changes no result."""
     evaluate_first: bool = False
     """Also evaluate before the first step."""
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0

@@ -22,16 +22,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median, stdev
+from statistics import fmean, median, mode, stdev
 from typing import NamedTuple
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
+from palslib.study.ledger.arms import Term, named, settings_of
 from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, welch
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
-from palslib.study.ledger.selection import Selection, Setting, repeats
 from palslib.study.ledger.sentences import sentence
 
 SEEDS = 3
@@ -64,36 +64,35 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """`run + ... > run + ...`, or `>=`, then ` : ` and a task or one of `MEASURES` (default: average over tasks)."""
+    """What is claimed of two runs, or of two sums of runs: `left > right`, or `>=`, by an average, a task or a measure.
 
-    text: str
-    left: tuple[Selection, ...]
-    right: tuple[Selection, ...]
-    relation: str
-    what: str
+    The ledger writes it as `run + ... > run + ...`, then ` : ` and a task or a name of `MEASURES`."""
+
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    relation: str = ">"
+    task: str = ""
+    """The task whose scores are compared; empty: a measure of all."""
+    measure: str = ""
+    """A name of `MEASURES`; empty: the average, or of models for one task each the mean over the tasks of both."""
 
     @classmethod
-    def parse(cls, text: str, anywhere: bool = False) -> "Comparison":
-        """The comparison that an entry of a row's `compare` states, of runs `anywhere` (see `Selection`) or not."""
+    def parse(cls, text: str) -> "Comparison":
+        """The comparison that an entry of a row's `compare` states. Raises ValueError for a mistyped one."""
         sides, _, what = text.partition(" : ")
         relation = ">=" if " >= " in sides else ">"
         if sides.count(f" {relation} ") != 1:
             raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
-        if what and what not in MEASURES and not anywhere:  # there a task may be a user's own
+        if what and what not in MEASURES:
             get_task(what)  # raises ValueError for an unknown one
         both = sides.split(f" {relation} ")
-        left, right = (tuple(Selection.parse(term, anywhere) for term in side.split(" + ")) for side in both)
-        return cls(text, left, right, relation, what)
+        left, right = (tuple(map(Term.parse, side.split(" + "))) for side in both)
+        return cls(left, right, relation, **{"measure" if what in MEASURES else "task": what})
 
     @property
     def sentence(self) -> str:
         """What it states: `PALs (annealed) should be better than shared (annealed) on RTE`."""
-        return sentence(self.left, self.right, self.relation, self.what)
-
-    @property
-    def measure(self) -> str:
-        """The measure of `MEASURES` that it names; of runs `anywhere` only tasks are compared, whatever their names."""
-        return self.what if self.what in MEASURES and not self.left[0].anywhere else ""
+        return sentence(self.left, self.right, self.relation, self.task or self.measure)
 
     @property
     def alone(self) -> bool:
@@ -103,78 +102,74 @@ class Comparison:
     @property
     def of_glue_averages(self) -> bool:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
-        of_glue = all(t.options.get("data", "glue") == "glue" and t.schedule != "sequential" for t in self._terms)
-        return len(self._terms) == 2 and of_glue and not (self.what or self.alone)
+        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self._terms)
+        return len(self._terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
 
     @property
     def measures_scores(self) -> bool:
         """Whether it compares scores in points: dev averages, or those of one task."""
-        return len(self._terms) == 2 and (self.what in ("", "average") or self.what in TASKS)
+        return len(self._terms) == 2 and self.measure in ("", "average")
 
     @property
-    def _terms(self) -> tuple[Selection, ...]:
+    def _terms(self) -> tuple[Term, ...]:
         return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
-        """The outcome in one setting. Settings with enough seeds for a verdict come first, and of these the one with
-        the longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
+        """The outcome in one study. Studies with enough seeds for a verdict come first, and of these the one with the
+        longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
         def evidence(of: Outcome) -> tuple:
             return of.enough_seeds and min(r["config"]["steps"] for r in of.records), len(of.seeds), len(of.records)
 
-        return max(map(self._outcome, self._settings(records)), key=evidence, default=Outcome(self))
+        studies: dict[str, list[dict]] = {}
+        for record in named(records):
+            studies.setdefault(record["config"]["study"], []).append(record)
+        outcomes = [outcome for runs in studies.values() if (outcome := self._outcome(runs)).records]
+        return max(outcomes, key=evidence, default=Outcome(self))
 
-    def _settings(self, records: Sequence[dict]):
-        """Yields, for each setting with runs of all terms, a dictionary for each term: seed -> (scores, records)."""
-        terms, found = self._terms, {}
-        for index, matching in enumerate(alike([list(filter(term.matches, records)) for term in terms])):
-            for record in matching:
-                setting = Setting.of(record, self.alone)
-                runs = found.setdefault(setting.shared, {}).setdefault(setting.acting, [{} for _ in terms])[index]
-                scores, of = runs.setdefault(record["config"]["seed"], ({}, []))
-                new = {what: score for what, score in self._scores(record).items() if not math.isnan(score)}
-                for other in [other for other in of if scores.keys() & new.keys() & self._scores(other).keys()]:
-                    if not repeats(record, other):
-                        files = ", ".join(r.get("file", r["config"]["method"]) for r in (other, record))
-                        raise ValueError(f"{self.text!r}: different runs of one seed, {files}: leave one of them out")
-                    of.remove(other)  # of repeated runs the last in this order counts
-                scores.update(new)
-                of += [record] if new else []
-        for actings in found.values():
-            free = actings.pop(None, [{} for _ in terms])
-            for runs in list(actings.values()) or [free]:
-                each = [a | b for a, b in zip(free, runs, strict=True)]
-                if all(each):
-                    yield each
-
-    def _scores(self, record: dict) -> dict:
-        """The scores of a run: one measure, or one score for each task and number of its training examples."""
-        if self.measure in ("backward", "forward"):
-            return {self.measure: transfer_measures(record)[self.measure]}
-        if self.measure or not (self.what or self.alone):
-            average = record["results"]["last"]["dev_average"]
-            return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
-        sizes = record.get("data", {}).get("train", {})
-        scores = main_scores(record["results"]["last"]["scores"])
-        return {(t, sizes.get(t)): score for t, score in scores.items() if self.what in ("", t)}
-
-    def _outcome(self, each: list[dict]) -> "Outcome":
-        tasks = set.intersection(*(set().union(*(scores for scores, _ in runs.values())) for runs in each))
-        whole = [{s for s, (scores, _) in runs.items() if tasks and tasks <= set(scores)} for runs in each]
+    def _outcome(self, records: Sequence[dict]) -> "Outcome":
+        """The outcome of the runs of one study; without runs if a term has none."""
+        each = [self._by_seed(runs) for runs in alike([list(filter(term.matches, records)) for term in self._terms])]
+        if not all(each):
+            return Outcome(self)
+        scores = [{seed: _merged(map(self._scores, runs)) for seed, runs in of_term.items()} for of_term in each]
+        tasks = set.intersection(*(set(_merged(of_term.values())) for of_term in scores))
+        whole = [{seed for seed, of in of_term.items() if tasks and tasks <= of.keys()} for of_term in scores]
         seeds = sorted(set.intersection(*whole))
-        terms = [[fmean(runs[s][0][t] for t in tasks) for s in seeds] for runs in each]
+        terms = [[fmean(of_term[seed][task] for task in tasks) for seed in seeds] for of_term in scores]
         if self.measure == "spread":
-            terms = [[abs(score - median(of)) for score in of] for of in terms]
+            terms = [[abs(score - median(of_term)) for score in of_term] for of_term in terms]
         cut = len(self.left)
         left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
-        if len(terms) == 2 and any(a is b for s in seeds for a in each[0][s][1] for b in each[1][s][1]):
-            raise ValueError(f"{self.text!r}: both sides select the same runs")
-        used = [r for runs in each for s in (seeds or runs) for r in runs[s][1]]
+        used = [run for of_term in each for seed in (seeds or of_term) for run in of_term[seed]]
         parts = {}
         if self.of_glue_averages and seeds:
-            last = [[main_scores(runs[s][1][-1]["results"]["last"]["scores"]) for s in seeds] for runs in each]
-            parts = parts_of_tasks(*last)
+            parts = parts_of_tasks(*([_merged(map(_task_scores, of_term[s])) for s in seeds] for of_term in each))
         return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used), parts)
+
+    def _by_seed(self, runs: Iterable[dict]) -> dict[int, list[dict]]:
+        """Seed -> the runs of one arm whose scores are defined; of a run that was repeated, the last."""
+        found: dict[tuple, dict] = {}
+        for run in runs:
+            place = (run["config"]["seed"], *run["config"]["tasks"])
+            if place in found and settings_of(found[place]) != settings_of(run):
+                files = ", ".join(r.get("file", r["config"]["method"]) for r in (found[place], run))
+                raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
+            if not any(map(math.isnan, self._scores(run).values())):
+                found[place] = run
+        by_seed: dict[int, list[dict]] = {}
+        for run in found.values():
+            by_seed.setdefault(run["config"]["seed"], []).append(run)
+        return by_seed
+
+    def _scores(self, record: dict) -> dict[str, float]:
+        """The scores of a run: one measure or average, or one score for each task that is compared."""
+        if self.measure in ("backward", "forward"):
+            return {self.measure: transfer_measures(record)[self.measure]}
+        if self.measure or not (self.task or self.alone):
+            average = record["results"]["last"]["dev_average"]
+            return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
+        return {task: score for task, score in _task_scores(record).items() if self.task in ("", task)}
 
 
 @dataclass(frozen=True)
@@ -212,10 +207,9 @@ class Outcome:
     @property
     def margin(self) -> float:
         """The points within which a difference of these scores is too small to matter."""
-        if self.comparison.measure or not self.comparison.what:
-            return MARGIN
-        dev = self.records[0].get("data", {}).get("dev", {}).get(self.comparison.what, {})
-        return task_margin(self.comparison.what, next(iter(dev.values()), None))
+        task = self.comparison.task
+        dev = self.records[0].get("data", {}).get("dev", {}).get(task, {}) if task else {}
+        return task_margin(task, next(iter(dev.values()), None)) if task else MARGIN
 
     @property
     def bound(self) -> float:
@@ -252,7 +246,7 @@ class Outcome:
     @property
     def unlearnt(self) -> bool:
         """Whether it compares one task, and on both sides the median score is 0."""
-        return self.comparison.what in TASKS and bool(self.seeds) and median(self.left) == median(self.right) == 0
+        return bool(self.comparison.task) and bool(self.seeds) and median(self.left) == median(self.right) == 0
 
     @property
     def decided(self) -> bool:
@@ -275,6 +269,14 @@ class Outcome:
             return f"{text} (1 seed)"
         just = ", only just" if self.only_just else ""
         return f"{text}, {self.interval.text}{just} ({len(self.seeds)} seeds)"
+
+
+def _task_scores(record: dict) -> dict[str, float]:
+    return main_scores(record["results"]["last"]["scores"])
+
+
+def _merged(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    return {name: score for scores in each for name, score in scores.items()}
 
 
 def processor(record: dict) -> str:
@@ -343,11 +345,10 @@ def _about(records: Sequence[dict]) -> str:
 
 def _removed(records: Sequence[dict]) -> Verdict:
     """What is decided about C17, from records of `adapter_removal.ablate`: reproduced if removing one layer always
-    costs less than a quarter of removing all, and no removal costs more than removing all. If runs have several
-    settings, those of the most frequent one count."""
-    settings = [Setting.of(record, alone=True) for record in records]
-    most = max(settings, key=settings.count)
-    records = [record for record, setting in zip(records, settings, strict=True) if setting == most]
+    costs less than a quarter of removing all, and no removal costs more than removing all. Of several studies, the one
+    with most runs counts."""
+    most = mode(record["config"]["study"] for record in records)
+    records = [record for record in records if record["config"]["study"] == most]
     seen, holds, seeds = [], [], {}
     for record in records:
         for task, frame in from_lines(record["spans"]).groupby("task", sort=False):
@@ -394,10 +395,11 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
 
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
     """What is decided about a row C."""
-    missing = [need for need in row.needs if not any(map(Selection.parse(need).matches, records))]
+    records = named(records)
+    missing = [need for need in row.needs if not any(map(Term.parse(need).matches, records))]
     if not row.needs:
         return Verdict("not run", "–")
-    spans = [r for r in records if "spans" in r and Selection.parse(row.needs[0]).matches(r)]
+    spans = [r for r in records if "spans" in r and Term.parse(row.needs[0]).matches(r)]
     if row.id == "C17" and spans:
         return _removed(spans)
     return together(row, [Comparison.parse(text).decide(records) for text in row.compare], missing)
@@ -415,7 +417,7 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
     verdicts = {outcome.verdict_for(row) for outcome in outcomes}
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
         return Verdict(NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files)
-    unlearnt = [TASK_LABELS[of.comparison.what] for of in seen if of.verdict == NOT_TESTABLE]
+    unlearnt = [TASK_LABELS[of.comparison.task] for of in seen if of.verdict == NOT_TESTABLE]
     cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
     about = "; ".join([about, *cautions, *_cautions(outcomes)])
     if "not reproduced" in verdicts:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from palslib.data.tasks import TASK_LABELS
 from palslib.methods.table import LABELS
-from palslib.study.ledger.selection import Selection
+from palslib.study.ledger.arms import Term
 
 _WHERE = {task: f" on {label}" for task, label in (TASK_LABELS | {"sts": "STS"}).items()}
 _WHERE |= {"": "", "average": " on average", "backward": " in backward transfer", "forward": " in forward transfer"}
@@ -15,32 +15,31 @@ _WORDS = {
     "freeze=backbone": "BERT frozen",
     "weights=random": "from random weights",
     "pooler=per-task": "separate poolers",
-    "gem=on": "with memory",
+    "memory=32": "with memory",
     "activation=gelu": "with GELU",
     "pretraining=mlm": "pre-trained further",
     "size=paper": "the paper's size",
-    "size=budget": "the budget's size",
     "sharing=tasks": "in each layer",
-    "residual=False": "without residual",
-    "layer_norm=False": "without layer norm",
+    "residual=false": "without residual",
+    "layer_norm=false": "without layer norm",
     "single-task": "a model for each task",
+    "square-root": "square root",
+    "round-robin": "round robin",
     "sequential": "one task after another",
 }
-"""Option or schedule of a selection -> the words for it."""
+"""Option or schedule of a term -> the words for it."""
 
 
-def _named(term: Selection) -> str:
+def _named(term: Term) -> str:
     """The runs of one term in words: `PALs (annealed, BERT frozen)`."""
-    if term.method == "fine-tuned" and term.alone:
-        return _BASELINES.get(term.options.get("data", "glue"), "a BERT for each task")
-    words = [_WORDS.get(term.schedule, term.schedule.replace("-", " "))]
-    for name, value in term.options.items():
-        if name != "data":
-            words.append(_WORDS.get(f"{name}={value}", f"{name.replace('_', ' ')} = {value}"))
-    return f"{LABELS.get(term.method, term.method)} ({', '.join(words)})"
+    if term.arm == "fine-tuned" and term.alone:
+        return _BASELINES.get(term.data, "a BERT for each task")
+    method, *options = term.arm.split()
+    words = [_WORDS.get(word, word.replace("_", " ").replace("=", " = ")) for word in (term.schedule, *options)]
+    return f"{LABELS.get(method, method)} ({', '.join(words)})"
 
 
-def sentence(left: Sequence[Selection], right: Sequence[Selection], relation: str, what: str) -> str:
+def sentence(left: Sequence[Term], right: Sequence[Term], relation: str, what: str) -> str:
     """What a comparison states; `a + d > b + c` compares what a gains over b with what c gains over d.
 
     Args:

@@ -7,9 +7,9 @@ import pandas as pd
 
 from palslib.data.tasks import get_task
 from palslib.records import summarise
+from palslib.study.ledger.arms import Term, named
 from palslib.study.ledger.claims import Comparison
 from palslib.study.ledger.paper import MINBERT_TABLE_1, load_ledger
-from palslib.study.ledger.selection import Selection
 
 COLUMNS = {"sst5": "sst", "quora": "qqp", "sts": "sts"}
 """Our name of each task -> its column in the report's table 1."""
@@ -26,8 +26,9 @@ def model_label(model: str) -> str:
 
 def _runs_of_table_1(records: Sequence[dict]) -> Iterator[tuple[str, dict]]:
     """The runs that the ledger's C13 names for the rows of the report's table 1, each with its row's name."""
+    runs = named(records)
     for model, need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=True):
-        for record in filter(Selection.parse(need).matches, records):
+        for record in filter(Term.parse(need).matches, runs):
             yield " ".join(model), record
 
 
@@ -105,11 +106,12 @@ def results_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _term_label(term: Selection) -> str:
+def _term_label(term: Term) -> str:
     """The label of one side of a comparison of the report's claims."""
-    method = "pals-324" if term.options.get("size") == 348 else term.method  # MiniLM's 348 stands for the report's 324
+    method, *options = term.arm.split()
+    method = "pals-324" if "size=348" in options else method  # MiniLM's 348 stands for the report's 324
     label = model_label(f"{method} {term.schedule}")
-    return f"{label}, further pre-trained" if term.options.get("pretraining") else label
+    return f"{label}, further pre-trained" if "pretraining=mlm" in options else label
 
 
 def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
@@ -125,7 +127,7 @@ def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
             comparison = Comparison.parse(text)
             (left,), (right,) = comparison.left, comparison.right
             relation = "better than" if comparison.relation == ">" else "no worse than"
-            where = f" on {LABELS[comparison.what]}" if comparison.what else ""
+            where = f" on {LABELS[comparison.task]}" if comparison.task else ""
             line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}{where}"}
             outcome = comparison.decide(records)
             line |= outcome.interval.cells | {"seeds": len(outcome.seeds), "verdict": outcome.verdict_for(row)}

@@ -7,8 +7,7 @@ import pandas as pd
 
 from palslib.methods.table import LABELS
 from palslib.records import summarise
-from palslib.study.ledger.selection import Setting
-from palslib.study.results.tables import average, label, line_of, usual_schedule
+from palslib.study.results.tables import average, label, usual_schedule
 
 
 def acting_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.DataFrame:
@@ -61,7 +60,7 @@ def _rate_and_start(record: dict) -> tuple[float, str]:
 def acting(
     records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Two frames of the inspected runs of these lines (`tables.line_of`), by `setting`: ‖TS(h)‖ / ‖h‖ after the last
+    """Two frames of the inspected runs of these lines , by `setting`: ‖TS(h)‖ / ‖h‖ after the last
     step (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when TS(h) is off
     (`difference`). `more`: runs used for settings that `records` lacks. Lines other than PALs are named in `setting`.
     """
@@ -94,18 +93,18 @@ def _inspected(
     def of_lines(some: Sequence[dict]) -> list[dict]:
         schedule = usual_schedule(some)
         usual = [r for r in some if r["config"]["schedule"] == schedule and "switched off" in r["results"]]
-        return [r for r in usual if line_of(r) in methods]
+        return [r for r in usual if r["config"]["arm"] in methods]
 
     runs = of_lines(records)
     known = set(map(_named, runs))
     runs += [r for r in of_lines(more) if _named(r) not in known]
-    runs.sort(key=lambda r: (methods.index(line_of(r)), _rate_and_start(r)))
+    runs.sort(key=lambda r: (methods.index(r["config"]["arm"]), _rate_and_start(r)))
     return list({(_named(r), r["config"]["seed"]): r for r in runs}.values())
 
 
 def _named(record: dict) -> str:
     """The setting's name, after that of a line other than PALs."""
-    line = line_of(record)
+    line = record["config"]["arm"]
     return ("" if line == "pals-204" else f"{label(line)}: ") + setting_name(record)
 
 
@@ -120,7 +119,7 @@ def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
         scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
         scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
         row = {"method": label(config["method"]), "rate": config["learning_rate"], "steps": config["steps"]}
-        row |= {"setting": setting_name(r) if Setting.of(r).acting else "–"}
+        row |= {"setting": setting_name(r) if config["method"] != "shared" else "–"}
         rows.append(row | {"seed": config["seed"]} | scores)
     by, values = ["method", "rate", "steps", "setting"], ["dev average", "without CoLA", "CoLA", "switched off"]
     frame = pd.DataFrame(rows, columns=[*by, "seed", *values]).sort_values(by[:3], kind="stable")

@@ -246,7 +246,7 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
     for row in map(load_ledger().get, ("C1", "C22")):
         outcomes = []
         for comparison in map(Comparison.parse, row.compare):
-            task, both = comparison.what, (alone, pals) if comparison.left[0].alone else (pals, alone)
+            task, both = comparison.task, (alone, pals) if comparison.left[0].alone else (pals, alone)
             sides = [[of[seed] for seed in seeds] for of in both]
             left, right = (tuple(of[task] if task else fmean(of.values()) for of in side) for side in sides)
             parts = {} if task else parts_of_tasks(*sides)

@@ -1,28 +1,26 @@
 """Table 3 and further results on the central question, beside the paper's numbers (notebook 11).
 
-All frames are of one setting: runs that share backbone, data, steps and all else but method, schedule and seed. A
-*line* is a method's name with its options (`pals-204 freeze=backbone`). Tables show the paper's lines (`COMPARED`) or
+All frames are of one study: runs that share backbone, data, steps and all else but arm, schedule and seed. A *line* is
+an arm: a method's name with its options (`pals-204 freeze=backbone`). Tables show the paper's lines (`COMPARED`) or
 those that `lines` finds. Means are over seeds, with standard error and number of seeds; without runs they are NaN, with
 0 seeds.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from statistics import fmean
 
 import pandas as pd
 
-from palslib.common.names import shown
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS
-from palslib.methods.table import LABELS, METHODS
+from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import MIXED
+from palslib.study.ledger.arms import Term, named
 from palslib.study.ledger.claims import (
     SEEDS,
     Comparison,
@@ -36,7 +34,6 @@ from palslib.study.ledger.claims import (
 )
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
-from palslib.study.ledger.selection import Selection, Setting
 
 COMPARED = (
     "shared",
@@ -77,68 +74,26 @@ _SETTINGS |= {"head_dropout": "dropout before the head", "weight_decay": "weight
 _SETTINGS |= {"clip": "gradient's length, at most"}
 
 
-def one_setting(records: Iterable[dict]) -> list[dict]:
-    """The finished runs in the setting that most of them share."""
-    mixed = [r for r in records if r["status"] == "finished" and r["config"]["schedule"] in MIXED]
-    found = [(Setting.of(_without_quirks(r)), r) for r in mixed]
-    if not found:
-        return []
-    shared = Counter(setting.shared for setting, _ in found).most_common(1)[0][0]
-    same = [(setting, r) for setting, r in found if setting.shared == shared]
-    acting = Counter(setting.acting for setting, _ in same if setting.acting is not None).most_common(1)
-    return [r for setting, r in same if not acting or setting.acting in (None, acting[0][0])]
-
-
-def of_first_study(records: Iterable[dict]) -> list[dict]:
-    """The first study's runs in its one setting: all later runs have seeds from 200 on (figures/records/PLAN.md)."""
-    return one_setting(record for record in records if record["config"]["seed"] < 200)
-
-
-def _without_quirks(record: dict) -> dict:
-    """The record as if its run had used the paper's recipe, to find the setting that it belongs to."""
-    config = record["config"]
-    settings = {("decay", "constant"), ("sizes", "official")}  # no deviations: runs with them are in another setting
-    options = dict(config["recipe_options"].items() & settings)
-    method = METHODS[config["method"]].to_dict() if config["method"] in METHODS else record["method"]
-    method = method | {k: v for k, v in config["method_options"].items() if k == "init"}
-    return record | {"config": config | {"recipe": "paper", "recipe_options": options}, "method": method}
+def of_study(records: Iterable[dict], study: str | None = None) -> list[dict]:
+    """The finished runs of mixed tasks of a study; by default of the one with the most of them."""
+    mixed = [record for record in named(records) if record["config"]["schedule"] in MIXED]
+    studies = Counter(record["config"]["study"] for record in mixed)
+    study = study or next(iter(dict(studies.most_common(1))), None)
+    return [record for record in mixed if record["config"]["study"] == study]
 
 
 def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
-    """Why runs are missing from the tables of `runs`: a row for each reason (`why`, the settings in which they
-    differ), with their number (`runs`)."""
-    kept = {id(run) for run in runs if line_of(run)}
-    usual = {name: value for run in runs for name, value in _shared(run).items()}
-    found = Counter(_why(record, usual) for record in records if id(record) not in kept)
+    """What the tables of `runs` leave out: `runs`, the number of records, and `why`: their study, status and
+    schedule."""
+    kept = {run.get("file", run["key"]) for run in runs if run["config"]["arm"]}
+    others = [record for record in records if record.get("file", record["key"]) not in kept]
+    found = Counter(f"{r['config']['study']}, {r['status']}, {r['config']['schedule']}" for r in others)
     return pd.DataFrame(found.most_common(), columns=["why", "runs"])[["runs", "why"]]
-
-
-def _shared(record: dict) -> dict:
-    """What a run must have in common with those that it is compared with."""
-    setting = Setting.of(_without_quirks(record))
-    return json.loads(setting.shared) | json.loads(setting.acting or "{}")
-
-
-def _why(record: dict, usual: dict) -> str:
-    config = record["config"]
-    if record["status"] != "finished" or config["schedule"] not in MIXED:
-        return f"{record['status']}, {config['schedule']}"
-    differ = {name: value for name, value in _shared(record).items() if value != usual.get(name, value)}
-    differ |= {name: config[name] for name in ("recipe_options", "alpha") if config.get(name)}
-    said = [f"{name} {shown(value, 60)}" for name, value in differ.items() if not name.endswith(" rows")]
-    return ", ".join(said) or "a different number of examples" if differ else "options that the tables do not show"
-
-
-def line_of(record: dict) -> str | None:
-    """The line that a finished run belongs to; None for a run that changes single fields of its recipe."""
-    config = record["config"]
-    texts = (config["method"], f"{config['method']} {_options(record)}".rstrip())
-    return next((text for text in texts if _selection(text, config["schedule"]).matches(record)), None)
 
 
 def lines(records: Sequence[dict]) -> list[str]:
     """The lines that runs make; those that the paper compares come first."""
-    found = dict.fromkeys(filter(None, map(line_of, records)))
+    found = dict.fromkeys(arm for record in records if (arm := record["config"]["arm"]))
     return sorted(found, key=lambda line: [*COMPARED, *found].index(line))
 
 
@@ -161,20 +116,11 @@ def usual_schedule(records: Sequence[dict]) -> str:
     return "annealed" if "annealed" in found or not found else found.most_common(1)[0][0]
 
 
-@cache
-def _selection(line: str, schedule: str) -> Selection:
-    return Selection.parse(_with_schedule(line, schedule), anywhere=True)
-
-
-def _with_schedule(line: str, schedule: str) -> str:
-    method, *options = line.split(" ", 1)
-    return " ".join([method, schedule, *options])
-
-
 def compared(left: str, right: str, records: Sequence[dict], task: str = "") -> Outcome:
     """Two lines under the usual schedule, paired by seed, by their dev average or by a task."""
-    both = " > ".join(_with_schedule(line, usual_schedule(records)) for line in (left, right))
-    return Comparison.parse(f"{both} : {task}" if task else both, anywhere=True).decide(records)
+    schedule = usual_schedule(records)
+    terms = [(Term(line, schedule, data=None),) for line in (left, right)]
+    return Comparison(*terms, task=task).decide(records)
 
 
 def like_the_papers(records: Sequence[dict]) -> bool:
@@ -192,8 +138,8 @@ def _mean(scores: Sequence[float | None]) -> dict:
 
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
     """The runs of a line under a schedule (default: the usual one): one run for each seed; of repeats the last."""
-    selection = _selection(line, schedule or usual_schedule(records))
-    return list({r["config"]["seed"]: r for r in records if selection.matches(r)}.values())
+    term = Term(line, schedule or usual_schedule(records), data=None)
+    return list({r["config"]["seed"]: r for r in records if term.matches(r)}.values())
 
 
 def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Iterable[str] = COMPARED) -> pd.DataFrame:
@@ -263,7 +209,7 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
         row = {"run": label(line), "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
         outcome = compared(line, "shared", records)
         row |= {"minus shared": _paired(outcome), "other processor": on_other_processors(outcome)}
-        if line != plain and not any(map(_selection(plain, schedule).matches, runs)):  # else compared with themselves
+        if line != plain:
             row["minus the method as it stands"] = _paired(compared(line, plain, records))
         rows.append(row)
     names = ["run", "size", "mean", "error", "seeds", "minus shared", "other processor"]
@@ -272,24 +218,6 @@ def variants(records: Sequence[dict]) -> pd.DataFrame:
 
 def _paired(outcome: Outcome) -> str:
     return f"{outcome.interval.text} ({len(outcome.seeds)})" if outcome.seeds else "–"
-
-
-def _options(record: dict) -> str:
-    """The options of a run's method, size, weights, memory and recipe, in the form that `Selection.parse` reads."""
-    config = record["config"]
-    said = {k: v for k, v in config.get("own_method", {}).items() if k != "kind"}
-    said |= {k: v for k, v in config["method_options"].items() if k != "init"}
-    if record["method"].get("size") is not None:
-        usual = "paper" if config.get("own_method") else "budget"
-        said |= {"size": config["size"]} if config["size"] not in (None, usual) else {}
-    usual = {"weights": "pretrained", "recipe": "paper"}
-    said |= {k: config[k] for k, v in usual.items() if config.get(k, v) != v}
-    if config.get("memory"):
-        said["gem"] = config["memory"]
-        said |= {k: config[k] for k in ("memory_margin", "memory_over") if config[k] != getattr(RunConfig, k)}
-    values = {k: v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for k, v in said.items()}
-    values = {k: json.dumps(v).replace(" ", r"\u0020") if " " in v else v for k, v in values.items()}  # escapes blanks
-    return " ".join(f"{k}={v}" for k, v in values.items())
 
 
 def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) -> pd.DataFrame:
@@ -398,13 +326,12 @@ def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
         whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
         unswitched += [] if changed else [record]
         if changed and not set(config["method_options"]) - {"init"}:
-            line = f"{config['method']} {_options(record | {'config': config | {'recipe': 'paper'}})}".rstrip()
-            key = (line, config["schedule"], config["adaptation_rate"], changed, whole)
+            key = (config["method"], config["schedule"], config["adaptation_rate"], changed, whole)
             found.setdefault(key, {})[config["seed"]] = record
     rows = []
-    for (line, schedule, rate, changed, whole), switched in found.items():
-        selection, method = _selection(line, schedule), line.split()[0]
-        paper = [r for r in unswitched if r["config"]["adaptation_rate"] == rate and selection.matches(r)]
+    for (method, schedule, rate, changed, whole), switched in found.items():
+        term = Term(method, schedule, data=None)
+        paper = [r for r in unswitched if r["config"]["adaptation_rate"] == rate and term.matches(r)]
         partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
         pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
         if not pairs:
@@ -446,7 +373,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
             else:
                 verdict = claim_verdict(row, records)[0]
                 if row.needs:  # C17 rests on runs from whose models adapters were removed
-                    runs = filter(Selection.parse(text).matches, records)
+                    runs = filter(Term.parse(text).matches, named(records))
                     seeds = {run["config"]["seed"] for run in runs if "spans" in run}
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
             compared = comparison.sentence if row.compare else text

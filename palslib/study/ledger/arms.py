@@ -1,0 +1,99 @@
+"""Which runs may be compared, and what each of them stands for.
+
+An *arm* is what runs train: a method and its options, such as `pals-204 heads=6`. The runs of one *study* share all
+else (backbone, data, steps, rates), so that its arms can be compared. A run states both in its config; for the
+committed runs they stand in `figures/records/index.csv`.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import mode
+
+from palslib.common.names import check_name
+from palslib.plan.config import CHANGE_NO_RESULT
+from palslib.plan.sampling import SCHEDULES
+
+_ARM = {"method", "method_options", "own_method", "size", "schedule", "seed"}
+_PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches", "inspect"}
+_PRACTICAL |= {"gradient_checkpointing"}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One side of a comparison, or a part of it: the runs of an arm under a schedule."""
+
+    arm: str
+    schedule: str
+    """A name of `SCHEDULES`, or `single-task`: models for one task each."""
+    data: str | None = "glue"
+    """The data that the runs are on; None: any."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Term":
+        """The term that the ledger writes as `method schedule option=value ...`, one option of which may be `data`."""
+        method, schedule, *options = text.split()
+        check_name("schedule", schedule, (*SCHEDULES, "single-task"))
+        data = [option.removeprefix("data=") for option in options if option.startswith("data=")]
+        options = sorted(option for option in options if not option.startswith("data="))
+        return cls(" ".join([method, *options]), schedule, *data)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is of models for one task each."""
+        return self.schedule == "single-task"
+
+    def matches(self, record: dict) -> bool:
+        """Whether a run, which has a name, belongs to it. A mixed run of a method that shares nothing between tasks
+        counts as models for one task each, if its arm is called so."""
+        config = record["config"]
+        arms = [config["arm"], *([f"{config['arm']} size=paper"] if config["size"] == "paper" else [])]
+        same = self.arm in arms and self.data in (None, config["data"])
+        return same and (self.alone or config["schedule"] == self.schedule)
+
+
+def named(records: Iterable[dict]) -> list[dict]:
+    """The finished runs, each with a study and an arm in its config.
+
+    Where these are not stated, all runs are of one study, and an arm is a method with its options and with every
+    setting in which a run differs from most of them, such as `shared steps=4000`.
+    """
+    finished = [record for record in records if record["status"] == "finished"]
+    unnamed = [record for record in finished if record["config"]["arm"] is None]
+    each = list(map(settings_of, unnamed))
+    usual = {name: mode(settings[name] for settings in each) for name in (each[0] if each else ())}
+    arms = {}
+    for record, settings in zip(unnamed, each, strict=True):
+        method = record["config"]["method"]
+        rates = [settings_of(other)["adaptation_rate"] for other in unnamed if other["config"]["method"] == method]
+        expected = usual | {"adaptation_rate": mode(rates)}  # a method that adds nothing does not use it
+        differing = {name: text for name, text in settings.items() if text != expected[name]}
+        words = sorted(f"{name}={text}" for name, text in (_options(record["config"]) | differing).items())
+        arms[id(record)] = {"study": record["config"]["study"] or "", "arm": " ".join([method, *words])}
+    return [record | {"config": record["config"] | arms.get(id(record), {})} for record in finished]
+
+
+def _options(config: dict) -> dict[str, str]:
+    """The options of a run's method, as text."""
+    said = config["own_method"] | config["method_options"]
+    said = {name: value for name, value in said.items() if name not in ("kind", "size")}
+    if config["size"] not in (None, "paper" if config["own_method"] else "budget"):
+        said["size"] = config["size"]
+    return {name: _text(value) for name, value in said.items()}
+
+
+def settings_of(record: dict) -> dict[str, str]:
+    """All that decides a run's result, besides its arm, schedule and seed, as texts that can be compared. The texts and
+    labels of data that anyone can change are told by their hashes."""
+    config = record["config"]
+    values = {name: value for name, value in config.items() if name not in _ARM | _PRACTICAL}
+    changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
+    hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
+    values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}
+    return {name: _text(value) for name, value in values.items()}
+
+
+def _text(value) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value, sort_keys=True)  # 1 and 1.0 are one rate
