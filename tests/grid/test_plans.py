@@ -15,14 +15,15 @@ from palslib.data.synthetic import synthetic_split
 from palslib.grid import sweep
 from palslib.grid.sweep import PLANS, Grid
 from palslib.records import load_records, read_records
+from palslib.study.ledger.arms import Term, named, settings_of
 from palslib.study.ledger.claims import SEEDS, Comparison
 from palslib.study.ledger.paper import TABLE_3, load_ledger
-from palslib.study.ledger.selection import Selection, Setting
 from palslib.study.ledger.verdicts import ASIDE
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
 from palslib.study.results.second import progress
-from palslib.study.results.tables import one_setting, plan_frame, quirk_effects, table_3
+from palslib.study.results.tables import of_study, plan_frame, quirk_effects, table_3
 
+RUNS = Path("runs")
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
 
 
@@ -60,38 +61,50 @@ def test_what_is_missing_is_what_the_sweep_would_run(tmp_path):
 
 def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
     """What a row C needs is in one of the plans with three seeds, but for C13e, which FIRST_STUDY.md names, and C26,
-    the second study's."""
-    grids = {path.stem: Grid.named(path.stem).configs(Path("runs")) for path in PLANS.glob("*.json")}
-    assert all(grids.values())
-    grids = {name: configs for name, configs in grids.items() if name not in ("table3", *ASIDE)}
-    runs = [
-        {"status": "finished", "config": asdict(config), "method": config.resolved_method().to_dict()}
-        | {"precision": config.precision}
-        for configs in grids.values()
-        for config in configs
-    ]
+    the second study's; and what it compares is in one study, whose runs share all settings."""
+    plans = [path.stem for path in PLANS.glob("*.json") if path.stem not in ASIDE]
+    configs = [config for plan in plans for config in Grid.named(plan).configs(RUNS)]
+    runs = [{"status": "finished", "config": asdict(config), "precision": config.precision} for config in configs]
+    studies: dict[str, list[dict]] = {}
+    for run in named(runs):
+        studies.setdefault(run["config"]["study"], []).append(run)
     missing = set()
     for row in (row for row in load_ledger().values() if row.kind == "C" and row.needs):
-        found = [{r["config"]["seed"] for r in runs if Selection.parse(need).matches(r)} for need in row.needs]
-        missing |= {row.id for seeds in found if len(seeds) < SEEDS}
+        for need in map(Term.parse, row.needs):
+            seeds = [{r["config"]["seed"] for r in found if need.matches(r)} for found in studies.values()]
+            missing |= {row.id} if max(map(len, seeds)) < SEEDS else set()
+        for comparison in map(Comparison.parse, row.compare):
+            terms = comparison.left + comparison.right
+            together = [all(any(map(term.matches, found)) for term in terms) for found in studies.values()]
+            assert any(together) or row.id in missing, f"{comparison.sentence}: its runs are in no common study"
     plan = (RECORDS / "FIRST_STUDY.md").read_text(encoding="utf-8")
-    assert missing == {"C13e", "C26"} and "C13e" in plan  # C26: the second study
-    for text in (text for row in load_ledger().values() if row.kind == "C" for text in row.compare):
-        comparison = Comparison.parse(text)
-        settings = [
-            {Setting.of(run, comparison.alone).shared for run in runs if term.matches(run)}
-            for term in comparison.left + comparison.right
-        ]
-        if all(settings):
-            said = f"{text}: the grids' runs differ in more than what is compared (their `base`: precision, steps, ...)"
-            assert set.intersection(*settings), said
+    assert missing == {"C13e", "C26"} and "C13e" in plan
     plan += (RECORDS / "DEVIATIONS.md").read_text(encoding="utf-8")
     unplanned = [path.stem for path in PLANS.glob("*.json") if f"`{path.stem}`" not in plan and path.stem not in SECOND]
     assert not unplanned, f"FIRST_STUDY.md says what each grid is run for: {', '.join(unplanned)}"
-    for name, configs in grids.items():  # three seeds of a method on one machine, before the next seed
-        seeds = {config.seed for config in configs}
-        said = f"{name}: three seeds, or two more; from 300 on, as many as DEVIATIONS.md says; it has {len(seeds)}"
-        assert len(seeds) >= 3 if min(seeds) >= 300 else len(seeds) in (2, 3), said
+
+
+def test_runs_of_a_study_share_all_settings_but_their_arms():
+    """And the rate of what is added, which not all have. A deviation from the paper's recipe has no arm."""
+    seen: dict[str, tuple[str, dict]] = {}
+    for path in (path for path in PLANS.glob("*.json") if path.stem not in ASIDE):
+        for config in (config for config in Grid.named(path.stem).configs(RUNS) if config.arm):
+            own = settings_of({"config": asdict(config), "precision": config.precision})
+            own = {name: text for name, text in own.items() if name not in ("adaptation_rate", "memory", "weights")}
+            first, expected = seen.setdefault(config.study, (path.stem, own))
+            assert own == expected, f"{path.stem} and {first}, of the study {config.study!r}"
+
+
+@pytest.mark.slow
+def test_the_index_of_committed_runs_says_what_their_grids_say():
+    """Its study and arm, by the run's key; and every committed run states both, itself or there."""
+    for record in read_records():
+        assert record["config"]["study"] and record["config"]["arm"] is not None, record["file"]
+    index = {(r["file"].split("/")[0], r["key"]): r["config"] for r in read_records()}
+    for path in PLANS.glob("*.json"):
+        for config in Grid.named(path.stem).configs(RUNS):
+            here = index.get((path.stem, config.key))
+            assert not here or (here["study"], here["arm"]) == (config.study, config.arm or ""), config.name
 
 
 def test_table_3s_grid_is_the_papers_a_seed_at_a_time(tmp_path):
@@ -138,7 +151,7 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
         "C27",
         "C30",
     }  # no runs of a grid decide these
-    runs = one_setting(records)
+    runs = of_study(records, "first study")
     found = table_3(runs)
     assert (found.loc[found["schedule"] == "annealed", "seeds"] == 1).all()
     assert set(quirk_effects(runs)["row"]) == {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
@@ -161,8 +174,8 @@ def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, caps
     small = f"backbone={tmp_path / 'bert'} size=budget steps=3 batch_size=2 evaluate_every=0".split()
     assert main(["sweep", "table3", "--folder", str(tmp_path / "swept"), "--base", *small]) == 0
     assert "19 of 19 runs finished" in capsys.readouterr().out
-    cells = table_3(one_setting(read_records(tmp_path / "swept"))).query("seeds == 1")
+    cells = table_3(of_study(read_records(tmp_path / "swept"))).query("seeds == 1")
     printed = {(method, schedule) for method, of in TABLE_3.items() for schedule in of if schedule != "ratio"}
     assert printed | {("fine-tuned", "annealed")} == set(zip(cells["method"], cells["schedule"], strict=True))
     page = run_notebook(NOTEBOOKS / "11_results.ipynb", tmp_path / "11.ipynb", {"records": str(tmp_path / "swept")})
-    assert not page.error and "19 records, of them 19 in one setting" in (tmp_path / "11.ipynb").read_text()
+    assert not page.error and "19 records, of them 19 of one study" in (tmp_path / "11.ipynb").read_text()

@@ -17,6 +17,7 @@ from palslib.plan.sampling import SCHEDULES
 _ARM = {"method", "method_options", "own_method", "size", "schedule", "seed"}
 _PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches", "inspect"}
 _PRACTICAL |= {"gradient_checkpointing"}
+_ONE_EACH = "one-each"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Term:
         """Whether a run, which has a name, belongs to it. A mixed run of a method that shares nothing between tasks
         counts as models for one task each, if its arm is called so."""
         config = record["config"]
-        arms = [config["arm"], *([f"{config['arm']} size=paper"] if config["size"] == "paper" else [])]
+        arm = config["arm"].replace(f" tasks={_ONE_EACH}", "") if self.alone else config["arm"]
+        arms = [arm, *([f"{arm} size=paper"] if config["size"] == "paper" else [])]
         same = self.arm in arms and self.data in (None, config["data"])
         return same and (self.alone or config["schedule"] == self.schedule)
 
@@ -90,6 +92,8 @@ def settings_of(record: dict) -> dict[str, str]:
     changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
     hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
     values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}
+    if len(config["tasks"]) == 1:  # the models for one task each of an arm differ in these
+        values |= {"tasks": _ONE_EACH, "rows": None}
     return {name: _text(value) for name, value in values.items()}
 
 

@@ -11,10 +11,14 @@ from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, write_record
 from palslib.study.ledger.intervals import over_examples, paired
 from palslib.study.results.pilot import acting_frame, switched_off_frame
-from palslib.study.results.second import answered, arm, of_grid, read_second
+from palslib.study.results.second import answered, of_grid, read_second
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
 """The record of `over_both`, which needs GLUE's labels; these are not part of the package."""
+
+
+def _arm(record: dict) -> str:
+    return record["config"]["arm"]
 
 
 def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
@@ -22,8 +26,8 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     ‖TS(h)‖ / ‖h‖, and `entropy`, that of the added heads' attention divided by log S (1: uniform), both means over
     seeds, tasks and layers; and the change of the dev average without all that tasks add, with its 95 % interval."""
     runs = of_grid("confirmation", records)
-    table = acting_frame(runs, arm).groupby("setting", sort=False)[["size", "entropy"]].mean()
-    off = switched_off_frame(runs, arm).groupby("setting")["difference"].agg(list)
+    table = acting_frame(runs, _arm).groupby("setting", sort=False)[["size", "entropy"]].mean()
+    off = switched_off_frame(runs, _arm).groupby("setting")["difference"].agg(list)
     table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda of: paired(of).text)})
     return table.rename_axis("arm").reset_index()[["arm", "seeds", "size", "entropy", "switched off"]]
 

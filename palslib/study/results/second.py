@@ -91,30 +91,26 @@ def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) 
     if missing := [method for method in METHODS if method not in best]:
         raise ValueError(f"the tuning is not complete: {', '.join(missing)}")
     rate, base = best["shared"]["learning_rate"], {k: v for k, v in grid.base.items() if not k.startswith("held_out")}
-    at_one = {"setting": f"PALs, one rate for all, {rate:g}", "learning_rate": rate, "adaptation_rate": 1}
+    at_one = {"arm": ONE_RATE, "setting": f"PALs, one rate for all, {rate:g}"}
+    at_one |= {"learning_rate": rate, "adaptation_rate": 1}
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
-    alone = {"setting": f"separate models, rate {rate:g}", "method": "fine-tuned", "learning_rate": rate}
+    alone = {"study": "one task each", "arm": "fine-tuned", "setting": f"separate models, rate {rate:g}"}
+    alone |= {"method": "fine-tuned", "learning_rate": rate, "steps": base["steps"] // 2}
+    mixed = {"study": "second study", "steps": 2 * base["steps"]}
     each = {"seed": list(LOOKS[FIRST_LOOK])[:SEEDS], "tasks": [[task] for task in TASKS]}
     seeds = {"seed": list(LOOKS[level])}
     return {
-        "confirmation": {"base": base | {"steps": 2 * base["steps"]}, "product": seeds, "runs": runs},
-        "separate": {"base": base | alone | {"steps": base["steps"] // 2}, "product": each},
+        "confirmation": {"base": base | mixed, "product": seeds, "runs": runs},
+        "separate": {"base": base | alone, "product": each},
     }
-
-
-def arm(record: dict) -> str:
-    """The arm that a run of the confirmation belongs to."""
-    config = record["config"]
-    at_one_rate = config["method"] == "pals-204" and config["adaptation_rate"] == 1  # tuned: 3 or 10
-    return ONE_RATE if at_one_rate else config["method"]
 
 
 def arms(records: Iterable[dict], level: float = FIRST_LOOK, all_of_five: bool = False) -> dict[str, dict[int, dict]]:
     """Arm -> seed -> the record of its confirmation run, for the seeds that count at the look with this level."""
     found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
-        if (seed := record["config"]["seed"]) in counted(name := arm(record), level, all_of_five):
+        if (seed := record["config"]["seed"]) in counted(name := record["config"]["arm"], level, all_of_five):
             found[name][seed] = record
     return found
 
@@ -238,7 +234,7 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
     else:
         found = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
     alone = separate(records)
-    used = [run for run in runs if arm(run) == "pals-204" and run["config"]["seed"] in alone]
+    used = [run for run in runs if run["config"]["arm"] == "pals-204" and run["config"]["seed"] in alone]
     pals = {run["config"]["seed"]: main_scores(run["results"]["last"]["scores"]) for run in used}
     if len(seeds := tuple(sorted(pals))) < SEEDS:
         return found

@@ -87,7 +87,7 @@ def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
     schedule."""
     kept = {run.get("file", run["key"]) for run in runs if run["config"]["arm"]}
     others = [record for record in records if record.get("file", record["key"]) not in kept]
-    found = Counter(f"{r['config']['study']}, {r['status']}, {r['config']['schedule']}" for r in others)
+    found = Counter(f"{r['config']['study'] or 'yours'}, {r['status']}, {r['config']['schedule']}" for r in others)
     return pd.DataFrame(found.most_common(), columns=["why", "runs"])[["runs", "why"]]
 
 

@@ -205,7 +205,7 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
         ({"adaptation_rate": 10, "memory": 32, "weights": "random"}, "pals-204 memory=32 weights=random"),
         ({"adaptation_rate": 10, "evaluate_every": 5, "keep": "last", "schedule": "proportional"}, "pals-204"),
         ({"method": "shared", "steps": 4_000}, "shared adaptation_rate=1 steps=4000"),
-        ({"method": "mine", "own_method": {"kind": "lora", "rank": 4}}, "mine rank=4"),
+        ({"method": "mine", "own_method": {"kind": "lora", "freeze": "nothing"}}, "mine freeze=nothing"),
     ):
         found = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
         assert (found["study"], found["arm"]) == ("", arm)

@@ -103,7 +103,7 @@ def test_other_runs_do_not_count():
 
 def test_a_seed_twice_is_refused():
     with pytest.raises(ValueError, match="two runs of one seed in one group"):
-        results_frame([record(), record(steps=70)])
+        results_frame([record(arm="shared"), record(arm="shared", steps=70)])
 
 
 def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():

@@ -16,7 +16,6 @@ from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.glue import TRAIN_SIZES
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.grid.sweep import Grid
-from palslib.methods.counting import count_parameters
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
 from palslib.records import read_records
@@ -47,8 +46,7 @@ from palslib.study.results.tables import (
     left_out,
     lines,
     of_common_seeds,
-    of_first_study,
-    one_setting,
+    of_study,
     plan_frame,
     provenance,
     quirk_effects,
@@ -62,8 +60,10 @@ from tests.study.results.test_second import NOISE, alone, confirmed
 
 
 def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
-    """A finished run's record: every metric of every task is `score`, but for RTE, one more for each seed."""
-    config = RunConfig(**{"data": "glue", "method": method, "seed": seed, "steps": 2_000} | changes)
+    """A finished run's record: every metric of every task is `score`, but for RTE, one more for each seed. Unless its
+    arm is given, it is its method, or, with another recipe than the paper's, none."""
+    names = {"study": "first study", "arm": None if {"recipe", "recipe_options"} & changes.keys() else method}
+    config = RunConfig(**names | {"data": "glue", "method": method, "seed": seed, "steps": 2_000} | changes)
     scores = {t: {m: score for m in get_task(t).metrics} for t in TASKS}
     scores["mnli"]["accuracy_mm"] = score
     scores["rte"] = {"accuracy": score + seed}
@@ -72,7 +72,7 @@ def run(method: str, seed: int, score: float, off: float | None = None, **change
     record = {
         "key": config.key,
         "status": "finished",
-        "config": asdict(config),
+        "config": asdict(config) | {"arm": config.arm or ""},
         "method": found.to_dict(),
         "recipe": asdict(config.resolved_recipe()),
         "precision": "bf16",
@@ -103,17 +103,12 @@ RECORDS = [
 
 
 def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
-    """On BERT-base at the paper's own sizes; on MiniLM those are of another budget, and have no cell."""
-    for backbone, cells in (("bert-base-uncased", 19), ("minilm", 7)):  # without a size: shared, separate, a layer
-        records = []
-        for config in Grid.named("table3").configs(tmp_path):
-            changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "learning_rate")}
-            record = run(config.method, config.seed, 80.0, backbone=backbone, **changes)
-            count = count_parameters(config.resolved_method(), backbone)
-            record["counts"] = {"added": count.added, "ratio": count.ratio}
-            records.append(record)
-        seeds = table_3(one_setting(records))["seeds"]
-        assert sorted(seeds[seeds > 0]) == [3] * cells
+    records = []
+    for config in Grid.named("table3").configs(tmp_path):
+        changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "study", "arm")}
+        records.append(run(config.method, config.seed, 80.0, **changes))
+    seeds = table_3(of_study(records))["seeds"]
+    assert sorted(seeds[seeds > 0]) == [3] * 19
 
 
 def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
@@ -134,13 +129,13 @@ def test_a_deleted_record_makes_its_cell_grey(monkeypatch):
     frame = against([record for record in RECORDS if record["config"]["method"] != "shared"])
     assert frame["difference"].isna().all() and (frame["verdict"] == "not run").all()
     assert table_3([])["seeds"].sum() == 0 and len(answer([])) == 5
-    assert one_setting([]) == []
+    assert of_study([]) == []
 
 
 def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     """Frozen PALs: 52, 54 minus 60, 62 is -8; minus 62, 64.1 it is -10.05 ± 12.706 · .05, t(.975, 1) = 12.706."""
-    frozen = runs("pals-204", 52.0, 54.0, adaptation_rate=10, method_options={"freeze": "backbone"})
-    houlsby = runs("houlsby-64", 61.0, adaptation_rate=10, size="paper")
+    frozen = runs("pals-204", 52.0, 54.0, arm="pals-204 freeze=backbone")
+    houlsby = runs("houlsby-64", 61.0, arm="houlsby-64 size=paper", size="paper")
     assert variants(RECORDS).empty
     frame = variants([*RECORDS, *frozen, *houlsby]).set_index("run")
     assert list(frame.index) == ["PALs, freeze=backbone", "Houlsby, size=paper"]
@@ -161,37 +156,10 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     assert cells[1] == ["Houlsby, size=paper", "64", "61.0 (1)", "+1.00 (1)", 0, "–"]
 
 
-def test_a_method_of_ones_own_has_its_row_where_its_family_is_not_known():
-    """By its name, its size and what it says beside; two that differ in that are two rows, a third is none's seed."""
-    own = runs("mine", 63.0, 65.0, adaptation_rate=10, own_method={"kind": "low-rank", "size": 8})
-    other = runs("mine", 50.0, adaptation_rate=10, own_method={"kind": "low-rank", "pooler": "per-task"})
-    budget = runs("mine", 51.0, adaptation_rate=10, size="budget", own_method={"kind": "low-rank"})
-    for record in (*own, *other, *budget):
-        record["config"]["size"] = record["config"]["size"] or "paper"  # as a record says it
-        record["method"]["kind"] = record["config"]["own_method"]["kind"] = "of another notebook"
-        record["counts"] = {"added": 10, "ratio": 1.1}
-    found = one_setting([*RECORDS, *own, *other, *budget])
-    frame = variants(found).set_index("run")
-    assert list(frame.index) == ["mine, size=8", "mine, pooler=per-task", "mine, size=budget"]
-    assert frame["seeds"].tolist() == [2, 1, 1]
-    assert frame["minus shared"].str.split().str[0].tolist() == ["+3.00", "-10.00", "-9.00"]
-    assert table_3(found).equals(table_3(RECORDS)) and len(answer(found)) == 5
-    assert pilot_frame(own)["method"].tolist() == ["mine"]
-    plain = run("mine", 0, 64.0, own_method={"kind": "low-rank"})
-    plain["counts"] = {"added": 0, "ratio": 1.0}  # one that adds nothing goes with every setting, as `shared`
-    assert len(one_setting([*RECORDS, plain])) == len(RECORDS) + 1
-
-
-def test_an_option_with_blanks_finds_its_run():
-    rows = runs("mine", 63.0, adaptation_rate=10, size="paper", own_method={"kind": "low-rank"})
-    rows[0]["config"]["own_method"]["words"] = rows[0]["method"]["words"] = "a = b"
-    assert variants([*RECORDS, *rows])["seeds"].tolist() == [1]
-
-
 def test_every_method_of_the_table_has_its_cell_beside_the_others():
     """LHUC, too, which has no way to start that could be chosen."""
-    records = [run(method, 0, 60.0, adaptation_rate=10) for method in COMPARED]
-    table = table_3(one_setting(records)).set_index(["method", "schedule"])["seeds"]
+    records = [run(method, 0, 60.0) for method in COMPARED]
+    table = table_3(records).set_index(["method", "schedule"])["seeds"]
     assert [table[method, "annealed"] for method in COMPARED] == [1] * len(COMPARED)
 
 
@@ -263,14 +231,6 @@ def test_table_2s_columns():
     assert math.isnan(frame.loc["mnli_mm", "mean"]) and frame.loc["mnli_m", "mean"] == 60.5
 
 
-def test_one_setting_is_that_of_most_runs_and_quirks_belong_to_it():
-    other = runs("pals-204", 50.0, 50.0, steps=4_000)
-    same_rate = runs("pals-204", 50.0)
-    quirk = runs("pals-204", 60.0, adaptation_rate=10, recipe_options={"order": "replayed"})
-    kept = one_setting(RECORDS + other + same_rate + quirk)
-    assert len(kept) == len(RECORDS) + 1 and kept[-1]["recipe"]["order"] == "replayed"
-
-
 def test_quirks_alone_and_all_together():
     """D4, the replayed batches: -1, -1.2, -0.8 against the paper's recipe."""
     changed = runs("pals-204", 61.0, 62.9, 62.1, adaptation_rate=10, recipe_options={"order": "replayed"})
@@ -280,8 +240,9 @@ def test_quirks_alone_and_all_together():
     assert frame.loc["D4", "high"] - frame.loc["D4", "difference"] == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-3)
     assert frame.loc["all", "seeds"] == 2 and frame.loc["all", "difference"] == pytest.approx(-2.0)
     assert quirk_effects([]).empty
-    alike = [runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, **of) for of in ({"weights": "random"}, {"memory": 8})]
-    others = [*changed, *released, *alike[0], *alike[1], *runs("pals-204", 4.0, 5.0, adaptation_rate=10, size=48)]
+    others = [*changed, *released]
+    for option in ("weights=random", "memory=8", "size=48"):
+        others += runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, arm=f"pals-204 {option}")
     pd.testing.assert_frame_equal(quirk_effects([*RECORDS, *others]).set_index("row"), frame)
     released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = None  # of equal scores, in the released code
     frame = quirk_effects([*RECORDS, *changed, *released]).set_index("row")
@@ -310,17 +271,19 @@ def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
     quirks = [run(c.method, 0, 90.0, **{k: v for k, v in vars(c).items() if k not in _OF_RUN}) for c in seed_0]
     records = [*RECORDS, *runs("pals-204", 70.0, adaptation_rate=10, schedule="round-robin")]
     for found in (table_3, against):
-        alone, among = found(one_setting(records)), found(one_setting([*records, *quirks]))
+        alone, among = found(records), found([*records, *quirks])
         pd.testing.assert_frame_equal(among, alone)
     rows = {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
     assert set(quirk_effects([*records, *quirks])["row"]) == rows
 
 
-def test_later_grids_do_not_become_the_first_study():
-    """Though theirs are the most runs of one setting."""
-    later = [run("pals-204", seed, 50.0, adaptation_rate=10, steps=4000) for seed in range(300, 300 + 2 * len(RECORDS))]
-    assert len(one_setting([*RECORDS, *later])) == len(later)
-    assert of_first_study([*RECORDS, *later]) == one_setting(RECORDS)
+def test_the_study_of_most_runs_is_shown_unless_another_is_named():
+    later = [run("pals-204", seed, 50.0, study="longer") for seed in range(300, 300 + 2 * len(RECORDS))]
+    in_turn = run("pals-204", 0, 50.0, schedule="sequential")
+    assert of_study([*RECORDS, *later]) == later
+    assert of_study([*RECORDS, *later, in_turn], "first study") == RECORDS
+    why = left_out([*RECORDS, *later, in_turn], RECORDS).to_dict("records")
+    assert why[0] == {"runs": len(later), "why": "longer, finished, annealed"} and len(why) == 2
 
 
 def test_switches_that_are_no_row_alone_have_rows_of_their_own():
@@ -329,31 +292,14 @@ def test_switches_that_are_no_row_alone_have_rows_of_their_own():
     records = [*RECORDS, *two, *sizes[0], *sizes[1]]
     frame = quirk_effects(records)
     assert frame["difference"].tolist() == pytest.approx([-2, -2, -2])  # none is compared with another switched one
-    pd.testing.assert_frame_equal(table_3(one_setting(records)), table_3(one_setting(RECORDS)))
+    pd.testing.assert_frame_equal(table_3(records), table_3(RECORDS))
     assert frame["row"].tolist() == ["D5", "D5", "D10, D12"] and frame["seeds"].tolist() == [1, 1, 1]
     assert frame["fields"].tolist() == ["sizes=official", "sizes", "clip, inactive"]
 
 
-def test_memories_of_other_sizes_and_margins_are_other_runs():
-    made = [{"memory": 4}, {"memory": 16}, {"memory": 16, "memory_margin": 0.0}]
-    rows = [runs("shared", 40.0 + i, **of)[0] for i, of in enumerate(made)]
-    frame = variants([*RECORDS, *rows]).set_index("run")["mean"]
-    assert frame.to_dict() == {
-        "shared, gem=4": 40.0, "shared, gem=16": 41.0, "shared, gem=16 memory_margin=0.0": 42.0
-    }  # fmt: skip
-
-
-def test_a_run_that_names_the_size_it_would_get_is_no_variant_of_itself():
-    """On MiniLM PALs fit the budget with s = 120."""
-    named = run("pals-204", 7, 60.0, adaptation_rate=10, size=120)
-    frame = variants([*RECORDS, named]).set_index("run")
-    assert frame.loc["PALs, size=120", "seeds"] == 4
-    assert pd.isna(frame.loc["PALs, size=120", "minus the method as it stands"])
-
-
 def test_whether_adaptations_act_by_setting():
     pilot = runs("pals-204", 60.0, 60.0, off=-0.1) + runs("pals-204", 61.0, 61.0, off=-3.0, adaptation_rate=10)
-    frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, method_options={"freeze": "backbone"})
+    frozen = runs("pals-204", 50.0, off=-20.0, adaptation_rate=10, arm="pals-204 freeze=backbone")
     sizes, off = acting(pilot + frozen)
     assert list(dict.fromkeys(off["setting"])) == ["1 × BERT's rate", "10 × BERT's rate"]
     assert off["difference"].tolist() == pytest.approx([-0.1, -0.1, -3.0, -3.0])
@@ -439,7 +385,7 @@ def test_the_plan_says_what_so_many_seeds_can_show():
         assert found[main] == verdict
     ablated = plan_frame(read_records(COMMITTED / "adapters")).set_index("row").loc["C17"]
     assert (ablated["seeds"], ablated["verdict"]) == (1, "inconclusive") and frame.loc["C17", "verdict"] == "not run"
-    random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, weights="random", adaptation_rate=10)]
+    random = [*RECORDS, *runs("pals-204", 50.0, 52.1, 50.9, arm="pals-204 weights=random")]
     verdicts = plan_frame(random, 0.5).set_index("row")["verdict"]
     assert (verdicts["C10"], verdicts["C10b"]) == ("reproduced", "not testable at this scale")
 
@@ -467,7 +413,7 @@ def small(method: str, seed: int, score: float, steps: int = 40, recipe: str = "
     of = {"tasks": ["rte"], "backbone": "tiny", "data": "synthetic", "schedule": "proportional", "recipe": recipe}
     record = run(method, seed, score, steps=steps, **of)
     scores = {"rte": {"accuracy": score}, "spread": {"accuracy": score + 2}}
-    record["config"] |= {"tasks": ["rte", "spread"], "own": {"spread": "mood.csv"}}
+    record["config"] |= {"tasks": ["rte", "spread"], "own": {"spread": "mood.csv"}, "study": None, "arm": None}
     record["results"]["last"] |= {"scores": scores, "dev_average": score + 1, "glue_average": None}
     return record
 
@@ -478,12 +424,10 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     sweep = [small("lhuc", seed, score) for seed, score in enumerate((60.0, 62.0, 61.0))]
     sweep += [small("houlsby-64", seed, score) for seed, score in enumerate((61.0, 63.0, 62.0))]
     others = [small("lhuc", 0, 50.0, steps=10), small("lhuc", 3, 50.0) | {"status": "killed"}]
-    found = one_setting([*sweep, *others])
-    assert found == sweep and lines(found) == ["lhuc", "houlsby-64"]
-    assert left_out([*sweep, *others], found).to_dict("records") == [
-        {"runs": 1, "why": "steps 10"},
-        {"runs": 1, "why": "killed, proportional"},
-    ]
+    every = of_study([*sweep, *others])
+    assert lines(every) == ["lhuc", "houlsby-64", "lhuc steps=10"]
+    assert left_out([*sweep, *others], every)["why"].tolist() == ["yours, killed, proportional"]
+    found = of_study(sweep)
     methods = tuple(lines(found))
     left, base = first_two(methods)
     assert (left, base) == ("houlsby-64", "lhuc") and first_two(COMPARED) == ("pals-204", "shared")
@@ -492,23 +436,20 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     assert (row["difference"], row["high"]) == (approx(1.0), approx(1 + half, abs=0.01)) and math.isnan(row["paper"])
     said = own_answer(found, against(found, base, methods), base)
     assert said[0] == "**Houlsby minus LHUC** +1.00 [+1.00, +1.00], 3 seeds, paired by seed: positive."
-    unlike = [*found[:3], *(small("houlsby-64", seed, score) for seed, score in enumerate((63.0, 61.0, 62.0)))]
+    unlike = of_study([*sweep[:3], *(small("houlsby-64", s, score) for s, score in enumerate((63.0, 61.0, 62.0)))])
     said_of_unlike = own_answer(unlike, against(unlike, base, methods), base)[0]
     assert said_of_unlike.startswith("**Houlsby minus LHUC** +1.00 [") and said_of_unlike.endswith("3 seeds: open.")
     assert said[1].endswith("beyond tiny, 40 steps, data synthetic and your own data.")
     alone = [run | {"config": run["config"] | {"tasks": ["spread"], "own": {"spread": "mood.csv"}}} for run in found]
     assert own_answer(alone, against(found, base, methods), base)[1].endswith("40 steps, your own data.")
-    hashed = [run | {"content": {"spread/train": "a", "rte/train": "c"}} for run in found]
+    hashed = [run | {"content": {"spread/train": "a", "rte/train": "c"}} for run in sweep]
     changed = hashed[0] | {"content": {"spread/train": "b"}}  # the file was exchanged between the runs
-    assert one_setting([*hashed, changed]) == hashed
-    assert left_out([*hashed, changed], hashed)["why"].tolist() == ["texts and labels {'spread/train': 'b'}"]
+    assert lines(of_study([*hashed, changed]))[-1] == 'lhuc content={"spread/train": "b"}'
     cells = table_3_cells(table_3(found, methods=methods))
     assert cells.values.tolist() == [["LHUC", "62.0 ± 0.58 (3)"], ["Houlsby", "63.0 ± 0.58 (3)"]]
     assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "spread"), "mean"] == approx(63.0)
     tasks = task_differences(found, left, base)
     assert tasks["task"].tolist() == ["rte", "spread"] and tasks["difference"].tolist() == [1.0, 1.0]
-    released = one_setting([small("pals-204", seed, 60.0, recipe="released") for seed in range(3)])
-    assert lines(released) == ["pals-204 recipe=released"]
     assert own_answer([], against([], "shared", ()), "shared")[0].startswith("**Not shown**: any difference")
 
 

@@ -54,7 +54,8 @@ def confirmed(seeds=range(300, 306), **shift: float) -> list[dict]:
     for name in ARMS:
         method, rate = name.split()[0], 1.0 if name in ("shared", ONE_RATE) else 10.0
         for seed in seeds:
-            about = {"method": method, "adaptation_rate": rate, "seed": seed, "tasks": list(TASKS), "steps": 8000}
+            about = {"method": method, "arm": name, "adaptation_rate": rate, "seed": seed, "steps": 8000}
+            about["tasks"] = list(TASKS)
             word = "one_rate" if name == ONE_RATE else method.split("-")[-1] if method != "pals-204" else "pals"
             rows.append(scored(about, 60 + shift.get(word, 0) + NOISE[seed % 6], "confirmation"))
     return rows
@@ -88,8 +89,8 @@ def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
     assert len(confirmation) == 30 and len(separate) == 24
     assert [c.seed for c in confirmation] == sorted(c.seed for c in confirmation)  # a seed at a time
     assert {c.steps for c in confirmation} == {8000} and {c.steps for c in separate} == {2000}
-    assert {second.arm({"config": vars(c)}) for c in confirmation} == set(ARMS)
-    one_rate = [c for c in confirmation if second.arm({"config": vars(c)}) == ONE_RATE]
+    assert {c.arm for c in confirmation} == set(ARMS)
+    one_rate = [c for c in confirmation if c.arm == ONE_RATE]
     assert {(c.learning_rate, c.adaptation_rate, c.seed) for c in one_rate} == {(2e-4, 1, s) for s in range(300, 306)}
     assert {(c.tasks, c.seed, c.learning_rate) for c in separate} == {
         ((t,), s, 2e-4) for t in TASKS for s in (300, 301, 302)
@@ -113,7 +114,7 @@ def test_the_same_design_with_bert_base(tmp_path):
     plan = "bert-base-tuning"
     found = grids(tuning(tuned(plan), plan=plan), plan=plan)
     confirmation, separate = (Grid(**found[name]).configs(tmp_path) for name in ("confirmation", "separate"))
-    assert {second.arm({"config": vars(c)}) for c in confirmation} == set(ARMS) and len(separate) == 24
+    assert {c.arm for c in confirmation} == set(ARMS) and len(separate) == 24
     assert {(c.backbone, c.steps, c.size, c.held_out) for c in confirmation} == {
         ("bert-base-uncased", 60_000, "paper", False)
     }
@@ -166,11 +167,11 @@ def test_later_runs_of_the_fifth_arm_change_no_decision():
 def test_the_second_look_takes_51_runs_and_the_last_question_all_60():
     """DEVIATIONS.md, 29 November: whatever the fifth arm's nine further runs are, questions 1 to 3 do not see them."""
     both = [*loud(), *confirmed(range(306, 312), pals=9.0, common=0.0, **{"100": 0.0, "one_rate": 9.0})]
-    of_51 = [r for r in both if second.arm(r) != ONE_RATE or r["config"]["seed"] < 303]
+    of_51 = [r for r in both if r["config"]["arm"] != ONE_RATE or r["config"]["seed"] < 303]
     assert len(of_51) == 51 and decide(of_51).iloc[:3].equals(decide(both).iloc[:3])
     assert decide(of_51)["verdict"].tolist() == ["positive"] * 3 + ["runs are missing"]
     assert decide(both)["seeds"].tolist() == ["12 and 12"] * 4
-    without_one = [r for r in of_51 if (second.arm(r), r["config"]["seed"]) != ("low-rank-100", 311)]
+    without_one = [r for r in of_51 if (r["config"]["arm"], r["config"]["seed"]) != ("low-rank-100", 311)]
     assert decide(without_one)["verdict"].tolist() == ["open", *["not asked"] * 3]  # the first look alone
 
 
@@ -239,7 +240,7 @@ def test_what_was_chosen_afterwards_stands_apart():
     """By hand: runs of one seed differ on CoLA alone, by 8 ± .8, which is 1 ± .1 on the mean of eight tasks."""
     runs = confirmed()
     for record in runs:
-        if second.arm(record) == "pals-204":
+        if record["config"]["arm"] == "pals-204":
             by = NOISE[record["config"]["seed"] % 6]
             record["results"]["last"]["scores"]["cola"]["matthews"] += 8 * (1 + by)
     row = second.chosen_afterwards(runs).iloc[0]
