@@ -174,7 +174,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a comparison on the runs of one setting; empty without runs."""
+    """The result of a comparison on the runs of one study; empty without runs."""
 
     comparison: Comparison
     seeds: tuple[int, ...] = ()

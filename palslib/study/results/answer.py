@@ -92,7 +92,7 @@ def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFra
     `without RTE`; and the `verdict`.
 
     Args:
-        records: the first study's runs, of one setting.
+        records: the first study's runs.
         new: the records of the second study's grids.
     """
     rows = [_against_eight(new)]
