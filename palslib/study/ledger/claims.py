@@ -11,8 +11,8 @@ seeds (five for a spread). It is not testable at this scale if a run has fewer s
 compares one task and both sides have a median score of 0 (a Matthews correlation of 0: predictions are constant,
 nothing is learnt).
 
-A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs that agree in all other settings are
-compared; where several settings have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
+A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs of one study are compared
+(`arms.py`); where several studies have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
 from a processor of the same maker as the other side's run (of several makers, the alphabetically last), else the last.
 If both sides are models for one task each, a seed's score is the mean over the tasks that both sides have.
 """

@@ -2,8 +2,7 @@
 
 Scores spread about equally for all methods, and averages of runs with the same seed are no more alike than others. So
 one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods are compared with one,
-Dunnett's intervals (1955) hold for all together. Where results were looked at several times while seeds were added,
-`level_of_looks` gives the level at which the intervals of all looks hold together (Pocock 1977).
+Dunnett's intervals (1955) hold for all together.
 """
 
 import math
@@ -137,20 +136,6 @@ def welch(left: Sequence[float], right: Sequence[float], level: float = 0.95) ->
     degrees = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1)) if a + b else 1
     half = float(stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(a + b)
     return Difference(value, value - half, value + half, seeds)
-
-
-def level_of_looks(seeds: Sequence[int]) -> float:
-    """The confidence level for each look, so that all looks together err in 5 % of studies (Pocock's test).
-
-    The statistics of looks at n₁ < n₂ < ... seeds correlate with √(nᵢ / nⱼ); the level is that at which their normal
-    distribution lies within the same bounds with a probability of 95 %. Looks at 3, 5, 8 seeds: 97.8 %.
-    """
-    from scipy import optimize, stats
-
-    n = np.asarray(seeds, float)
-    looks = stats.multivariate_normal(cov=np.sqrt(np.minimum.outer(n, n) / np.maximum.outer(n, n)), seed=0)
-    bound = optimize.brentq(lambda z: looks.cdf(np.full(len(n), z), lower_limit=np.full(len(n), -z)) - 0.95, 1, 6)
-    return float(2 * stats.norm.cdf(bound) - 1)
 
 
 def _accuracy(labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> np.ndarray:

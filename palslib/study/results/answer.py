@@ -11,7 +11,7 @@ import pandas as pd
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS
-from palslib.study.ledger.claims import SEEDS, Comparison
+from palslib.study.ledger.claims import SEEDS
 from palslib.study.ledger.intervals import (
     MARGIN,
     NEGATIVE,
@@ -20,13 +20,12 @@ from palslib.study.ledger.intervals import (
     POSITIVE,
     TOO_SMALL,
     Difference,
-    difference,
-    level_of_looks,
+    family,
     paired,
     welch,
 )
 from palslib.study.results import second
-from palslib.study.results.tables import average, label, runs_of, scores_by_method
+from palslib.study.results.tables import average, compared, label, runs_of, scores_by_method
 
 LOOKS = (3, 5, 8)
 """The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
@@ -225,26 +224,19 @@ def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[f
 
 
 def _of_first_study(records: Sequence[dict], left: str, right: str) -> Difference | None:
-    """The difference of two methods in the first study: all seeds, one variance; None where one has no runs. Its main
-    comparison is paired by seed, as planned, at a level that allows for the looks."""
-    if (left, right) == ("pals-204", "shared"):
-        looks = [n for n in LOOKS if n <= len(pairs := _pairs(records))]
-        return paired(pairs, level_of_looks(looks) if looks else 0.95)
+    """The difference of two methods in the first study, as `tables.against` shows it; None where one has no runs."""
     scores = scores_by_method(records)
-    return difference(scores, left, right) if scores.get(left) and scores.get(right) else None
-
-
-def _pairs(records: Sequence[dict]) -> list[float]:
-    """PALs minus shared for each seed that both have."""
-    return Comparison.parse("pals-204 annealed > shared annealed").decide(records).differences
+    if not (scores.get(left) and scores.get(right)):
+        return None
+    row = family(scores, right).set_index("method").loc[left]
+    return Difference(*row[["difference", "low", "high"]], (len(scores[left]), len(scores[right])))
 
 
 def growth(records: Sequence[dict]) -> str:
-    """The first study's main difference at each of its looks, and the interval that allows for them, in words."""
-    pairs = _pairs(records)
-    said = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    allowed = _of_first_study(records, "pals-204", "shared").text
-    return f"PALs minus sharing everything at each look: {said or 'none yet'};\nallowing for the looks: {allowed}"
+    """The first study's main difference, in pairs of runs with the same seed, at each of its looks, in words."""
+    pairs = compared("pals-204", "shared", records).differences
+    means = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
+    return f"PALs minus sharing everything at each look: {means or 'none yet'}"
 
 
 def numbered(sentences: Sequence[str]) -> str:

@@ -15,7 +15,6 @@ from palslib.study.ledger.intervals import (
     difference,
     equal_variances,
     family,
-    level_of_looks,
     over_examples,
     paired,
 )
@@ -81,14 +80,6 @@ def test_an_interval_in_words():
     assert str(paired([1.9, 2.0, 2.1])) == "+2.00 [+1.75, +2.25], 3 seeds"
 
 
-def test_more_looks_need_a_higher_level():
-    """One look is at 95 %; two that add nothing, too; Pocock's two and three equal looks are at 0.0294 and 0.0221."""
-    assert level_of_looks([8]) == approx(0.95, abs=1e-4)
-    assert level_of_looks([8, 8.0001]) == approx(0.95, abs=1e-3)
-    assert level_of_looks([4, 8]) == approx(1 - 0.0294, abs=1e-4)
-    assert level_of_looks([1, 2, 3]) == approx(1 - 0.0221, abs=1e-4)
-
-
 def predictions(rng, labels: dict, right: float) -> dict:
     return {name: np.where(rng.random(len(of)) < right, of, 1 - of) for name, of in labels.items()}
 
@@ -122,25 +113,6 @@ def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(me
     runs[2] = 1  # equal predictions have no correlation
     expected = [METRICS[metric](np.repeat(labels, weights), np.repeat(run, weights)) for run in runs]
     assert WEIGHTED[metric](labels, runs, weights.astype(float)) == approx(np.nan_to_num(expected))
-
-
-@pytest.mark.slow
-def test_the_headlines_interval_covers_the_truth_however_often_one_looked():
-    """Seeds are added after a look at 3 and at 5 while the interval holds 0, up to 8: the interval at which one stops.
-
-    Student's t with few seeds has heavier tails than the normal, so coverage is checked at the last look given that all
-    looks count: an interval misses if any of the three does."""
-    found, looks = studies(20_000, 8), (3, 5, 8)
-
-    def misses(level: float) -> float:
-        missed = np.zeros(len(found), bool)
-        for n in looks:
-            of = found[:, :n]
-            half = stats.t.ppf((1 + level) / 2, n - 1) * stats.sem(of, axis=1)
-            missed |= abs(of.mean(1)) > half
-        return missed.mean()
-
-    assert misses(0.95) > 0.09 and misses(level_of_looks(looks)) == approx(0.05, abs=0.008)
 
 
 @pytest.mark.slow
