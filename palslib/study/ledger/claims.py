@@ -308,7 +308,7 @@ def on_other_processors(outcome: Outcome) -> int:
 def parts_of_tasks(left: Sequence[Mapping], right: Sequence[Mapping]) -> dict[str, float]:
     """Task -> its part in left - right of averages over GLUE's tasks, in points, from each run's scores by task."""
     tasks = [task for task in TASKS if all(task in of for of in (*left, *right))]
-    return {t: (fmean(of[t] for of in left) - fmean(of[t] for of in right)) / len(TASKS) for t in tasks}
+    return {t: (fmean(of[t] for of in left) - fmean(of[t] for of in right)) / len(tasks) for t in tasks}
 
 
 def task_margin(task: str, examples: int | None) -> float:
@@ -386,7 +386,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
         if of.decided and of.parts:
             task, whole = max(of.parts, key=lambda task: abs(of.parts[task])), fmean(of.differences)
             if abs(of.parts[task]) > abs(whole) / 2:
-                rest = fmean(part for name, part in of.parts.items() if name != task) * len(TASKS)
+                rest = fmean(part for name, part in of.parts.items() if name != task) * len(of.parts)
                 yield (
                     f"{TASK_LABELS[task]} accounts for {of.parts[task]:+.2f} of {whole:+.2f} points, and the mean over "
                     f"the other {len(of.parts) - 1} tasks is {rest:+.2f}"

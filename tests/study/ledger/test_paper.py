@@ -74,7 +74,7 @@ def test_a_row_has_a_function_or_names_what_is_counted_and_a_claim_has_runs_or_s
     rows = [row for row in LEDGER.values() if row.kind in "AB"]
     assert [row.id for row in rows if bool(row.counted) == hasattr(derivations, row.id.lower())] == []
     claims = [row for row in LEDGER.values() if row.kind == "C"]
-    assert {row.id for row in claims if not row.needs} == {"C24", "C27", "C30"}
+    assert {row.id for row in claims if not row.needs} == {"C24", "C27"}
     assert all(row.needs or row.note for row in claims)
     assert [row.id for row in claims if row.scale] == ["C1", "C10b", "C13b"], "what no run of this size can show"
     assert all(bool(row.steps) == bool(row.scale) for row in claims)

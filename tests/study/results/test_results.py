@@ -395,7 +395,9 @@ def test_the_answer_in_five_sentences():
     said = answer(RECORDS)
     assert len(said) == len(answer([])) == 5 and "eight BERTs is not known yet" in said[0]
     assert "0 of 32 that choose settings and 0 of 27 that decide are" in said[0]
-    assert said[1].startswith("**Whether PALs are better than sharing everything is open**: PALs score 2.00 points more")
+    assert said[1].startswith(
+        "**Whether PALs are better than sharing everything is open**: PALs score 2.00 points more"
+    )
     row = against(RECORDS).set_index("method").loc["pals-204"]
     assert said[1].endswith(f"[{row['low']:+.2f}, {row['high']:+.2f}], more in 3 of 3 seeds (first study).")
     assert "is not known yet" in said[2] and "not tell *own* from *more*" in said[2]
