@@ -64,11 +64,13 @@ def named(records: Iterable[dict]) -> list[dict]:
     unnamed = [record for record in finished if record["config"]["arm"] is None]
     each = list(map(settings_of, unnamed))
     usual = {name: mode(settings[name] for settings in each) for name in (each[0] if each else ())}
+    rates: dict[str, list[str]] = {}  # by method, as one that adds nothing does not use it
+    for record, settings in zip(unnamed, each, strict=True):
+        rates.setdefault(record["config"]["method"], []).append(settings["adaptation_rate"])
     arms = {}
     for record, settings in zip(unnamed, each, strict=True):
         method = record["config"]["method"]
-        rates = [settings_of(other)["adaptation_rate"] for other in unnamed if other["config"]["method"] == method]
-        expected = usual | {"adaptation_rate": mode(rates)}  # a method that adds nothing does not use it
+        expected = usual | {"adaptation_rate": mode(rates[method])}
         differing = {name: text for name, text in settings.items() if text != expected[name]}
         words = sorted(f"{name}={text}" for name, text in (_options(record["config"]) | differing).items())
         arms[id(record)] = {"study": record["config"]["study"] or "", "arm": " ".join([method, *words])}
@@ -77,11 +79,10 @@ def named(records: Iterable[dict]) -> list[dict]:
 
 def _options(config: dict) -> dict[str, str]:
     """The options of a run's method, as text."""
-    said = config["own_method"] | config["method_options"]
-    said = {name: value for name, value in said.items() if name not in ("kind", "size")}
+    options = config["own_method"] | config["method_options"]
     if config["size"] not in (None, "paper" if config["own_method"] else "budget"):
-        said["size"] = config["size"]
-    return {name: _text(value) for name, value in said.items()}
+        options["size"] = config["size"]
+    return {name: _text(value) for name, value in options.items() if name != "kind"}
 
 
 def settings_of(record: dict) -> dict[str, str]:

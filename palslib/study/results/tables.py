@@ -357,7 +357,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
     Args:
         spread: used where dev averages on GLUE's eight tasks have fewer than three pairs.
     """
-    rows = []
+    rows, records = [], named(records)
     for row in (row for row in load_ledger().values() if row.kind == "C"):
         for text in row.compare or row.needs or ("–",):
             seeds, own = set(), None
@@ -373,7 +373,7 @@ def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.
             else:
                 verdict = claim_verdict(row, records)[0]
                 if row.needs:  # C17 rests on runs from whose models adapters were removed
-                    runs = filter(Term.parse(text).matches, named(records))
+                    runs = filter(Term.parse(text).matches, records)
                     seeds = {run["config"]["seed"] for run in runs if "spans" in run}
             smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
             compared = comparison.sentence if row.compare else text
