@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import pandas as pd
+
 from palslib import METHODS, TASKS
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
@@ -17,7 +19,6 @@ from palslib.records import load_records, read_records, summarise
 from palslib.study.ledger.verdicts import evidence
 from palslib.study.results import answer as answers
 from palslib.study.results import second, tables
-from palslib.study.results.pilot import pilot_frame
 from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
@@ -60,7 +61,7 @@ def pilot() -> str:
     """A row for each setting: means over seeds ± standard errors, and the number of seeds."""
     names = ["dev average", "without CoLA", "CoLA", "switched off"]
     rows = []
-    for row in pilot_frame(read_records(RECORDS / "pilot")).to_dict("records"):
+    for row in pd.read_csv(RECORDS / "pilot.csv").to_dict("records"):
         about = [row["method"], f"{row['rate']:g}", f"{row['steps']:,}", row["setting"].replace("$V^D$", "Vᴰ")]
         rows.append([*about, *(cell(row[n], row[f"{n} error"]) for n in names), row["seeds"]])
     header = ["method", "BERT's rate", "steps", "adaptations", *names[:3], "change when switched off", "seeds"]

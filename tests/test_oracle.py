@@ -24,7 +24,7 @@ from palslib.plan.sampling import SCHEDULES, TrainingPlan
 from palslib.records import read_records
 from palslib.study.ledger.paper import TABLE_2
 from palslib.study.ledger.verdicts import evidence
-from palslib.study.results import minbert, pilot, second, tables
+from palslib.study.results import minbert, second, tables
 
 ORACLE = Path(__file__).with_name("oracle.json")
 SPLITS = ("train", "validation", "validation_matched", "validation_mismatched", "held-out part of train")
@@ -99,7 +99,7 @@ def frames(then: dict) -> dict[str, list]:
         "11 by task": tables.task_differences(runs, "pals-204", "shared"),
         "11 variants": tables.variants(runs),
         "11 quirks": tables.quirk_effects([*runs, *read_records(RECORDS / "same-rate")]),
-        "11 pilot": pilot.pilot_frame(read_records(RECORDS / "pilot")),
+        "11 pilot": pd.read_csv(RECORDS / "pilot.csv").drop(columns="chosen"),
         "11 second study": second.decide(new),
         "11 second study by task": second.by_task(new),
         "11 second study without CoLA": second.without_tasks(new, ("cola",)),

@@ -14,7 +14,7 @@ import palslib.model.inspection as inspection
 from palslib.bert.rows import Rows
 from palslib.methods.table import METHODS
 from palslib.model.inspection import how_strongly, relative_entropies, switched_off
-from palslib.study.results.pilot import acting_frame, switched_off_frame
+from palslib.study.results.acting import acting_frame, switched_off_frame
 from palslib.training.loop import train
 
 WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]

@@ -10,7 +10,7 @@ from palslib.common.places import RECORDS
 from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, write_record
 from palslib.study.ledger.intervals import over_examples, paired
-from palslib.study.results.pilot import acting_frame, switched_off_frame
+from palslib.study.results.acting import acting_frame, switched_off_frame
 from palslib.study.results.second import answered, of_grid, read_second
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"

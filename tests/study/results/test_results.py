@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,6 +15,7 @@ from scipy import stats
 
 from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.glue import TRAIN_SIZES
+from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.grid.sweep import Grid
 from palslib.plan.config import RunConfig
@@ -24,6 +26,7 @@ from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
 from palslib.study.notebook import show_table
 from palslib.study.results import second
+from palslib.study.results.acting import acting, acting_table, setting_name
 from palslib.study.results.answer import (
     EIGHT,
     answer,
@@ -34,7 +37,6 @@ from palslib.study.results.answer import (
     questions_table,
     tasks_table,
 )
-from palslib.study.results.pilot import acting, acting_table, chosen_setting, pilot_frame
 from palslib.study.results.second import decide
 from palslib.study.results.tables import (
     COLUMNS,
@@ -314,34 +316,31 @@ def test_whether_adaptations_act_by_setting():
     assert off["setting"].tolist()[-1] == "low rank: 10 × BERT's rate" and len(off) == 5
     off = acting([*pilot, *frozen], methods=("pals-204", "pals-204 freeze=backbone"))[1]  # as notebook 11's lines
     assert off["setting"].tolist()[-1] == "PALs, freeze=backbone: 10 × BERT's rate" and len(off) == 5
-    table = pilot_frame([*pilot, *runs("shared", 60.0, 62.0)])
-    assert table["seeds"].tolist() == [2, 2, 2]
-    assert table.loc[2, "dev average"] == pytest.approx((60 + 62.125) / 2) and table.loc[2, "setting"] == "–"
-    assert table.loc[1, "switched off"] == pytest.approx(-3.0)
-    assert len(acting([])[0]) == 0 and pilot_frame([]).empty
+    assert len(acting([])[0]) == 0
 
 
-def test_the_pilots_setting_is_the_best_that_acts():
-    def pilot(rate: float, score: float, off: float, **changes) -> list[dict]:
-        return runs("pals-204", score, score, off=off, adaptation_rate=rate, **changes)
-
-    ten, three, one = pilot(10, 61.0, -1.0), pilot(3, 60.0, -5.0), pilot(1, 69.0, -0.9)  # the best hardly acts
-    longer, low_rank = pilot(10, 65.0, -3.0, steps=4_000), runs("low-rank-100", 70.0, off=-3.0, adaptation_rate=10)
-    table = pilot_frame([*longer, *ten, *low_rank, *three, *one, *runs("shared", 62.0)])
-    assert chosen_setting(table)["setting"] == "10 × BERT's rate"
-    rows = table["method"] + table["steps"].map(" {} ".format) + table["setting"].str.split().str[0]
-    assert rows.tolist() == [
-        "PALs 2000 1", "PALs 2000 3", "PALs 2000 10", "PALs 4000 10", "low rank 2000 10", "shared 2000 –"
-    ]  # fmt: skip
-    rate = {"adaptation_rate": 10}
-    on_top = runs("attention-on-top-204", 60.0, **rate)
-    on_top += runs("attention-on-top-204", 60.0, method_options={"init": "normal"}, **rate)
-    settings = pilot_frame(on_top)["setting"]  # inspected or not: nothing of it can be switched off
-    assert settings.tolist() == ["10 × BERT's rate", "10 × BERT's rate, $V^D$ from N(0, 0.02)"]
-    with pytest.raises(ValueError, match="two runs of one seed in one group"):
-        pilot_frame([*ten, *ten])
-    with pytest.raises(ValueError, match="in none of 2 settings do PALs act, with 2,000 steps"):
-        chosen_setting(pilot_frame([*one, *runs("shared", 62.0)]))
+def test_the_pilots_table_is_that_of_its_records():
+    """And its choice is rule 3's (FIRST_STUDY.md): of PALs' settings with 2,000 steps whose score falls by a point or
+    more without their PALs, the one with the best score."""
+    frozen = pd.read_csv(COMMITTED / "pilot.csv")
+    rows = []
+    for record in read_records(COMMITTED / "pilot"):
+        config, last, off = record["config"], record["results"]["last"], record["results"].get("switched off")
+        setting = "–" if config["method"] == "shared" else setting_name(record)
+        scores = main_scores(last["scores"])
+        row = {"method": LABELS[config["method"]], "rate": config["learning_rate"], "steps": config["steps"]}
+        row |= {"setting": setting, "dev average": last["dev_average"], "CoLA": scores["cola"]}
+        row["without CoLA"] = fmean(score for task, score in scores.items() if task != "cola")
+        rows.append(row | {"switched off": off["dev_average"] - last["dev_average"] if off else math.nan})
+    by = ["method", "rate", "steps", "setting"]
+    for name in ("dev average", "without CoLA", "CoLA", "switched off"):
+        found = pd.DataFrame(rows).groupby(by)[name].agg(["mean", "sem", "size"]).reset_index()
+        both = frozen.merge(found, on=by)
+        assert len(both) == len(found) == len(frozen) and (both["seeds"] == both["size"]).all()
+        assert both[name].to_numpy() == approx(both["mean"], rel=1e-5, nan_ok=True)
+        assert both[f"{name} error"].to_numpy() == approx(both["sem"], rel=1e-5, nan_ok=True)
+    acts = frozen.query("method == 'PALs' and steps == 2000 and `switched off` <= -1")
+    assert frozen.index[frozen["chosen"]].tolist() == [acts["dev average"].idxmax()]
 
 
 def test_the_table_of_whether_adaptations_act():

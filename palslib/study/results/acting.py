@@ -1,13 +1,10 @@
-"""The effect of task-specific parameters in inspected runs, by setting, and the results of the pilot (notebook 11)."""
+"""Whether task-specific parameters act: their size, and what runs score without them (notebooks 05 and 11)."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from palslib.methods.table import LABELS
-from palslib.records import summarise
-from palslib.study.results.tables import average, label, usual_schedule
+from palslib.study.results.tables import label, usual_schedule
 
 
 def acting_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.DataFrame:
@@ -106,37 +103,3 @@ def _named(record: dict) -> str:
     """The setting's name, after that of a line other than PALs."""
     line = record["config"]["arm"]
     return ("" if line == "pals-204" else f"{label(line)}: ") + setting_name(record)
-
-
-def pilot_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """A row for each setting of the pilot: method, learning rate, steps, `setting`, the dev average with and without
-    CoLA, CoLA's score, the change when `switched off`; means over seeds with standard errors, and the number of seeds.
-    Raises ValueError for two runs of one setting and seed."""
-    rows = []
-    for r in sorted(records, key=_rate_and_start):
-        off = r["results"].get("switched off")
-        config, scores = r["config"], {"dev average": average(r), "without CoLA": average(r, ("cola",))}
-        scores |= {"CoLA": r["results"]["last"]["scores"]["cola"]["matthews"]}
-        scores |= {"switched off": off["dev_average"] - average(r) if off else math.nan}
-        row = {"method": label(config["method"]), "rate": config["learning_rate"], "steps": config["steps"]}
-        row |= {"setting": setting_name(r) if config["method"] != "shared" else "–"}
-        rows.append(row | {"seed": config["seed"]} | scores)
-    by, values = ["method", "rate", "steps", "setting"], ["dev average", "without CoLA", "CoLA", "switched off"]
-    frame = pd.DataFrame(rows, columns=[*by, "seed", *values]).sort_values(by[:3], kind="stable")
-    table = pd.DataFrame()
-    for value in values:
-        of = summarise(frame, by, value).set_index(by)  # raises ValueError for a repeated seed
-        table[[value, f"{value} error"]] = of[["mean", "standard_error"]]
-    return table.assign(seeds=frame.groupby(by, sort=False).size()).reset_index()
-
-
-def chosen_setting(table: pd.DataFrame) -> pd.Series:
-    """The row of `pilot_frame` that rule 3 of the first study, as amended, chooses: of PALs' settings with 2,000
-    steps that act, the one with the highest dev average. A setting acts if switching its PALs off lowers the dev
-    average by a point or more. Raises ValueError if none acts."""
-    acts = table[(table["method"] == LABELS["pals-204"]) & (table["steps"] == 2_000) & (table["switched off"] <= -1)]
-    if acts.empty:
-        raise ValueError(
-            f"in none of {len(table)} settings do PALs act, with 2,000 steps and a score a point lower without PALs"
-        )
-    return acts.loc[acts["dev average"].idxmax()]
