@@ -249,7 +249,7 @@ class Sweep:
         if not self.recorded:
             return configs
         known = {run["key"] for run in read_records(self.recorded) if run["status"] == "finished"}
-        missing = [config for config in configs if config.key not in known]
+        missing = [config for config in configs if not known & {*config.keys}]
         print(f"{len(configs) - len(missing)} of {len(configs)} runs are recorded in {self.recorded}")
         return missing
 
@@ -354,7 +354,7 @@ READING = ConstructorRegistry()
 @READING.primitive_rule
 def by_name(info) -> PrimitiveConstructorSpec | None:
     """How tyro reads settings by name, a dict."""
-    if info.type is not dict:
+    if dict not in (info.type, info.type_origin):
         return None
     return PrimitiveConstructorSpec(
         nargs="*",

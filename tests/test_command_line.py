@@ -60,7 +60,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
     assert trained == [config] and trained[0].key == config.key
     out, err = capsys.readouterr()
     assert out == '{"key": "k", "dev_average": 50.0}\n' and ("generated" in err) == (config.data == "synthetic")
-    assert ("palslib predict mine" in err) == config.progress
+    assert (f"palslib predict {Path('mine').absolute()}" in err) == config.progress
 
 
 def test_every_setting_can_be_given_as_a_flag(trained):

@@ -104,7 +104,7 @@ class Grid:
             except ValueError as error:
                 raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
-            configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
+            configs[config.name] = replace(config, folder=str(config.found_in(folder)), checkpoint_every=every)
         return list(configs.values())
 
 
@@ -146,7 +146,7 @@ def finished(config: RunConfig, hashes: dict[str, dict] | None = None) -> dict |
     if not path.exists():
         return None
     check_fields(path, record := read_object(path))
-    if record["key"] != config.key:
+    if record["key"] not in config.keys:
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
     known = {} if hashes is None else hashes.setdefault(repr((config.data, config.own)), {})
     if changed := exchanged(record.get("content") or {}, config, known=known):
