@@ -267,7 +267,7 @@ def test_each_quirk_is_a_field_of_the_recipe():
         ({"schedule": "anealed"}, "anealed"),
         ({"sizes": {}}, "task"),
         ({"sizes": {"cola": 5, "rte": 0}}, "'rte'"),
-        *(({"steps": steps}, "steps") for steps in (10**12, 0)),
+        ({"steps": 0}, "steps"),
         ({"batch_size": -1}, "batch_size"),
         ({"epochs": 0}, "epochs"),
         ({"alpha": 0.5}, "alpha=0.5 .*'annealed'"),
