@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.bert.backbones import portable
-from palslib.common.files import LIST, digest
+from palslib.common.files import LIST
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -283,14 +283,14 @@ class RunConfig:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """`key`, and the one that it was when a file of the user's own still counted by its path."""
-        own = {name: _by_content(task) for name, task in self.own.items()}
-        return self._hash({"own": own, "data": _by_content(self.data)}), self._hash({})
+        """`key`, and the one of earlier versions, in which a user's own data counted with their absolute path."""
+        own = {name: _without_folder(task) for name, task in self.own.items()}
+        return self._hash({"own": own, "data": _without_folder(self.data)}), self._hash({})
 
     @property
     def key(self) -> str:
-        """A hash of everything that decides the run's outcome. A file of the user's own counts by name and content, a
-        folder by its name (its content is compared where a run goes on), wherever they lie."""
+        """A hash of everything that decides the run's outcome. Files and folders of data count by name, wherever they
+        lie; a record or checkpoint made from other content is refused (`content.exchanged`)."""
         return self.keys[0]
 
     def _hash(self, changed: dict) -> str:
@@ -301,12 +301,12 @@ class RunConfig:
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
     def differing(self, recorded: dict | None) -> list[str]:
-        """The names of the settings in which a run with the config `recorded` differs; `own` if none is seen."""
+        """The names of the settings in which a run with the config `recorded` differs; `others` if none is seen."""
         ours = json.loads(json.dumps(asdict(self) | {"size": self.resolved_size}))
         ours |= {name: portable(ours[name]) for name in ("data", "backbone", "start") if ours[name]}
         theirs = as_now(recorded) if isinstance(recorded, dict) else {}
         names = [name for name in ours if name not in CHANGE_NO_RESULT | {"own"}]
-        return [name for name in names if ours[name] != theirs.get(name, ours[name])] or ["own"]
+        return [name for name in names if ours[name] != theirs.get(name, ours[name])] or ["others"]
 
     def has_kept(self, kept: str) -> bool:
         """Whether a run with `keep=kept` has kept the weights that this config asks for."""
@@ -347,14 +347,11 @@ def _is_file(task: str) -> bool:
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
-def _by_content(task: str | dict) -> str | dict:
-    """A task of the user's own, or `data`, with the name and the content of its file, or its folder's name."""
-    data = task.get("data") if isinstance(task, dict) else task
-    if not (data and place(data).exists()):
-        return task
-    path = place(data).absolute()
-    name = f"{path.name} {digest(path)}" if path.is_file() else path.name
-    return task | {"data": name} if isinstance(task, dict) else name
+def _without_folder(task: str | dict) -> str | dict:
+    """A task of the user's own, or `data`, in which an absolute path is reduced to its last name."""
+    if isinstance(task, dict):
+        return task | ({"data": _without_folder(task["data"])} if task.get("data") else {})
+    return place(task).name if place(task).is_absolute() else task
 
 
 def _method_fields(method: Method, given: dict) -> dict:
