@@ -17,7 +17,7 @@ from csv import QUOTE_ALL
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, get_type_hints
 
 import tyro
 from tyro.conf import Positional
@@ -36,12 +36,12 @@ def flags_of_run() -> type:
     """The settings of a run, `RunConfig`, as tyro takes them: a dict of those that are given."""
     from palslib.plan.config import RunConfig
 
-    flags = {}
+    flags, kinds = {}, get_type_hints(RunConfig)
     for name, setting in RunConfig.__pydantic_fields__.items():
         default = setting.get_default(call_default_factory=True)
         hint = f"(default: {' '.join(default) if isinstance(default, (tuple, dict)) else default})"
         about = tyro.conf.arg(help=" ".join(setting.description.split()), help_behavior_hint=hint)
-        flags[name] = Annotated[setting.annotation, about]
+        flags[name] = Annotated[kinds[name], about]
     return TypedDict("Settings", flags, total=False)
 
 
@@ -301,7 +301,8 @@ class Clean:
 
 # ------------------------------------------------------------------------------------------------------ from a terminal
 
-LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "text", "splits", "base", "options", "parts")
+LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "task-weights")
+LISTS += ("text", "splits", "base", "options", "parameters", "parts")
 """Flags that take several values."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 

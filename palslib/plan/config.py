@@ -177,14 +177,13 @@ class RunConfig:
             named = {name: value for name, value in known.items() if value is not None} | named
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
-        tasks = named.get("tasks")
-        if isinstance(tasks, (list, tuple)):
-            own = named.get("own") or {}
+        tasks, own = named.get("tasks"), named.get("own") or {}
+        if isinstance(tasks, (list, tuple)) and isinstance(own, dict):
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and t not in own and _is_file(t)}
             mine |= {name: path for path, name in files.items()}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
-            if mine and isinstance(own, dict):
+            if mine:
                 named["own"] = own | mine  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
@@ -201,7 +200,10 @@ class RunConfig:
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if self.memory and len(self.tasks) == 1:
-            raise ValueError(f"memory={self.memory} has no effect on a single task: it is of the run's other tasks")
+            raise ValueError(
+                f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
+                "but not of the tasks that come with `start`"
+            )
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         more = self.method_options | ({"size": self.size} if isinstance(self.size, int) else {})

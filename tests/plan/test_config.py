@@ -29,7 +29,7 @@ REFUSED += [
     ({"memory": 4, "tasks": ("rte",)}, "memory"),
     ({"own": {"mood": {"labels": ("bad", "good")}}, "tasks": ("rte", "mod")}, "task"),
     ({"own": ["x"], "tasks": ("f.csv",)}, "own"),
-    ({"batch_size": 10, "micro_batches": 3}, "micro_batches"),
+    ({"own": 5, "tasks": ("rte",)}, "own"),
     ({"alpha": 0.5}, "alpha"),
     ({"alpha": -1, "schedule": "proportional"}, "alpha"),
     ({"recipe": "released", "tasks": ("rte", "sts")}, "sts"),
