@@ -65,8 +65,9 @@ class OfRun:
     def run_config(self):
         from palslib.plan.config import RunConfig
 
+        given = self.given
         try:
-            return RunConfig.from_dict(self.given)
+            return RunConfig.from_dict(given)
         except ValueError as error:
             if self.config:
                 error.add_note(f"with the settings in {self.config}")
