@@ -1,71 +1,81 @@
 """The command line: `palslib COMMAND ...`, or `python -m palslib COMMAND ...`.
 
-A command is a class: its fields are flags, the texts under them their help, and `run` does the work and returns the
-exit status, where None is 0. The commands of the study are in `study/commands.py`. A wrong call, which a class refuses
-when it is made, ends with status 2; what fails later ends with status 1; each with a message of one line.
+A command is a class of which tyro makes flags and help, from the fields and the texts under them. Its `check` refuses
+a wrong call before anything is loaded; its `run` does the work and returns the exit status, where None is 0. A wrong
+call ends with status 2, what fails later with status 1. The commands of the study are in `study/commands.py`.
 """
 
-import dataclasses
-import io
 import itertools
 import json
 import os
-import re
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Sequence
 from csv import QUOTE_ALL
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import getdoc
 from pathlib import Path
-from typing import Annotated, Required, TypedDict, get_args, get_origin
+from typing import Annotated, TypedDict, get_type_hints
 
 import tyro
-from pydantic import Field, ValidationError
-from pydantic.fields import FieldInfo
 from tyro.conf import Positional
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from palslib import __version__
-from palslib.common.names import check_name, unknown
+from palslib.common.names import MEANT, check_least
 from palslib.common.places import place, runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object, without_repeats
-from palslib.common.settings import File, Names, Number, command, in_one_line
 
 # ------------------------------------------------------------------------------------------------------- the commands
 
 
-@command
-class BeforeFlags:
-    """What the settings of a run start from."""
+def flags_of_run() -> type:
+    """The settings of a run, `RunConfig`, as tyro takes them: a dict of those that are given."""
+    from palslib.plan.config import RunConfig
 
-    config: Positional[Names] = ()
+    flags, kinds = {}, get_type_hints(RunConfig)
+    for name, setting in RunConfig.__pydantic_fields__.items():
+        default = setting.get_default(call_default_factory=True)
+        hint = f"(default: {' '.join(default) if isinstance(default, (tuple, dict)) else default})"
+        about = tyro.conf.arg(help=" ".join(setting.description.split()), help_behavior_hint=hint)
+        flags[name] = Annotated[kinds[name], about]
+    return TypedDict("Settings", flags, total=False)
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """A command with the settings of a run."""
+
+    settings: Annotated[dict, tyro.conf.arg(constructor_factory=flags_of_run), tyro.conf.OmitArgPrefixes]
+    config: Positional[Path | None] = None
     """A JSON file with settings by name (also "preset"); it overrides --preset, and flags override both."""
     preset: str | None = None
     """Several settings at once: smoke, mini, paper, minbert or gem."""
 
+    @cached_property
+    def given(self) -> dict:
+        """The settings that are given, by name."""
+        preset = {"preset": self.preset} if self.preset else {}
+        return preset | (read_object(self.config) if self.config else {}) | self.settings
 
-class OfRun:
-    """A command with the settings of a run, `RunConfig`."""
-
-    def __init__(self, config: Sequence[str] = (), **flags):
+    @cached_property
+    def run_config(self):
         from palslib.plan.config import RunConfig
 
-        if len(config) > 1:
-            raise ValueError(f"unexpected argument {config[1]!r}")
-        preset = {name: flags.pop(name) for name in {"preset"} & {*flags}}
-        self.given = preset | (read_object(config[0]) if config else {}) | flags
+        given = self.given
         try:
-            self.config = RunConfig.from_dict(self.given)
+            return RunConfig.from_dict(given)
         except ValueError as error:
-            if config:
-                error.add_note(f"with the settings in {config[0]}")
+            if self.config:
+                error.add_note(f"with the settings in {self.config}")
             raise
-        if FIRST and self.config.data == "synthetic" and not {*self.config.tasks} <= {*self.config.own}:
+
+    def check(self) -> None:
+        config = self.run_config
+        if FIRST and config.data == "synthetic" and not {*config.tasks} <= {*config.own}:
             print("palslib: data=synthetic: the texts are generated; --data glue takes the real ones", file=sys.stderr)
 
     def say(self, **result) -> None:
@@ -73,18 +83,11 @@ class OfRun:
             print(json.dumps(result))
 
 
-def fields_of_run() -> dict[str, FieldInfo]:
-    """The flags of a command with the settings of a run, by name."""
-    from palslib.plan.config import RunConfig
-
-    return BeforeFlags.flags | RunConfig.__pydantic_fields__
-
-
+@dataclass(frozen=True)
 class Train(OfRun):
     """Trains and evaluates a model, and prints the run's key and dev average. The weights at the end are kept (--keep).
-    If the run is killed, the same call resumes from the last checkpoint (--checkpoint-every).
-
-    Several processes, each with its own GPU or all on CPUs, share every batch; each draws its own dropout:
+    If the run is killed, the same call resumes from the last checkpoint (--checkpoint-every). Several processes, each
+    with its own GPU or all on CPUs, share every batch; each draws its own dropout:
 
     accelerate launch --multi_gpu --num_processes 2 -m palslib train ...
 
@@ -93,9 +96,9 @@ class Train(OfRun):
     def run(self) -> None:
         from palslib.training.loop import train
 
-        config = self.config
+        config = self.run_config
         if config.keep == "none" and "keep" not in self.given:
-            config = dataclasses.replace(config, keep="last")
+            config = replace(config, keep="last")
         record = train(config)
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
         if FIRST and config.progress:  # on stderr, since a program may read the result on stdout
@@ -103,6 +106,7 @@ class Train(OfRun):
             print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv", file=sys.stderr)
 
 
+@dataclass(frozen=True)
 class Pretrain(OfRun):
     """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder serves as a backbone
     (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect."""
@@ -110,35 +114,35 @@ class Pretrain(OfRun):
     def run(self) -> None:
         from palslib.training.pretraining import pretrain
 
-        record = pretrain(self.config)
+        record = pretrain(self.run_config)
         self.say(**{name: record[name] for name in ("key", "before", "after")})
 
 
-@command
+@dataclass(frozen=True)
 class Predict:
     """Predicts the rows of files, labelled or not, and writes CSV: the file's own columns, then `predicted` (the label
     or the score) and the probability of each label, `p(label)`."""
 
-    model: Positional[File]
+    model: Positional[Path]
     """The folder of a saved model or of a run (its last weights; RUN/best for the best), or a task's file."""
     file: Positional[str]
     """A CSV, TSV, JSON Lines (each also .gz) or Parquet file with the task's texts."""
-    more: Positional[Names] = ()
+    more: Positional[tuple[str, ...]] = ()
     """More such files."""
     task: str | None = None
     """The task; may be left out if the model has only one."""
-    text: Names = ()
+    text: tuple[str, ...] = ()
     """The column of the text, or the two columns of a pair; none: as in training."""
     separator: str | None = None
     """The separator between the cells of a CSV or TSV (a tab: $'\\t'); None: as in training, or that of the ending."""
     backbone: str = "minilm"
     """For a task's file: the backbone that it was trained on, or the folder of the saved model."""
-    output: File | None = None
+    output: Path | None = None
     """The CSV file to write, a new one; None: standard output."""
     progress: bool = True
     """Show a progress bar."""
 
-    def __post_init__(self):
+    def check(self) -> None:
         from palslib.data.sources import locate
 
         for file in self.files:
@@ -179,52 +183,54 @@ class Predict:
         self.write(csv, csv)
 
 
-@command
+@dataclass(frozen=True)
 class Evaluate(Predict):
     """Scores a model on files or splits, side by side: the task's metrics and, for classes, macro F1, precision and
     recall of each class, in percent. A file may also be a name with {split}, or data that `train` takes (glue)."""
 
     label: str | None = None
     """The column of the label; None: as in training."""
-    splits: Names = ()
+    splits: tuple[str, ...] = ()
     """Splits of each file, to be scored separately (train validation test); none: all rows of a file."""
-    skip_unlabelled: bool | None = None
-    """Leave out rows without a label, which would otherwise be an error."""
+    skip_unlabelled: bool = False
+    """Leave out rows without a label, which is an error unless it was done in training."""
 
     def run(self) -> None:
         model, options = self.opened()
-        table = model.evaluate_file(*self.files, **options)
+        table = model.evaluate_file(*self.files, **options | {"skip_unlabelled": self.skip_unlabelled or None})
         shown = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else f"{value:,}")
         self.write(table.to_csv(), f"{shown.to_string()}\n")
 
 
-@command
+@dataclass(frozen=True)
 class Sweep:
     """Trains a grid of runs, each in its own process. Called again, or several times at once, it does only the missing
     runs. The exit status is 0 if every run finished, else 1."""
 
-    grid: Positional[File]
+    grid: Positional[Path]
     """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
     (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/FIRST_STUDY.md."""
-    base: dict = Field(default_factory=dict)
+    base: dict = field(default_factory=dict)
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
-    recorded: File | None = None
+    recorded: Path | None = None
     """Leaves out the runs that the records in this folder or its subfolders (figures/records) show as finished."""
-    folder: File | None = None
+    folder: Path | None = None
     """Folder of the runs; None: runs/sweeps/ and the grid's name."""
-    collect: File | None = None
+    collect: Path | None = None
     """Runs nothing; copies records and predictions of the finished runs into this folder, each under its run's name."""
-    slots: Annotated[int, Field(ge=1, le=10_000)] = 2
+    slots: int = 2
     """Runs at the same time."""
-    limit: Annotated[Number, Field(gt=0, le=1_000_000_000)] | None = None
+    limit: float | None = None
     """Seconds that one attempt at a run may take."""
-    retries: Annotated[int, Field(ge=0, le=1000)] = 1
+    retries: int = 1
     """Further attempts at a failed run, each from its checkpoint."""
-    command: Annotated[str, Field(min_length=1)] | None = None
+    command: str | None = None
     """The command that trains a CONFIG.json. None: `python -m palslib train`, or, if a run has a method of your own,
     `python FILE train`, where FILE is the program that called this and passes its words on to palslib."""
 
-    def __post_init__(self):
+    def check(self) -> None:
+        check_least(1, slots=self.slots)
+        check_least(0, retries=self.retries, limit=self.limit)
         _ = self.configs
 
     @property
@@ -238,13 +244,13 @@ class Sweep:
         from palslib.records import read_records
 
         grid = Grid.named(self.grid)
-        configs = dataclasses.replace(grid, base=grid.base | self.base).configs(self.place)
+        configs = replace(grid, base=grid.base | self.base).configs(self.place)
         if vain := sorted(set(self.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which override its base")
         if not self.recorded:
             return configs
         known = {run["key"] for run in read_records(self.recorded) if run["status"] == "finished"}
-        missing = [config for config in configs if config.key not in known]
+        missing = [config for config in configs if not known & {*config.keys}]
         print(f"{len(configs) - len(missing)} of {len(configs)} runs are recorded in {self.recorded}")
         return missing
 
@@ -268,15 +274,19 @@ class Sweep:
         return 0
 
 
-@command
+@dataclass(frozen=True)
 class Clean:
     """Shows finished runs and their sizes, asks whether to go on, and removes their weights and checkpoints. Records
     and predictions stay, so that tables and sweeps still know the runs; what palslib did not write stays too."""
 
-    folder: File | None = None
+    folder: Path | None = None
     """The folder whose runs are shown, with its subfolders; None: runs/."""
     yes: bool = False
     """Remove without asking."""
+
+    def check(self) -> None:
+        if self.folder and not self.folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.folder}")
 
     def run(self) -> None:
         from palslib.grid.clean import finished_runs, remove_weights
@@ -290,59 +300,43 @@ class Clean:
             print("removed")
 
 
-OF_STUDY = ("adapters", "benchmark", "heads", "reproduce")
-
-
-def commands(name: str = "") -> dict[str, type]:
-    """The commands by name. Those of the study need the notebooks' packages: without them, ModuleNotFoundError if one
-    of these is named."""
-    classes = [Train, Predict, Evaluate, Pretrain, Sweep, Clean]
-    try:
-        from palslib.study import commands as study
-
-        classes += [study.Adapters, study.Benchmark, study.Heads, study.Reproduce]
-    except ModuleNotFoundError:
-        if name in OF_STUDY:
-            raise
-    return {kind.__name__.lower(): kind for kind in classes}
-
-
 # ------------------------------------------------------------------------------------------------------ from a terminal
 
-
-def flags_of(fields: Mapping[str, FieldInfo]) -> type:
-    """The type of a dict from which tyro makes flags; it then has the settings that are given, and no others."""
-    kinds = {}
-    for name, field in fields.items():
-        default = field.get_default(call_default_factory=True)
-        shown = " ".join(default) or "none" if isinstance(default, (tuple, dict)) else default
-        about = {"help": " ".join(field.description.split()), "help_behavior_hint": f"(default: {shown})"}
-        kind, metadata = field.annotation, list(field.metadata)
-        if kind is dict:
-            kind, about["metavar"] = tuple[str, ...], "[NAME=VALUE ...]"
-        elif bool in get_args(kind):  # or None
-            kind = bool
-        elif kind is not bool and get_origin(kind) is not tuple:
-            metadata.append(reading(kind))
-        if field.is_required():
-            about["help_behavior_hint"] = "(required)"
-        kind = Annotated[(kind, tyro.conf.arg(**about), *metadata)]
-        kinds[name] = Required[kind] if field.is_required() and Positional in metadata else kind
-    return TypedDict("Settings", kinds, total=False)
+LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "task-weights")
+LISTS += ("text", "splits", "base", "options", "parameters", "parts")
+"""Flags that take several values."""
+STUDY = ("adapters", "benchmark", "heads", "reproduce")
 
 
-def reading(kind: object) -> PrimitiveConstructorSpec:
-    """Words as tyro reads them for this type; what does not fit stays a word, which the command's class then refuses in
-    our words."""
-    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kind, set()))
+def program(name: str = "") -> object:
+    """The union of the commands' classes. Those of the study need the notebooks' packages: where these are missing, it
+    leaves them out, or raises ModuleNotFoundError if `name` is one of them."""
+    kinds = Predict | Evaluate | Train | Pretrain | Sweep | Clean  # of the first one tyro reads the fields at once
+    try:
+        from palslib.study.commands import Adapters, Benchmark, Heads, Reproduce
+    except ModuleNotFoundError:
+        if name in STUDY:
+            raise
+        return kinds
+    return kinds | Adapters | Benchmark | Heads | Reproduce
 
-    def value(words: list[str]) -> object:
-        try:
-            return spec.instance_from_str(words)
-        except ValueError:
-            return words[0]
 
-    return dataclasses.replace(spec, instance_from_str=value, choices=None)
+def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
+    """The words of a call, where `--progress false` is `--no-progress`, and `~` after `=` the home folder. Raises
+    ValueError for other programs' names of flags, and where tyro would drop the first of two lists of values."""
+    taken = [""]
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if word.lower() in ("true", "false") and taken[-1].startswith("--"):
+            taken[-1] = taken[-1] if word.lower() == "true" else f"--no-{taken[-1][2:]}"
+            continue
+        if flag.startswith("--"):
+            if flag[2:] in LISTS and flag in [earlier.partition("=")[0] for earlier in taken]:
+                raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
+            if words[0] in ("train", "pretrain") and (ours := MEANT.get(flag[2:].replace("-", "_"))):
+                raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
+        taken.append(flag + equals + os.path.expanduser(value))
+    return taken[1:]
 
 
 def pair(word: str) -> tuple[str, object]:
@@ -352,76 +346,61 @@ def pair(word: str) -> tuple[str, object]:
         raise ValueError(f"{word!r} is not of the form NAME=VALUE")
     try:
         return name, None if value == "None" else json.loads(value)
-    except (ValueError, RecursionError):  # not JSON, or a number too long, or brackets too deep
+    except ValueError:
         return name, value
 
 
-def parsed(name: str, words: Sequence[str]) -> object:
-    """The command of this name with the settings in these words. Raises ValueError, or SystemExit after `--help`."""
-    kind = commands(name)[check_name("command", name, commands(name))]
-    fields = fields_of_run() if issubclass(kind, OfRun) else kind.flags
-    typed = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
-    flags = {f"--{one.replace('_', '-')}": field for one, field in fields.items() if Positional not in field.metadata}
-    for word in typed:
-        if word not in ("--", "--help") and word not in flags and word.replace("--no-", "--", 1) not in flags:
-            raise unknown("flag", word, flags)
-        wanted = flags[word].annotation if word in flags else None
-        if typed.count(word) > 1 and (wanted is dict or get_origin(wanted) is tuple):
-            raise ValueError(f"{word} is given twice: give all its values after one {word}")
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            given, left = tyro.cli(
-                flags_of(fields),
-                prog=f"palslib {name}",
-                description=getdoc(kind),
-                args=words,
-                config=[tyro.conf.PositionalMetavarFromFieldName],
-                return_unknown_args=True,
-                console_outputs=FIRST,
-            )
-    except SystemExit as end:
-        if not end.code:
-            sys.stdout.flush()
-            raise
-        lines = [re.sub("[─│]|^[|]|[|]$|-{5,}", "", line) for line in said.getvalue().splitlines()]  # without the frame
-        raise ValueError(" ".join(" ".join(lines[1:-1]).split())) from None
-    if left:
-        raise ValueError(f"unexpected argument {left[0]!r}")
-    dicts = {one: words for one, words in given.items() if fields[one].annotation is dict}
-    given |= {one: without_repeats(map(pair, words)) for one, words in dicts.items()}
-    try:
-        return kind(**given)
-    except ValidationError as error:
-        raise in_one_line(error, kind) from None
+READING = ConstructorRegistry()
 
 
-def overview() -> str:
-    """The commands, each with its first sentence."""
-    texts = {name: " ".join(kind.__doc__.split()) for name, kind in commands().items()}
-    lines = [f"  {name:<10} {text.partition('. ')[0].rstrip('.')}" for name, text in texts.items()]
-    usage = "usage: palslib COMMAND ...  (palslib COMMAND --help: its settings; --debug: the traceback of an error)"
-    return "\n".join([usage, "", *lines])
+@READING.primitive_rule
+def by_name(info) -> PrimitiveConstructorSpec | None:
+    """How tyro reads settings by name, a dict."""
+    if dict not in (info.type, info.type_origin):
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[NAME=VALUE ...]",
+        instance_from_str=lambda words: without_repeats(map(pair, words)),
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [f"{name}={one}" for name, one in value.items()],
+    )
+
+
+def called(words: list[str]):
+    """The command that is called, with its settings. Raises SystemExit after tyro's help, or its complaint."""
+    try:
+        return tyro.cli(
+            program(*words[:1]),
+            prog="palslib",
+            description="With any command, --debug shows the traceback of an error. palslib --version: the version.",
+            args=as_tyro_takes_them(words),
+            config=[tyro.conf.PositionalMetavarFromFieldName],
+            registry=READING,
+            console_outputs=FIRST,
+        )
+    finally:
+        sys.stdout.flush()  # an error of its own where the help's reader has gone
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = list(sys.argv[1:] if words is None else words)
-    debug = "--debug" in words or bool(os.environ.get("PALSLIB_DEBUG"))
+    debug, status = "--debug" in words, 2
     words = [word for word in words if word != "--debug"]
-    name, status = words[0] if words else "", 2
     try:
-        if name == "--version":
+        if words == ["--version"]:
             print(f"palslib {__version__}", flush=True)
             return 0
-        if name in ("", "-h", "--help"):
-            print(overview(), flush=True)
-            return 0 if words else 2
-        call, status = parsed(name, words[1:]), 1
+        call = called(words)
+        call.check()
+        status = 1
         return call.run() or 0
+    except SystemExit as end:
+        return end.code or 0
     except KeyboardInterrupt as error:  # a run that ends itself raises `signals.Stopped`, with the number of its signal
         if FIRST:
-            complain(name, str(error) or "interrupted")
+            complain(words, str(error) or "interrupted")
         return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
         if debug:
@@ -429,13 +408,13 @@ def main(words: Sequence[str] | None = None) -> int:
         common = isinstance(error, (ValueError, ImportError, FloatingPointError))
         text = str(error) if common or isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         if FIRST or not common:  # a disk, a network or a device may fail in one process only
-            complain(name, "; ".join([text, *getattr(error, "__notes__", ())]))
+            complain(words, "; ".join([text, *getattr(error, "__notes__", ())]))
         return status
 
 
-def complain(name: str, text: str) -> None:
+def complain(words: list[str], text: str) -> None:
     """Prints an error as one line."""
-    print(" ".join([f"palslib {name}:" if name in commands() else "palslib:", *text.split()]), file=sys.stderr)
+    print(" ".join(["palslib", *words[:1]]) + ":", *text.split(), file=sys.stderr)
 
 
 def start() -> None:

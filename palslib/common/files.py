@@ -99,8 +99,7 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
-    listed = read_list(folder)["files"] if (folder / LIST).exists() else None
-    earlier = set() if listed is None else {Path(name).name for name in (LIST, *listed)}
+    earlier = {LIST, *read_list(folder)["files"]} if (folder / LIST).exists() else set()
     with TemporaryDirectory(prefix=".", suffix=TEMPORARY, dir=folder) as temporary:
         yield (new := Path(temporary))
         about = about | {"files": {path.name: digest(path) for path in sorted(new.iterdir()) if path.is_file()}}
@@ -139,7 +138,8 @@ def one_writer(folder: Path) -> Iterator[Callable[[], None]]:
     """Holds the lock of a folder, which is released when its process ends, for whatever reason.
 
     Yields a function that raises InUse where the folder was deleted or taken over since. Raises InUse where another
-    process has the lock, and ValueError for a folder with files that palslib did not write.
+    process has the lock, and ValueError for a folder with files that palslib did not write. (On a file system without
+    `flock` filelock takes a soft lock: after a kill the folder is then in use until the lock file is removed.)
     """
     path = folder / LOCK
     if folder.is_dir() and any(folder.iterdir()) and not (path.is_file() and path.stat().st_size == 0):

@@ -4,8 +4,8 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-_MEANT = {"lr": "learning_rate", "epochs": "passes", "num_epochs": "passes", "max_steps": "steps", "labels": "own"}
-_MEANT |= {"model": "backbone", "dropout": "head_dropout", "output": "folder", "output_dir": "folder"}
+MEANT = {"lr": "learning_rate", "epochs": "passes", "num_epochs": "passes", "max_steps": "steps", "labels": "own"}
+MEANT |= {"model": "backbone", "dropout": "head_dropout", "output": "folder", "output_dir": "folder"}
 """Other programs' names of settings -> ours."""
 
 
@@ -16,7 +16,7 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
     unknown task 'rtee': did you mean 'rte'? Valid: cola, rte
     """
     valid = list(valid)
-    meant = _MEANT.get(str(name)[:100].lstrip("-").replace("-", "_"))
+    meant = MEANT.get(str(name)[:100].lstrip("-").replace("-", "_"))
     near = [one for one in valid if one.lstrip("-").replace("-", "_") == meant]
     near += difflib.get_close_matches(str(name)[:100], valid, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -36,6 +36,13 @@ def check_type(name: str, value: object, kind: type | tuple[type, ...], words: s
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words}, not {shown(value)}")
     return value
+
+
+def check_least(least: int, **numbers: float | None) -> None:
+    """Raises ValueError, naming it, for a number below `least`; None is no number."""
+    for name, number in numbers.items():
+        if number is not None and number < least:
+            raise ValueError(f"{name} must be at least {least}, not {number}")
 
 
 def listed(names: Iterable, most: int = 20) -> str:

@@ -19,7 +19,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     try:
         text, numbers = path.read_text(encoding="utf-8-sig"), {"parse_constant": _number, "parse_float": _number}
         return json.loads(text, object_pairs_hook=without_repeats, **numbers)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: not {what}: {error}") from error
 
 

@@ -15,7 +15,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, dataclass_transform
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
@@ -29,22 +28,10 @@ Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1
 """A name or a path: a non-empty string without control characters."""
 Place = Annotated[str, *Text.__metadata__, AfterValidator(os.path.expanduser)]
 """A name or a path; `~` at its beginning is the home folder."""
-File = Annotated[Path, AfterValidator(Path.expanduser)]
-"""The path of a file or folder; `~` at its beginning is the home folder."""
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 """A tuple of strings; a list is converted, as JSON has no tuples."""
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-@dataclass_transform(frozen_default=True)
-def command(cls: type) -> type:
-    """Makes a class of a command's settings, with the fields as `flags`. Its checks are built when it is first used,
-    which keeps `--help` quick, and raise pydantic's own error, of which `in_one_line` makes ours."""
-    inherited = getattr(cls, "flags", {})
-    cls = dataclass(frozen=True, config=_CONFIG | {"defer_build": True})(cls)
-    cls.flags = {name: inherited.get(name, field) for name, field in cls.__pydantic_fields__.items()}
-    return cls
 
 
 @dataclass_transform(frozen_default=True)
@@ -55,40 +42,37 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
     if cls is None:
         return functools.partial(settings, part=part)
     cls = dataclass(frozen=True, config=_CONFIG)(cls)
-    check = cls.__init__
+    check, names = cls.__init__, [field.name for field in fields(cls)]
 
     @functools.wraps(check)
     def __init__(self, *values, **named):
         try:
             check(self, *values, **named)
         except ValidationError as error:
-            given = dict(zip((field.name for field in fields(cls)), values, strict=False)) | named
-            raise in_one_line(error, cls, part.format_map(defaultdict(str, given))) from None
+            given = defaultdict(str, zip(names, values, strict=False)) | named
+            raise _in_one_line(error.errors(include_url=False), names, part.format_map(given)) from None
 
     cls.__init__ = __init__
     return cls
 
 
-def in_one_line(error: ValidationError, cls: type, part: str = "") -> Exception:
-    """The first error that pydantic found in values of `cls`, with all that it says of the same field."""
-    errors, names = error.errors(include_url=False), [field.name for field in fields(cls)]
+def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
+    """The first error that pydantic found in values of fields of these names, with all that it says of this field."""
     first, place = errors[0], errors[0]["loc"][:1]
     if "error" in first.get("ctx", {}):  # raised by one of our own checks
         return first["ctx"]["error"]
-    name = names[place[0]] if place[0] in range(len(names)) else place[0]  # a number: given by position
+    name = names[place[0]] if isinstance(place[0], int) else place[0]  # a number: given by position
     if name not in names:
         return unknown(f"field of {part[:-1]}" if part.endswith(":") else part or "parameter", name, names)
     label = f"{part} {name}" if part.endswith(":") else f"{part} {name!r}" if part else name
     if first["type"] == "missing":
         return ValueError(f"{label} is missing")
-    alternatives = [one["msg"] for one in errors if one["loc"][:1] == place]  # several for a union
-    wanted = [
-        text.removeprefix("Input should be ").replace("String should", "a string that must") for text in alternatives
-    ]
+    wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == place]  # several for a union
     choices = re.findall("'(.*?)'", " ".join(wanted))
     if choices and isinstance(first["input"], str):
-        return unknown(f"value of {label}", first["input"], choices + [words for words in wanted if "'" not in words])
-    return ValueError(f"{label} must be {' or '.join(wanted)}, not {shown(first['input'])}")
+        others = [words.removeprefix("be ") for words in wanted if "'" not in words]
+        return unknown(f"value of {label}", first["input"], choices + others)
+    return ValueError(f"{label} must {' or '.join(wanted)}, not {shown(first['input'])}")
 
 
 def plain(value: object) -> object:

@@ -19,9 +19,7 @@ def weights(run: Path) -> list[Path]:
 
 def finished_runs(folder: Path) -> dict[Path, float]:
     """The folders of finished runs within a folder -> the size of their weights in MB. Only folders with a run's lock
-    are looked into. Raises FileNotFoundError for a folder that is missing, and ValueError naming a damaged record."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
+    are looked into. Raises ValueError naming a damaged record."""
     runs = [lock.parent for lock in sorted(folder.rglob(LOCK)) if lock.with_name("record.json").is_file()]
     runs = [run for run in runs if read_object(run / "record.json").get("status") == "finished" and weights(run)]
     return {run: sum(path.stat().st_size for path in weights(run)) / 1e6 for run in runs}
@@ -33,8 +31,3 @@ def remove_weights(runs: Iterable[Path]) -> None:
         with one_writer(run):
             for path in weights(run):
                 path.unlink()
-
-
-def megabytes(folder: Path) -> float:
-    """The size of all files in a folder."""
-    return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) / 1e6

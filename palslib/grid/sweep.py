@@ -23,11 +23,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event
+from typing import Annotated
 
 from filelock import FileLock, Timeout
+from pydantic import Field
 from tqdm import tqdm
 
 from palslib.common.files import atomic_write, in_use, write_text
@@ -37,9 +39,6 @@ from palslib.common.settings import settings
 from palslib.plan.config import RunConfig
 from palslib.plan.content import exchanged
 from palslib.records import check_fields
-
-MOST_RUNS = 10_000
-"""Maximum number of runs of a grid, which are counted before their configs are made."""
 
 PLANS = Path(__file__).with_name("plans")
 """The folder of the grids that come with the package."""
@@ -51,23 +50,20 @@ class Grid:
 
     base: dict = field(default_factory=dict)
     """Fields of `RunConfig` that all runs share, also `preset`."""
-    product: dict = field(default_factory=dict)
+    product: dict[str, Annotated[list, Field(min_length=1)]] = field(default_factory=dict)
     """Lists of values by field, as in `{"method": ["shared", "pals-204"], "seed": [0, 1, 2]}`."""
-    runs: list = field(default_factory=lambda: [{}])
+    runs: Annotated[list[dict], Field(min_length=1)] = field(default_factory=lambda: [{}])
     """Fields of single runs, as in `[{"method": "pals-204", "learning_rate": 1e-4}, {"method": "shared"}]`."""
 
     @classmethod
     def named(cls, name: str | Path) -> "Grid":
-        """The grid in a JSON file, or one of the package's grids by its name (`table3`)."""
-        if Path(name).suffix or Path(name).is_file():
-            return cls.from_file(name)
-        names = sorted(path.stem for path in PLANS.glob("*.json"))
-        return cls.from_file(PLANS / f"{check_name('grid (and no such file exists)', str(name), names)}.json")
-
-    @classmethod
-    def from_file(cls, path: str | Path) -> "Grid":
-        """The grid in a JSON file. Raises ValueError naming a file that is not a grid."""
-        values = read_object(path, ", ".join(field.name for field in fields(cls)))
+        """The grid in a JSON file, or one of the package's grids by its name (`table3`). Raises ValueError naming a
+        file that is not a grid."""
+        path = Path(name)
+        if not path.suffix and not path.is_file():
+            names = sorted(plan.stem for plan in PLANS.glob("*.json"))
+            path = PLANS / f"{check_name('grid (and no such file exists)', str(name), names)}.json"
+        values = read_object(path, "base, product, runs")
         try:
             return cls(**values)
         except ValueError as error:
@@ -78,17 +74,6 @@ class Grid:
 
         A run without checkpoints gets one every tenth of its steps, which changes no result.
         """
-        known = sorted({f.name for f in fields(RunConfig)} | {"preset"})
-        for name, values in self.product.items():
-            check_name("parameter in product", name, known)
-            if not isinstance(values, list) or not values:
-                raise ValueError(f"product: {name} must be a list of one value or more, not {shown(values)}")
-        for own in self.runs:
-            if not isinstance(own, dict):
-                raise ValueError(f"runs: each must be an object of parameters, not {shown(own)}")
-        number = len(self.runs) * math.prod(map(len, self.product.values()))
-        if not 1 <= number <= MOST_RUNS:
-            raise ValueError(f"runs and product: a grid has 1 to {MOST_RUNS:,} runs, not {number:,}")
         configs: dict[str, RunConfig] = {}
         combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
         for combination, own in itertools.product(combinations, self.runs):
@@ -104,7 +89,7 @@ class Grid:
             except ValueError as error:
                 raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
-            configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
+            configs[config.name] = replace(config, folder=str(config.found_in(folder)), checkpoint_every=every)
         return list(configs.values())
 
 
@@ -146,7 +131,7 @@ def finished(config: RunConfig, hashes: dict[str, dict] | None = None) -> dict |
     if not path.exists():
         return None
     check_fields(path, record := read_object(path))
-    if record["key"] != config.key:
+    if record["key"] not in config.keys:
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
     known = {} if hashes is None else hashes.setdefault(repr((config.data, config.own)), {})
     if changed := exchanged(record.get("content") or {}, config, known=known):

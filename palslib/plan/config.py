@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.bert.backbones import portable
+from palslib.common.files import LIST
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -75,7 +76,7 @@ class RunConfig:
     tasks: Names = tuple(TASKS)
     """Names of tasks in `TASKS` or another of `SUITES`, names of delimited files in `data`, or files of your own
     (`mood.csv`, with the columns text and label); round robin takes them in this order."""
-    own: dict = field(default_factory=dict)
+    own: dict[str, str | dict] = field(default_factory=dict)
     """Tasks of your own, by names that can be used in `tasks`: a file (CSV, TSV, JSON Lines, Parquet) with the
     columns text and label (`{"mood": "mood.csv"}`), or the fields of a `Task` (`{"mood": {"texts": ["tweet"],
     "labels": ["bad", "good"], "data": "mood.csv"}}`). In Python, `tasks` may also contain a `Task`."""
@@ -173,30 +174,21 @@ class RunConfig:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
         named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
-        if "epochs" in named:
-            raise ValueError(
-                "there is no parameter 'epochs': for passes over the data give passes=...; for the parts of the steps "
-                "with constant α, alpha_parts=..."
-            )
-        start = named.get("start")
-        if isinstance(start, (str, Path)) and start and (path := place(start) / "palslib.json").is_file():
+        if named.get("start") and (path := place(named["start"]) / LIST).is_file():
             saved = read_object(path)
             known = {"backbone": saved.get("backbone_name"), "max_length": saved.get("max_length")}
+            known["method"] = Method.from_dict(saved["method"]) if "method" in saved else None
             named = {name: value for name, value in known.items() if value is not None} | named
-            if isinstance(method := saved.get("method"), dict) and {"kind", "name"} <= {*method}:
-                named.setdefault("method", Method.from_dict(method))
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
-        tasks = named.get("tasks")
-        if isinstance(tasks, (list, tuple)):
+        tasks, own = named.get("tasks"), named.get("own") or {}
+        if isinstance(tasks, (list, tuple)) and isinstance(own, dict):
             mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
-            known = own if isinstance(own := named.get("own") or {}, dict) else {}
-            paths = [t for t in tasks if isinstance(t, str) and t not in known and _is_file(t)]
-            files = {path: name_of(Path(path)) for path in paths}
-            named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
+            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and t not in own and _is_file(t)}
             mine |= {name: path for path, name in files.items()}
-            if mine and own == known:
-                named["own"] = known | mine  # a new file replaces an earlier one of its name
+            named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
+            if mine:
+                named["own"] = own | mine  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):
@@ -238,10 +230,6 @@ class RunConfig:
             raise ValueError(f"own: {name!r} is the name of a built-in task; choose another")
         if isinstance(given, str):
             return task_from_file(given, name=name)
-        if not isinstance(given, dict):
-            raise ValueError(f"own: {name!r} must be a file or the fields of a Task, not {shown(given)}")
-        if "name" in given:
-            raise ValueError(f"own: the task {name!r} has its name already; leave out 'name'")
         separator = SUFFIXES.get(ending(str(given.get("data", ""))), ",")
         task = Task(name, **({"texts": ("text",), "separator": separator} | given))
         if not {"labels", "metrics"} & given.keys():
@@ -276,9 +264,7 @@ class RunConfig:
         if not self.own_method:
             family = self.method.partition("-")[0]
             if family in {*Method.families} - {method.kind for method in METHODS.values()}:
-                raise ValueError(
-                    f"method {self.method!r} needs own_method={{'kind': {family!r}, ...}}, with its options"
-                )
+                raise ValueError(f"method {self.method!r} needs own_method={{'kind': {family!r}, ...}}, its options")
             return get_method(self.method)
         if self.method in METHODS:
             raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")
@@ -302,11 +288,21 @@ class RunConfig:
         return self.resolved_recipe().apply(method, named)
 
     @property
+    def keys(self) -> tuple[str, str]:
+        """`key`, and the one of earlier versions, in which a user's own data counted with their absolute path."""
+        own = {name: _without_folder(task) for name, task in self.own.items()}
+        return self._hash({"own": own, "data": _without_folder(self.data)}), self._hash({})
+
+    @property
     def key(self) -> str:
-        """A hash of everything that decides the run's outcome."""
+        """A hash of everything that decides the run's outcome. Files and folders of data count by name, wherever they
+        lie; a record or checkpoint made from other content is refused (`content.exchanged`)."""
+        return self.keys[0]
+
+    def _hash(self, changed: dict) -> str:
         omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
         omitted |= set() if self.held_out else {"held_out_by"}
-        about = {k: v for k, v in asdict(self).items() if k not in omitted} | {"size": self.resolved_size}
+        about = {k: v for k, v in (asdict(self) | changed).items() if k not in omitted} | {"size": self.resolved_size}
         about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
 
@@ -328,10 +324,15 @@ class RunConfig:
         """A readable and unique name: `pals-204-annealed-seed0-1a2b3c4d5e`."""
         return f"{self.method}-{self.schedule}-seed{self.seed}-{self.key}"
 
+    def found_in(self, parent: Path) -> Path:
+        """The run's folder there: the one of its name, or of the name that it had in an earlier version."""
+        folders = [parent / self.name.replace(self.key, key) for key in self.keys]
+        return next((folder for folder in folders if folder.exists()), folders[0])
+
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":
         """The config with these values of JSON types, which may include a `preset`. Raises ValueError."""
-        names = [*(f.name for f in fields(cls)), "preset", *_RENAMED]
+        names = [*(f.name for f in fields(cls)), "preset"]
         values = {check_name("parameter", name, names): value for name, value in values.items()}
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
@@ -350,6 +351,13 @@ class RunConfig:
 def _is_file(task: str) -> bool:
     """Whether a task is named by a file, perhaps of a kind that is refused later."""
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
+
+
+def _without_folder(task: str | dict) -> str | dict:
+    """A task of the user's own, or `data`, in which an absolute path is reduced to its last name."""
+    if isinstance(task, dict):
+        return task | ({"data": _without_folder(task["data"])} if task.get("data") else {})
+    return place(task).name if place(task).is_absolute() else task
 
 
 def _method_fields(method: Method, given: dict) -> dict:

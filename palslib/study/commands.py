@@ -2,46 +2,46 @@
 
 import json
 import shutil
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
 from tyro.conf import Positional
 
-from palslib.common.names import check_name
+from palslib.common.names import check_least, check_name
 from palslib.common.places import runs_folder
-from palslib.common.settings import File, Names, command
-
-_Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-@command
+@dataclass(frozen=True)
 class Adapters:
     """Trains adapters for tasks one by one on a frozen BERT, then removes those of one span of layers at a time."""
 
-    record: Positional[File]
+    record: Positional[Path]
     """The JSON file to write."""
-    tasks: Names
+    tasks: tuple[str, ...]
     """Tasks, in the order of training."""
-    folder: File
+    folder: Path
     """Folder of the tasks' runs; when the command is called again, finished runs are not repeated."""
     method: str = "houlsby-64"
     """A method that trains no parameters shared by tasks."""
-    rows: _Count | None = None
+    rows: int | None = None
     """The most dev rows of each task to use in the evaluations without adapters; None: all."""
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
+    epochs: int = 10
     """Epochs for each task, each followed by an evaluation; the weights with the best dev score are kept."""
-    epoch_steps: _Count | None = None
+    epoch_steps: int | None = None
     """The most steps in an epoch; None: one pass over the task's data."""
     start: str | None = None
     """A folder of weights with earlier tasks, to start from."""
-    options: dict = Field(default_factory=dict)
+    options: dict = field(default_factory=dict)
     """Other settings of `train`, which replace those of the adapters report: learning_rate=1e-3 seed=1."""
 
-    def __post_init__(self):
+    def check(self) -> None:
         from palslib.records import check_place
 
         if twice := set(vars(self)) & set(self.options):
             raise ValueError(f"{min(twice)} has its own flag: give it there, not among the options")
+        check_least(1, rows=self.rows, epochs=self.epochs, epoch_steps=self.epoch_steps)
         check_place(self.record, "spans")
 
     def run(self) -> None:
@@ -55,22 +55,22 @@ class Adapters:
         print(json.dumps({"record": str(self.record), "dev_average": best}))
 
 
-@command
+@dataclass(frozen=True)
 class Benchmark:
     """Measures the speed of training and evaluation, prints and records it, and draws the figure `benchmark`."""
 
-    record: File | None = None
+    record: Path | None = None
     """The file of the record; None: runs/benchmark/MACHINE.json."""
-    draw: File | None = None
+    draw: Path | None = None
     """Measures nothing; prints and draws this record instead."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
-    parts: Names = ()
+    parts: tuple[str, ...] = ()
     """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: step evaluation."""
-    adapters_python: File | None = None
+    adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
-    def __post_init__(self):  # else an error would only be found after a quarter of an hour
+    def check(self) -> None:  # else an error would only be found after a quarter of an hour
         from palslib.records import check_place
 
         if self.adapters_python and not shutil.which(self.adapters_python):
@@ -93,30 +93,31 @@ class Benchmark:
         benchmark(**vars(self))
 
 
-@command
+@dataclass(frozen=True)
 class Heads:
     """Writes a record of all attention heads of one model: attention statistics, and dev scores without the heads."""
 
-    folder: Positional[File]
+    folder: Positional[Path]
     """A folder with a saved model."""
-    out: Positional[File]
+    out: Positional[Path]
     """The JSON file to write."""
     data: str = "synthetic"
     """Where the dev examples come from, as `train` takes it."""
-    tasks: Names = ("sst2",)
+    tasks: tuple[str, ...] = ("sst2",)
     """Tasks for which heads are removed."""
-    own: dict = Field(default_factory=dict)
+    own: dict = field(default_factory=dict)
     """Data files of your own tasks: mood=mood.csv."""
-    rows: _Count = 500
+    rows: int = 500
     """The most dev rows of each task to use in the evaluations without heads."""
-    texts: _Count = 4
+    texts: int = 4
     """Dev examples of every task for the attention maps."""
     precision: Literal["float32", "bf16"] = "float32"
     """Precision of the evaluations."""
 
-    def __post_init__(self):
+    def check(self) -> None:
         from palslib.records import check_place
 
+        check_least(1, rows=self.rows, texts=self.texts)
         check_place(self.out, "removal")
 
     def run(self) -> None:
@@ -127,29 +128,37 @@ class Heads:
         print(json.dumps({"record": str(self.out)}))
 
 
-@command
+@dataclass(frozen=True)
 class Reproduce:
     """Runs the notebooks headless, one after the other, and prints a table with the time and headline of each."""
 
     notebooks: str | None = None
     """Only these notebooks, by number or name: 01,04."""
-    parameters: dict = Field(default_factory=dict)
+    parameters: dict = field(default_factory=dict)
     """Parameters of each notebook: steps=100."""
-    out: File | None = None
+    out: Path | None = None
     """Folder of the executed copies; None: runs/notebooks."""
-    record: File | None = None
+    record: Path | None = None
     """A JSON file for the seconds and the headline of each notebook."""
 
-    def __post_init__(self):
+    def check(self) -> None:
         from palslib.records import check_place
 
         if self.record:
             check_place(self.record, "notebooks")
-        self.run(only_check=True)
+        _ = self.paths
 
-    def run(self, only_check: bool = False) -> int:
-        from palslib.study.reproduce import check, reproduce
+    @property
+    def folder(self) -> Path:
+        return self.out or runs_folder() / "notebooks"
 
-        out = self.out or runs_folder() / "notebooks"
-        paths = check(self.notebooks, self.parameters, out)
-        return 0 if only_check else reproduce(paths, self.parameters, out, self.record)
+    @cached_property
+    def paths(self) -> list[Path]:
+        from palslib.study.reproduce import check
+
+        return check(self.notebooks, self.parameters, self.folder)
+
+    def run(self) -> int:
+        from palslib.study.reproduce import reproduce
+
+        return reproduce(self.paths, self.parameters, self.folder, self.record)

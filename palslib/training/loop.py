@@ -259,7 +259,7 @@ class Run:
         """Goes on from a state of this run. Raises ValueError, saying what differs, for another run's, and where the
         weights of the best point are to be kept now and were not before, or the other way round."""
         config, before = self.config, state["config"]
-        same = state["key"] == config.key
+        same = state["key"] in config.keys
         differ = exchanged(state["content"], config, self.content) if same else config.differing(before)
         scored = any("dev_average" in point for point in state["history"])  # in pre-training none is
         if scored and (before["keep"] == "best") != (config.keep == "best"):
@@ -427,7 +427,7 @@ def train(
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
-    folder = place(config.folder) if config.folder else runs_folder() / "train" / config.name
+    folder = place(config.folder) if config.folder else config.found_in(runs_folder() / "train")
     if not resume:
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
         folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
@@ -472,7 +472,7 @@ def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     record = read_object(path, "fields of a record")
     if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
         raise ValueError(f"{folder} holds the record of the other command, train or pretrain: {_ELSE}")
-    if record.get("key") != config.key:
+    if record.get("key") not in config.keys:
         differ = config.differing(record.get("config") or record.get("settings"))
     elif not config.has_kept(kept := record.get("config", {}).get("keep")):
         differ = [f"keep ({kept})"]

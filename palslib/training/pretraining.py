@@ -9,6 +9,7 @@ transform starts at random, so its scores before the first step mean little.
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -44,7 +45,8 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     _check(config)
-    folder = place(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
+    folders = [runs_folder() / "pretraining" / key for key in config.keys]
+    folder = place(config.folder) if config.folder else next(filter(Path.exists, folders), folders[0])
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     each = on_step and (lambda run: on_step(run.step))

@@ -20,7 +20,7 @@ class Trained(dict):
             model: the model after the last step, where the run has ended in this process.
         """
         super().__init__(record)
-        self.folder, self._last = folder, model
+        self.folder, self._last = folder.absolute(), model
 
     def model(self, which: str = "last") -> MultiTaskModel:
         """The trained model, in eval mode, ready for `predict`, `save_task` and `save_pretrained`.

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -105,13 +106,10 @@ def test_a_kill_between_two_files_is_noticed_and_the_next_save_goes_through(tmp_
 
     for text in "12":
         calls.clear()
-        with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch, suppress(SystemExit):
             patch.setattr(os, "replace", killed)
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a killed process removes nothing
-            try:
-                save(tmp_path, a=text, b=text)
-            except SystemExit:
-                assert moved < 3
+            save(tmp_path, a=text, b=text)
         if moved in (1, 2):
             with pytest.raises(ValueError, match="is missing, damaged, or not of the save"):
                 check_files(tmp_path)
@@ -182,24 +180,14 @@ def test_seeds():
         seed_from(0.5)
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (b"", "Expecting value"),
-        (b'{"a": "\xff"}', "0xff"),
-        (b'{"a": NaN}', "NaN"),
-        (b'{"a": 1e400}', "not a finite number"),
-        (b'{"a": 1, "a": 2}', "'a' occurs twice"),
-        (b"[" * 100_000 + b"]" * 100_000, "recursion"),
-        (b"[1]", "object with parameters, not a list"),
-    ],
-)
-def test_what_is_no_json_is_named(content, word, tmp_path):
+def test_what_is_no_json_is_named(tmp_path):
     path = tmp_path / "a.json"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=word) as caught:
-        read_object(path)
-    assert str(path) in str(caught.value) and len(str(caught.value)) < 500
+    wrong = {b"": "Expecting value", b'{"a": "\xff"}': "0xff", b'{"a": NaN}': "NaN", b'{"a": 1e400}': "not a finite"}
+    wrong |= {b'{"a": 1, "a": 2}': "'a' occurs twice", b"[1]": "object with parameters, not a list"}
+    for content, word in wrong.items():
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{path}.*{word}"):
+            read_object(path)
     path.write_text('{"a": [[1, 2.5, null, true]], "b": "\u00e4"}', encoding="utf-8-sig")  # as Windows writes it
     assert read_json(path) == {"a": [[1, 2.5, None, True]], "b": "ä"}
     assert shown("ab") == "'ab'" and shown([1] * 500, 9) == "[1, 1, 1,..."

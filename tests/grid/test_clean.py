@@ -41,9 +41,8 @@ def test_it_shows_asks_and_removes_the_weights_of_finished_runs(tmp_path, monkey
     assert [files(folder) for folder in (theirs, going_on, outside)] == before[1:]
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{"])
-def test_a_record_that_cannot_be_read_and_a_missing_folder_are_named(tmp_path, capsys, text):
+@pytest.mark.parametrize("text", ["", "[1]"])
+def test_a_record_that_cannot_be_read_is_named(tmp_path, capsys, text):
     (run(tmp_path / "a") / "record.json").write_text(text)
-    for folder, word in ((tmp_path, "record.json"), (tmp_path / "b", "there is no folder")):
-        assert main(["clean", "--folder", str(folder), "--yes"]) == 1 and word in capsys.readouterr().err
+    assert main(["clean", "--folder", str(tmp_path), "--yes"]) == 1 and "record.json" in capsys.readouterr().err
     assert (tmp_path / "a" / "last" / "model.safetensors").exists()

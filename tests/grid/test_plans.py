@@ -55,7 +55,7 @@ def test_what_is_missing_is_what_the_sweep_would_run(tmp_path):
     """`progress` counts the records in a grid's folder; `palslib sweep --recorded` goes by the keys of runs."""
     known, counted = set(load_records(RECORDS)["key"]), progress().set_index("grid")["missing"]
     for path in PLANS.glob("*.json"):
-        missing = sum(config.key not in known for config in Grid.from_file(path).configs(tmp_path))
+        missing = sum(config.key not in known for config in Grid.named(path).configs(tmp_path))
         assert counted[path.stem] == missing, path.stem
 
 
@@ -138,7 +138,7 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
             first = (
                 300 if path.stem in ("crowdflower", "gem-mixed") else 0
             )  # the other grids from 300 on repeat those from 0 on
-            for config in Grid.from_file(path).configs(tmp_path / "sweeps" / path.stem):
+            for config in Grid.named(path).configs(tmp_path / "sweeps" / path.stem):
                 every = min(1, config.evaluate_every)
                 short = {"steps": 3, "batch_size": 2, "evaluate_every": every, "checkpoint_every": 0, "inspect": False}
                 if config.seed == first:

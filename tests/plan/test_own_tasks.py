@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
 from palslib import RunConfig, train
 from palslib.data.tasks import TASKS, load_rows, task_from_file, task_from_frame
@@ -66,7 +67,7 @@ def test_a_file_with_the_usual_columns_needs_its_name_alone(tmp_path):
     frame.to_csv(tmp_path / "new" / "m.tsv", sep="\t", index=False)
     for other in (str(tmp_path / "new" / "m.tsv"), task_from_file(tmp_path / "new" / "m.tsv")):  # of the same name
         anew = replace(named, tasks=("rte", other))
-        assert "new" in str(anew.own["m"]) and anew.key != named.key
+        assert "new" in str(anew.own["m"]) and anew.keys[1] != named.keys[1]
     assert named.tasks == ("rte", "m") and named.own == {"m": str(tmp_path / "m.tsv")}
     assert named.task("m").labels == ("bad", "good")
     (tmp_path / "r.csv.tsv").write_text("text\tlabel\na\tx\nb\ty\n")  # a name like a file's stays this task's
@@ -112,11 +113,45 @@ def test_a_file_that_no_task_would_read_is_refused():
         RunConfig(own={"mood": "mood.csv"})
 
 
+@pytest.mark.parametrize("shape", ["a file as a task", "a folder as data"])
+def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
+    """Its data count by name and content, wherever they lie; a run of an earlier version is found by their path."""
+
+    def settings(home) -> RunConfig:
+        monkeypatch.setenv("PALSLIB_RUNS", str(home / "runs"))
+        file = home / "data" / "mood.csv"
+        return (
+            config(str(file), keep="best") if "file" in shape else config("mood", data=str(home / "data"), keep="best")
+        )
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "data").mkdir(parents=True)
+    frame = pd.DataFrame(MOODS, columns=["text", "label"])
+    frame.to_csv(first / "data" / "mood.csv", index=False)
+    monkeypatch.chdir(first)
+    record = train(replace(settings(first), folder="runs/mine"))
+    monkeypatch.chdir(tmp_path)
+    weights = record.model("best").state_dict()
+    begun = train(settings(first), on_step=lambda run: run.step < 2)  # in a folder with the key in its name
+    first.rename(second)
+    again = train(settings(second), on_step=lambda run: run.step > 2)
+    assert again == record | {name: again[name] for name in ("seconds", "tokens_per_second", "weights")}
+    assert begun["key"] == again["key"] and len(list((second / "runs" / "train").iterdir())) == 1
+    assert all(torch.equal(value, weights[name]) for name, value in again.model("best").state_dict().items())
+    now, (_, earlier) = settings(second), settings(second).keys
+    again.folder.rename(again.folder.with_name(again.folder.name.replace(now.key, earlier)))
+    (now.found_in(second / "runs" / "train") / "record.json").write_text(json.dumps(again | {"key": earlier}))
+    assert train(now)["key"] == earlier
+    frame[::-1].to_csv(second / "data" / "mood.csv", index=False)
+    with pytest.raises(ValueError, match="another run, which differs in mood/train"):
+        train(settings(second))
+
+
 @pytest.mark.parametrize(
     ("own", "named"),
     [
         ({"rte": "rte.csv"}, "own: 'rte'"),
-        ({"mood": 3}, "own: 'mood' .* 3"),
+        ({"mood": 3}, "own must be .* 3"),
         ({"mood": {"text": ["a"]}}, "'mood' 'text'"),
         ({"mood": {"texts": ["tweet"], "data": "mood.csv"}}, r"'mood' needs labels \(its classes\) or metrics"),
         ({"mood": "nothing.csv"}, "'nothing.csv'"),

@@ -2,6 +2,7 @@
 vectors, and what holds for every plan."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_probabilities_by_hand():
 
 @pytest.mark.parametrize(
     ("sizes", "alpha", "named"),
-    [([1, 2], 1, "sizes"), *(({"a": 10, "b": 30}, alpha, "alpha") for alpha in ("annealed", 1e308, -1e308, math.nan))],
+    [([1, 2], 1, "sizes"), *(({"a": 10, "b": 30}, alpha, "alpha") for alpha in ("annealed", 1e308, math.nan))],
 )
 def test_what_leaves_no_probabilities_is_named(sizes, alpha, named):
     """They would be NaN, and every step the first task's."""
@@ -45,13 +46,10 @@ def test_what_leaves_no_probabilities_is_named(sizes, alpha, named):
 @FEW
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
 def test_probabilities_sum_to_one_and_keep_the_order_of_sizes(numbers, alpha):
-    sizes = {str(i): n for i, n in enumerate(numbers)}
-    p = task_probabilities(sizes, alpha)
-    assert list(p) == list(sizes)
-    assert sum(p.values()) == pytest.approx(1)
-    for a in sizes:
-        for b in sizes:
-            assert sizes[a] < sizes[b] or p[a] >= p[b] * (1 - 1e-12)
+    p = task_probabilities(dict(enumerate(numbers)), alpha)
+    assert list(p) == list(range(len(numbers))) and sum(p.values()) == pytest.approx(1)
+    by_size = [p[i] for i in sorted(p, key=numbers.__getitem__)]
+    assert all(larger >= smaller * (1 - 1e-12) for smaller, larger in pairwise(by_size))
 
 
 # --- annealing ------------------------------------------------------------------------------------------------------
@@ -70,18 +68,12 @@ def test_a18_annealing():
 
 
 def test_the_exponent_is_constant_within_an_epoch_and_falls_between():
-    """20 steps in 5 epochs of 4: α = 1, 0.8, 0.6, 0.4, 0.2."""
-    annealed = plan()
+    """20 steps in 5 epochs of 4: α = 1, 0.8, 0.6, 0.4, 0.2. The other schedules do not change."""
     for step in range(20):
-        assert annealed.probabilities(step) == pytest.approx(task_probabilities(SIZES, 1 - 0.2 * (step // 4)))
-
-
-def test_the_other_schedules_do_not_change():
-    for step in (0, 19):
-        assert plan("proportional").probabilities(step) == task_probabilities(SIZES, 1)
+        assert plan().probabilities(step) == pytest.approx(task_probabilities(SIZES, 1 - 0.2 * (step // 4)))
+        for alpha, same in ((1, {}), (0.3, {"alpha": 0.3}), (0, {"alpha": 0.0})):
+            assert plan("proportional", **same).probabilities(step) == task_probabilities(SIZES, alpha)
         assert plan("square-root").probabilities(step) == task_probabilities(SIZES, 0.5)
-        assert plan("proportional", alpha=0.3).probabilities(step) == task_probabilities(SIZES, 0.3)
-        assert plan("proportional", alpha=0.0).probabilities(step) == task_probabilities(SIZES, 0)
         assert plan("round-robin").probabilities(step) == dict.fromkeys(SIZES, 0.25)
 
 
@@ -267,7 +259,7 @@ def test_each_quirk_is_a_field_of_the_recipe():
         ({"schedule": "anealed"}, "anealed"),
         ({"sizes": {}}, "task"),
         ({"sizes": {"cola": 5, "rte": 0}}, "'rte'"),
-        *(({"steps": steps}, "steps") for steps in (10**12, 0)),
+        ({"steps": 0}, "steps"),
         ({"batch_size": -1}, "batch_size"),
         ({"epochs": 0}, "epochs"),
         ({"alpha": 0.5}, "alpha=0.5 .*'annealed'"),
