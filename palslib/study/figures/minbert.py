@@ -87,7 +87,8 @@ def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
             ax.set(xlabel="step", ylabel=f"{kind}\ndev score (%)" if ax is row[0] else "", title=title)
     for ax in axes[1:].flat:
         ax.set_title("")
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
+    names = ["three BERTs" if schedule == "single-task" else schedule for schedule in shown]
+    figure.legend(shown.values(), names, loc="outside lower center", ncols=4)
     return figure
 
 
