@@ -82,14 +82,12 @@ def speed() -> str:
     rows = [["a step with PALs, over one without (by operations)", *shown]]
     released = {(r["backbone"], r["what"]): r["speed-up"] for r in parts["released"]}
     rows.append(["PALs, compared with the released code's way, in float32", *(f"{released[c]:.1f}×" for c in COLUMNS)])
-    for part, key, value, name in (
-        ("peers", "what", "transformers", "full fine-tuning, compared with plain Transformers"),
-        ("peers", "what", "adapters", "adapters on a frozen BERT, compared with `adapters` 1.3"),
-        ("before", "method", "shared", "shared, compared with the first version, which padded"),
-        ("before", "method", "pals-204", "PALs, compared with the first version"),
+    for value, name in (
+        ("transformers", "fine-tuning all of BERT, compared with plain Transformers"),
+        ("adapters", "adapters on a frozen BERT, compared with `adapters` 1.3"),
     ):
-        pairs = zip(parts[part][::2], parts[part][1::2], strict=True)
-        found = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other[key] == value}
+        pairs = zip(parts["peers"][::2], parts["peers"][1::2], strict=True)
+        found = {(other["backbone"], other["precision"]): ours for other, ours in pairs if other["what"] == value}
         rows.append([name, *(f"{found[c]['speed-up']:.2f}×" for c in COLUMNS)])
     return table(["two cores", *TITLES], rows)
 
@@ -114,11 +112,10 @@ def mixed() -> str:
 
 
 def gpu() -> str:
-    """What a step asks of a GPU, counted, before and now."""
+    """What a step asks of a GPU, counted."""
     counts = json.loads((RECORDS / "benchmark" / "gpu-step.json").read_text())["counts"]
-    columns = [(method, when) for method in counts for when in ("before", "now")]
-    rows = [[what, *(counts[m][w][what] for m, w in columns)] for what in counts["shared"]["now"]]
-    return table(["a step of MiniLM", *(f"{method}, {when}" for method, when in columns)], rows)
+    rows = [[what, *(counts[method]["now"][what] for method in counts)] for what in counts["shared"]["now"]]
+    return table(["a step of MiniLM", *counts], rows)
 
 
 def gpu_step() -> str:

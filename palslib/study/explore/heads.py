@@ -53,7 +53,8 @@ def draw_beside(sides: list[AttentionMaps], kind: str, layer: int, head: int, ti
 def explore_attention(
     model, tokenizer, text: str = "The doctor asked the nurse a question.", pair: str = "She answered it."
 ) -> Explorer:
-    """An explorer in which to choose task, layer and head, and a second task to compare with.
+    """An explorer in which to choose task, layer and head, and a second task to compare with. It starts with the last
+    layer, of the PALs where the model has some.
 
     Args:
         model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
@@ -63,6 +64,9 @@ def explore_attention(
     """
     words = {task_name(name): name for name in model.tasks}
     first, *others = model.tasks
+    numbers_by_kind = numbers_of_heads(model, first)
+    kind = "pal" if "pal" in numbers_by_kind else "bert"
+    last = max(numbers_by_kind[kind])  # where PALs that were trained select most
     limit = min(512, max_positions(model.config), tokenizer.model_max_length)
     line = {"continuous_update": False, "layout": WIDE}
     c = {
@@ -70,14 +74,13 @@ def explore_attention(
         "pair": widgets.Text(pair, description="second", placeholder="none", **line),
         "task": dropdown("task", words, first),
         "other": dropdown("beside", words, (others or [first])[0]),
-        "kind": dropdown("heads", _KINDS, "bert"),
-        "layer": slider("layer", 0, 0, 0, continuous_update=False),
+        "kind": dropdown("heads", _KINDS, kind),
+        "layer": slider("layer", last, 0, last, continuous_update=False),
         "head": slider("head", 0, 0, 0, continuous_update=False),
     }
     note, numbers = widgets.HTML(), widgets.HTML()
     maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
     heads_picture = Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3)
-    numbers_by_kind = numbers_of_heads(model, first)
 
     @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
     def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:

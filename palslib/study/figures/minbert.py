@@ -1,6 +1,6 @@
 """Figures of the minBERT report's table and of our runs (notebook 12)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -87,16 +87,20 @@ def training_curves(frame: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
             ax.set(xlabel="step", ylabel=f"{kind}\ndev score (%)" if ax is row[0] else "", title=title)
     for ax in axes[1:].flat:
         ax.set_title("")
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=4)
+    names = ["three BERTs" if schedule == "single-task" else schedule for schedule in shown]
+    figure.legend(shown.values(), names, loc="outside lower center", ncols=4)
     return figure
 
 
-def similarity_range(labels: Sequence[float], low: float, high: float, ax: Axes) -> None:
-    """A histogram of the scores from 0 to 5, with the range of 5·σ(cos), `low` to `high`, marked (ledger B16)."""
-    labels = np.asarray(labels)
-    inside = (low <= labels) & (labels <= high)
-    bins, blue = np.arange(-0.1, 5.2, 0.2), sns.color_palette("colorblind")[0]
-    ax.hist([labels[inside], labels[~inside]], bins, stacked=True, color=[blue, "0.75"], edgecolor="white")
-    ax.axvspan(low, high, color=blue, alpha=0.12, zorder=0)
-    ax.set(xlabel="score", ylabel="pairs", xlim=(-0.2, 5.2))
-    ax.set_title(f"{inside.mean():.0%} of the pairs lie between {low:.2f} and {high:.2f}")
+def similarity_range(low: float, high: float, ax: Axes) -> None:
+    """The curve 5·σ(cos) over all cosines, its ends `low` and `high`, and in grey the scores that it never gives."""
+    cosines, blue = np.linspace(-1, 1, 201), sns.color_palette("colorblind")[0]
+    for below, above in ((0, low), (high, 5)):
+        ax.axhspan(below, above, color="0.9", zorder=0)
+    ax.plot(cosines, 5 / (1 + np.exp(-cosines)), color=blue)
+    for cosine, score, sign in ((-1, low, -1), (1, high, 1)):
+        ax.plot(cosine, score, "o", color=blue)
+        ax.annotate(
+            f"{score:.2f}", (cosine, score), (0, 12 * sign), textcoords="offset points", ha="center", va="center"
+        )
+    ax.set(xlabel="cos(h₁, h₂)", ylabel="score 5·σ(cos)", xlim=(-1.15, 1.15), ylim=(0, 5))

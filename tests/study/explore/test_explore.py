@@ -388,10 +388,12 @@ def test_of_two_explorers_one_trains_at_a_time(tmp_path):
 def test_the_map_is_that_of_the_chosen_task_layer_and_head(model, tokenizer):
     explorer = explore_attention(model, tokenizer, "a b c", "")
     before = pictures(explorer)
-    for name, value in {"layer": 1, "head": 2, "kind": "pal", "task": "cola"}.items():
+    assert (explorer.controls["kind"].value, explorer.controls["layer"].value) == ("pal", 1)  # the last layer of a PAL
+    for name, value in {"layer": 0, "head": 2, "kind": "bert", "task": "cola"}.items():
         choose(explorer, {name: value})
         assert pictures(explorer)[0] != before[0]
         before = pictures(explorer)
+    choose(explorer, {"layer": 1, "kind": "pal"})
     maps = attention_maps(model, "cola", tokenizer, "a b c")
     to_cls = maps.of("pal")[1, 2][:, 0].mean()
     assert cells(explorer, "attention to [CLS]")[1] == f"{to_cls:.3f}"
@@ -406,7 +408,8 @@ def test_sliders_end_where_the_heads_end(tokenizer):
     """Of two layers the top half is layer 1; BERT has four heads there, the PAL three."""
     explorer = explore_attention(tiny_model("pals-276-top", size=12, heads=3), tokenizer, "a b")
     c = explorer.controls
-    choose(explorer, {"head": 3, "kind": "pal"})
+    choose(explorer, {"kind": "bert", "head": 3})
+    choose(explorer, {"kind": "pal"})
     assert (c["layer"].min, c["layer"].max, c["layer"].value) == (1, 1, 1)
     assert (c["head"].max, c["head"].value) == (2, 2) and message(explorer) == ""
     choose(explorer, {"kind": "bert"})

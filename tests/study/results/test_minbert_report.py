@@ -215,8 +215,9 @@ def test_training_curves():
 
 
 def test_similarity_range():
-    """Of 0, 1.4, 3.6 and 5 two lie within [1.34, 3.66]."""
+    """From 5σ(-1) = 1.345 over 5σ(0) = 2.5 to 5σ(1) = 3.655, between grey bands down to 0 and up to 5."""
     ax = plt.figure().add_subplot()
-    similarity_range([0.0, 1.4, 3.6, 5.0], *derive("B16").values(), ax)
-    assert ax.get_title() == "50% of the pairs lie between 1.34 and 3.66"
-    assert sum(patch.get_height() for patch in ax.containers[0]) == 2
+    similarity_range(*derive("B16").values(), ax)
+    assert ax.lines[0].get_ydata()[[0, 100, 200]] == pytest.approx([1.345, 2.5, 3.655], abs=0.001)
+    assert [text.get_text() for text in ax.texts] == ["1.34", "3.66"]
+    assert [band.get_y() + band.get_height() for band in ax.patches] == pytest.approx([1.345, 5], abs=0.001)
