@@ -3,9 +3,10 @@
 The programs compared take turns, step by step on the same batches, so that other load on the machine affects all alike;
 the results are medians and quartiles. Each time has a floor (a lower bound): the multiplications of `operations.py` for
 the word pieces computed, text by text (three times those of a forward pass for a training step; of BERT's last layer,
-those of [CLS] where no more is computed), divided by the rate of a large matrix product, measured in the same run. BERT-base has random weights here, as speed does not depend on them.
-Batches have the lengths of GLUE's texts, from `$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a
-GPU, everything is timed there; bf16 is measured if the device multiplies it fast.
+those of [CLS] where no more is computed), divided by the rate of a large matrix product, measured in the same run.
+BERT-base has random weights here, as speed does not depend on them. Batches have the lengths of GLUE's texts, from
+`$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a GPU, everything is timed there; bf16 is
+measured if the device multiplies it fast.
 
 `torch.compile` is not used, as it is slower: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
 widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compile.

@@ -25,8 +25,8 @@ COLUMNS += ["texts a second", "ratio.median"]
 
 
 def table(record: dict) -> str:
-    """A record as text: the machine, and a row for each time with its quartiles, its floor (lower bound), texts a second
-    and, where programs are compared, the ratio to the time of the first."""
+    """A record as text: the machine, and a row for each time with its quartiles, its floor (lower bound) and, where
+    programs are compared, texts a second and the ratio to the time of the first."""
     parts = {part: pd.json_normalize(rows) for part, rows in record["parts"].items()}
     frame = pd.concat(parts, names=["part"]).reset_index("part")
     frame = frame[[name for name in COLUMNS if name in frame]].fillna("")

@@ -15,7 +15,6 @@ from palslib.study.reproduce import NOTEBOOKS, run_notebook
 
 _DERIVED = [verdict(row).verdict for row in load_ledger().values() if row.kind in "AB"]
 DERIVED = f"{_DERIVED.count('holds')} of {len(_DERIVED)} hold"
-WITHOUT = "without PALs"
 GRID = [
     ("00", "premise='It rains.' hypothesis=1.13 entailed=False backbone=tiny", "of the PAL has a gradient"),
     ("01", "backbone=tiny size=24", ""),
@@ -23,9 +22,9 @@ GRID = [
     ("03", "steps=5000 epochs=5 batch_size=16 seed=1", ""),
     ("04", "backbone=tiny steps=8 tasks='rte stsb' schedule=round-robin recipe=released keep=none seed=1", "2 tasks"),
     ("04", "preset=minbert backbone=minbert:tiny data=synthetic tasks='rte mood.csv' steps=6 keep=best", "2 tasks"),
-    ("05", "tasks='rte cola' text=1984 pair=None seed=1", WITHOUT),
-    ("05", "tasks='mood.csv rte' seed=2", WITHOUT),
-    ("05", "tasks=stsb,qqp,sst2 first_task=sst2 text='A cat sat.' pair='It was a mat.'", WITHOUT),
+    ("05", "tasks='rte cola' text=1984 pair=None seed=1", "without PALs"),
+    ("05", "tasks='mood.csv rte' seed=2", "without PALs"),
+    ("05", "tasks=stsb,qqp,sst2 first_task=sst2 text='A cat sat.' pair='It was a mat.'", "without PALs"),
     ("06", "look_up=1.13", DERIVED),
     ("06", "look_up='no such word'", DERIVED),
     ("07", "backbone=tiny method=houlsby-64-3-shared epochs=1 epoch_steps=2 batch_size=8 seed=1", "of an earlier"),
