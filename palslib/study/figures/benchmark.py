@@ -29,10 +29,10 @@ def table(record: dict) -> str:
     programs are compared, texts a second and the ratio to the time of the first."""
     parts = {part: pd.json_normalize(rows) for part, rows in record["parts"].items()}
     frame = pd.concat(parts, names=["part"]).reset_index("part")
-    frame = frame[[name for name in COLUMNS if name in frame]].fillna("")
+    frame = frame[[name for name in COLUMNS if name in frame]]
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
     first = f"{_where(record)}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"
-    return f"{first}\n{frame.to_string(index=False, float_format='{:.3f}'.format)}"
+    return f"{first}\n{frame.to_string(index=False, na_rep='', float_format='{:.3f}'.format)}"
 
 
 def _where(record: dict) -> str:
