@@ -99,9 +99,7 @@ def test_ablation_frame():
     assert set(opposite["whole"]) == {0.0} and opposite["change"].isna().all()  # nothing to compare with
 
 
-@pytest.mark.parametrize(
-    ("options", "word"), [({"method": "feature-extraction"}, "feature-ext"), ({"rows": 0}, "rows")]
-)
+@pytest.mark.parametrize(("options", "word"), [({"method": "fine-tuned"}, "fine-tuned"), ({"rows": 0}, "rows")])
 def test_what_makes_no_sense_is_refused_before_training(options, word, tmp_path):
     with pytest.raises(ValueError, match=word):
         ablate(["cola"], tmp_path, **options, **TINY)
