@@ -10,6 +10,7 @@ from collections.abc import Callable
 from html import escape
 
 import ipywidgets as widgets
+import pandas as pd
 from matplotlib.figure import Figure
 
 from palslib.common.names import check_name
@@ -17,7 +18,6 @@ from palslib.study.figures.style import PAGE_WIDTH
 
 WIDE = {"width": "664px", "max_width": "99%"}
 """The layout of a control as wide as two, or as the page if that is narrower."""
-_CELL = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
 
 
 class Explorer(widgets.VBox):
@@ -92,19 +92,11 @@ class Picture(widgets.Image):
 
 
 def table(headers: list[str], rows: list[list[str]], name: str) -> str:
-    """An HTML table; the first column is text, the others are numbers, aligned to the right."""
-    lines = []
-    for tag, cells in [("th", headers), *(("td", row) for row in rows)]:
-        line = ""
-        for column, cell in enumerate(cells):
-            style = f"{_CELL}; text-align: {'right' if column else 'left'}"
-            if len(cell) <= 6:  # no line break in STS-B
-                style += "; white-space: nowrap"
-            text = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", escape(cell))
-            line += f'<{tag} style="{style}">{text}</{tag}>'
-        lines.append(f"<tr>{line}</tr>")
-    whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{"".join(lines)}</table>'
-    return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # scrolls on a narrow page
+    """An HTML table with the looks of JupyterLab's own, which scrolls on a narrow page."""
+    with pd.option_context("display.max_colwidth", None):  # else long cells are cut
+        page = pd.DataFrame(rows, columns=headers).to_html(index=False, border=0, classes=f"palslib-{name}")
+    page = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", page)
+    return f'<div class="jp-RenderedHTMLCommon" style="overflow-x: auto; width: 0; min-width: 100%">{page}</div>'
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:
