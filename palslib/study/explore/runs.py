@@ -65,8 +65,7 @@ class TrainingExplorer(Explorer):
         }
         self.bar = widgets.IntProgress(description="step", layout=WIDE)
         self.numbers, self.picture = widgets.HTML(), Picture(2.6)
-        rows = [["method", "schedule"], ["steps", "seed", "start", "stop"]]
-        super().__init__("training", controls, rows, [self.bar, self.numbers, self.picture])
+        super().__init__("training", controls, [self.bar, self.numbers, self.picture])
         controls["start"].on_click(lambda _: self.start())
         controls["stop"].on_click(lambda _: self.ask_to_stop())
         self.say("Start trains a small run here; Stop keeps a checkpoint, from which Start resumes.")

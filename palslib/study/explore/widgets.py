@@ -23,12 +23,12 @@ WIDE = {"width": "664px", "max_width": "99%"}
 class Explorer(widgets.VBox):
     """Controls, a line for messages, and results that follow them. All state is the instance's own."""
 
-    def __init__(self, name: str, controls: dict[str, widgets.Widget], rows: list[list[str]], results: list):
-        """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
+    def __init__(self, name: str, controls: dict[str, widgets.Widget], results: list):
+        """Args: `controls` by name, laid out two in a row; `results`, the widgets below them."""
         self.name, self.controls = name, controls
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
-        lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
-        super().__init__([*lines, self.message, self.results])
+        box = widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap", "max_width": "740px"})
+        super().__init__([box, self.message, self.results])
         self.add_class("palslib-explore")
         self.add_class(f"palslib-explore-{name}")
 
