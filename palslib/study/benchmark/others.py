@@ -98,7 +98,7 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
         optimizer.zero_grad()
         return int(batch["attention_mask"].sum())
 
-    packages = ["torch", "transformers"] + ["adapters"] * (kind == "adapters")
+    packages = dict.fromkeys(["torch", "transformers", kind])
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 

@@ -184,7 +184,7 @@ def test_errors_say_what_there_is(model, tokenizer):
         "name a task": lambda: plain.of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
         "layer 3.* 0, 1, 2": lambda: plain.layer("bert", 3),
-        "texts": lambda: head_divergences(plain, other, ("bert", "bert")),
+        "texts": lambda: head_divergences([plain], [other], ("bert", "bert")),
         "task's maps": lambda: head_divergences([plain, other], [plain, other], ("bert", "bert")),
     }.items():
         with pytest.raises(ValueError, match=named):
@@ -267,7 +267,7 @@ def test_heads_are_matched_whatever_their_order():
     heads = np.stack([np.eye(3), np.eye(3)[[1, 2, 2]], np.eye(3)[[0, 0, 0]]]).astype(np.float32)
     one = replace(by_hand(np.eye(3), kind="pal"), weights={"pal": heads[None]})
     two = replace(one, task="cola", weights={"pal": heads[None][:, [2, 0, 1]]})
-    frame = head_divergences(one, two)
+    frame = head_divergences([one], [two])
     assert len(frame) == 9 and frame["divergence"].max() <= math.log(2) + 1e-9
     best = frame[frame["matched"]]
     assert dict(zip(best["head"], best["other_head"], strict=True)) == {0: 1, 1: 2, 2: 0}
@@ -283,5 +283,5 @@ def test_a_pal_against_bert_layer_by_layer(tokenizer):
     maps = attention_maps(randomised("pals-276-top"), "rte", tokenizer, TEXT)
     frame = head_divergences([maps], [maps], ("pal", "bert"))
     assert len(frame) == 3 * 4 and set(frame["layer"]) == {2} and frame["matched"].sum() == 3
-    own = head_divergences(maps, maps, ("bert", "bert")).query("matched")
+    own = head_divergences([maps], [maps], ("bert", "bert")).query("matched")
     assert (own["head"] == own["other_head"]).all() and own["divergence"].max() < 1e-12
