@@ -21,12 +21,12 @@ def machine(record: dict) -> str:
 
 
 COLUMNS = ["part", "backbone", "precision", "what", "method", "seconds.median", "seconds.low", "seconds.high", "floor"]
-COLUMNS += ["texts a second", "ratio.median"]
+COLUMNS += ["texts a second", "ratio.median", "ratio floor"]
 
 
 def table(record: dict) -> str:
     """A record as text: the machine, and a row for each time with its quartiles, its floor (lower bound) and, where
-    programs are compared, texts a second and the ratio to the time of the first."""
+    programs are compared, texts a second and the ratio to the time and to the floor of the first."""
     parts = {part: pd.json_normalize(rows) for part, rows in record["parts"].items()}
     frame = pd.concat(parts, names=["part"]).reset_index("part")
     frame = frame[[name for name in COLUMNS if name in frame]]
