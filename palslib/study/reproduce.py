@@ -5,18 +5,14 @@ failed. The headline in the final table is the output of the notebook's last cel
 """
 
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import shorten
-from traceback import format_exception_only
 
 import nbformat
 import papermill
-from papermill.exceptions import strip_color
 
 from palslib.common.names import check_name
 from palslib.common.places import PROJECT
@@ -36,34 +32,24 @@ class Result:
     cells: int = 0
     """Number of code cells that ran."""
     headline: str = ""
-    """One line from the last cell tagged `headline`, at most 120 characters, cut between words but not within an
-    interval [a, b]; empty if there is none."""
+    """What the last cell tagged `headline` printed, as one line; empty if there is none."""
     error: str = ""
-    """If the notebook failed: the cell's number, the head of its source, the end of the traceback; else empty."""
-
-
-def _literal(path: Path) -> str:
-    """The path with doubled braces, since papermill takes single ones for format fields."""
-    return str(path).replace("{", "{{").replace("}", "}}")
+    """If the notebook failed: the cell's number, and below it the end of the traceback; else empty."""
 
 
 def _headline(notebook) -> str:
     tagged = [cell for cell in notebook.cells if "headline" in cell.metadata.get("tags", [])]
     outputs = tagged[-1].outputs if tagged else []
-    texts = [output["text"] for output in outputs if output.get("name") == "stdout"]
-    whole = re.sub(r"\[[^]]*\]", lambda interval: interval[0].replace(" ", "\0"), " ".join(texts))
-    return shorten(whole, 120, placeholder=" …").replace("\0", " ")
+    return " ".join(" ".join(output["text"] for output in outputs if output.get("name") == "stdout").split())
 
 
 def _explain(error: Exception, notebook) -> str:
     """Where and why a notebook failed, in a few lines. Text cells are counted too, from 1, as in the committed file."""
     added = {"papermill-error-cell-tag", "injected-parameters"}
     cells = [cell for cell in notebook.cells if not added & set(cell.metadata.get("tags", []))]
-    started = [i for i, cell in enumerate(cells) if cell.metadata.get("papermill", {}).get("start_time")]
-    end = strip_color("".join(format_exception_only(error))).splitlines()[-8:]
-    if not started:
-        return "\n    ".join(["the start", *end])
-    return "\n    ".join([f"cell {started[-1] + 1}", *cells[started[-1]].source.splitlines()[:5], "...", *end])
+    started = [n for n, cell in enumerate(cells, 1) if cell.metadata.get("papermill", {}).get("start_time")]
+    end = f"{type(error).__name__}: {error}".splitlines()[-8:]
+    return "\n    ".join([f"cell {started[-1]}" if started else "the start", *end])
 
 
 def check_copy(out: Path) -> None:
@@ -81,12 +67,12 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
     """
     check_copy(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    start, error, partial = time.perf_counter(), None, out.with_name(f".{out.name}")
+    start, why, partial = time.perf_counter(), "", out.with_name(f".{out.name}")
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whichever the user has registered
     try:
         papermill.execute_notebook(
-            _literal(path),
-            _literal(partial),
+            path,
+            partial,
             dict(parameters or {}),
             kernel_name="python3",
             language="python",
@@ -94,31 +80,21 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
             store_widget_state=False,
             extra_arguments=["--log-level=CRITICAL"],  # the kernel's own words, as on its end, are not the notebook's
         )
-    except Exception as caught:  # a failing cell or a dead kernel: the copy so far is kept
+    except Exception as error:  # a failing cell or a dead kernel: the copy so far is kept
         if not partial.exists():
             raise
-        error = caught
+        why = _explain(error, nbformat.read(partial, as_version=4))
     notebook = nbformat.read(partial, as_version=4)
     os.replace(partial, out)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
-    why = _explain(error, notebook) if error else ""
     return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
-
-
-def _table(results: Sequence[Result]) -> str:
-    width = max(len(result.name) for result in results)
-    lines = [f"{'notebook':{width}}  seconds  cells  headline"]
-    for r in results:
-        last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
-        lines.append(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
-    return "\n".join(lines)
 
 
 def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
     """The paths of the notebooks in a list such as `01,04` (None: all), after checking that they can run.
 
-    Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that
-    cannot be written to or has other files of these names.
+    Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that has
+    other files of these names.
     """
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     if not paths:
@@ -128,15 +104,9 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
         paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]
     for path in paths:
         check_copy(out / path.name)
-        if parameters:
-            valid = papermill.inspect_notebook(_literal(path))
-            for name in parameters:
-                check_name(f"parameter of notebook {path.stem}", name, valid)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        advice = "set PALSLIB_RUNS to a folder that can be written"
-        raise ValueError(f"cannot write to {out} ({error.strerror}): {advice}") from error
+        for name in parameters:
+            check_name(f"parameter of notebook {path.stem}", name, papermill.inspect_notebook(path))
+    out.mkdir(parents=True, exist_ok=True)
     return paths
 
 
@@ -152,8 +122,13 @@ def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Pat
             result = Result(path.stem, error=f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)
+    width = max(len(result.name) for result in results)
+    print(f"\n{'notebook':{width}}  seconds  cells  headline")
+    for r in results:
+        last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
+        print(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
     failed = sum(bool(result.error) for result in results)
     if record:
         write_record(record, {"notebooks": list(map(asdict, results)), "environment": environment()})
-    print(f"\n{_table(results)}\n\n{len(results) - failed} of {len(results)} notebooks succeeded; copies in {out}")
+    print(f"\n{len(results) - failed} of {len(results)} notebooks succeeded; copies in {out}")
     return 1 if failed else 0

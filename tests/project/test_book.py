@@ -65,25 +65,18 @@ def test_no_link_is_dead_and_nothing_comes_from_another_host(pages):
                 assert parts.fragment in {"", *known.get(there, {parts.fragment})}, f"{path.name}: {tag}"
 
 
-def content_of(explorer: str) -> dict:
-    return json.loads(re.search(r"<script.*?>(.*)</script>", explorer)[1])
-
-
 def test_an_explorer_has_every_state_of_its_controls():
-    """PALs of s = 204 add 14,492,160 parameters for eight tasks (1.132 times BERT-base); 276 is over the budget."""
-    content = content_of(explorers.parameters())
-    sharing, sizes, tasks = (control["values"] for control in content["controls"])
-    assert len(content["states"]) == len(sharing) * len(sizes) * len(tasks)
-    usual, larger = (content["states"][f"0,{sizes.index(s)},{tasks.index(8)}"] for s in (204, 276))
+    """PALs of s = 204 add 14,492,160 parameters for eight tasks (1.132 times BERT-base); 276 is over the budget. Low
+    rank of s = 100 is within it: 8 · 12 · 2 · 768 · 100 = 14,745,600. Every method has a picture of its own."""
+    pages = (explorers.parameters(), explorers.architecture())
+    parameters, architecture = (json.loads(re.search(r"<script.*?>(.*)</script>", page)[1]) for page in pages)
+    sharing, sizes, tasks = (control["values"] for control in parameters["controls"])
+    assert len(parameters["states"]) == len(sharing) * len(sizes) * len(tasks)
+    usual, larger = (parameters["states"][f"0,{sizes.index(s)},{tasks.index(8)}"] for s in (204, 276))
     assert usual["note"].startswith("14,492,160 parameters added for 8 tasks: 1.132 times BERT-base, within")
     assert sum(width for _, _, width, _ in usual["bars"]) == pytest.approx(14_492_160 / 150_000, abs=0.02)
     assert "over the paper's budget" in larger["note"] and larger["line"] < 100
-
-
-def test_every_method_is_drawn_at_its_own_size():
-    """Low rank of s = 100 is within the budget: 8 · 12 · 2 · 768 · 100 = 14,745,600."""
-    content = content_of(explorers.architecture())
-    methods, states = content["controls"][0]["values"], content["states"]
+    methods, states = architecture["controls"][0]["values"], architecture["states"]
     assert len({state["picture"] for state in states.values()}) == len(methods) == len(METHODS)
     note = states[str(methods.index("low rank, s = 100"))]["note"]
     assert note.startswith("14,745,600 parameters added for 8 tasks: 1.135 times BERT-base, within")
@@ -128,17 +121,19 @@ def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, af
         chromium.close()
 
 
+@pytest.mark.parametrize(
+    ("text", "links", "expected"),
+    [
+        ("[01](01_architecture.ipynb#x)", book.MARKDOWN, "[01](01_architecture.ipynb#x)"),
+        ("[layer](../palslib/bert/layer.py)", book.MARKDOWN, "[layer](../source/palslib/bert/layer.py.md)"),
+        ("[paper](https://arxiv.org)", book.MARKDOWN, "[paper](https://arxiv.org)"),
+        ("<a href='../palslib/bert/layer.py'>", book.HTML, "<a href='../source/palslib/bert/layer.py.html'>"),
+    ],
+)
+def test_links_lead_to_where_things_are_in_the_book(text, links, expected):
+    assert book.relinked(text, "notebooks/00_start_here.ipynb", set(), links) == expected
+
+
 def test_a_link_to_nothing_stops_the_book():
     with pytest.raises(ValueError, match=r"notebooks/a.ipynb: a link to ../palslib/layer.py, which is no file"):
         book.relinked("[the layer](../palslib/layer.py)", "notebooks/a.ipynb", set())
-
-
-def test_links_lead_to_where_things_are_in_the_book():
-    linked, text = set(), "[01](01_architecture.ipynb#x) [layer](../palslib/bert/layer.py) [paper](https://arxiv.org)"
-    found = book.relinked(text, "notebooks/00_start_here.ipynb", linked)
-    assert (
-        found == "[01](01_architecture.ipynb#x) [layer](../source/palslib/bert/layer.py.md) [paper](https://arxiv.org)"
-    )
-    assert linked == {"notebooks/01_architecture.ipynb", "palslib/bert/layer.py"}
-    html = book.relinked("<a href='../palslib/bert/layer.py'>", "notebooks/00_start_here.ipynb", linked, book.HTML)
-    assert html == "<a href='../source/palslib/bert/layer.py.html'>"

@@ -9,7 +9,7 @@ There are two kinds of heads: `bert`, those of a BERT layer under a task's adapt
 that the task adds. Layers and heads count from 0; layers on top of BERT come after its last one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,10 +128,6 @@ def attention_maps(
     )
 
 
-def _several(maps: AttentionMaps | Iterable[AttentionMaps]) -> list[AttentionMaps]:
-    return [maps] if isinstance(maps, AttentionMaps) else list(maps)
-
-
 def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFrame:
     """A row for each head: task, kind, layer, head and the columns of `STATISTICS`.
 
@@ -140,7 +136,8 @@ def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFra
     without it are left out (the first token has no previous one, a special token no other sentence); NaN if all are.
     Attention to [SEP] is the sum over all of them.
     """
-    frames = [_statistics(one, kind) for one in _several(maps) for kind in one.weights]
+    several = [maps] if isinstance(maps, AttentionMaps) else maps
+    frames = [_statistics(one, kind) for one in several for kind in one.weights]
     return pd.concat(frames).groupby(["task", "kind", "layer", "head"], sort=False).mean().reset_index()
 
 
@@ -176,9 +173,7 @@ def js_divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def head_divergences(
-    first: AttentionMaps | Iterable[AttentionMaps],
-    second: AttentionMaps | Iterable[AttentionMaps],
-    kinds: tuple[str, str] = ("pal", "pal"),
+    first: Sequence[AttentionMaps], second: Sequence[AttentionMaps], kinds: tuple[str, str] = ("pal", "pal")
 ) -> pd.DataFrame:
     """The divergence of two sets of heads on the same texts: in each layer, each head of one against each of the other.
 
@@ -188,7 +183,6 @@ def head_divergences(
     head 3 of the other: `matched` marks the pairing of a layer's heads with the least total divergence; these pairs can
     be compared. Raises ValueError if the texts differ, or if a side mixes tasks.
     """
-    first, second = _several(first), _several(second)
     sides = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}
     divergences: dict[int, list[np.ndarray]] = {}  # layer -> (heads, other heads) of each text
     for one, two in zip(first, second, strict=True):

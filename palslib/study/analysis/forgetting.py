@@ -41,11 +41,11 @@ def transfer_measures(record: dict) -> dict[str, float]:
     The last two are NaN if tasks are mixed or there is only one, and `forward` is also NaN without `evaluate_first`.
     """
     last = _main_scores(record["results"]["last"]).to_numpy()
-    found = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}
+    measures = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}
     if record["config"]["schedule"] == "sequential" and len(record["config"]["tasks"]) > 1:
         R, first = accuracy_matrix(record).to_numpy(), record["history"][0]
-        found["backward"] = float((R[-1] - R.diagonal())[:-1].mean())
+        measures["backward"] = float((R[-1] - R.diagonal())[:-1].mean())
         if first["step"] == 0:
             b = _main_scores(first)[list(record["config"]["tasks"])].to_numpy()
-            found["forward"] = float((R.diagonal(1) - b[1:]).mean())
-    return found
+            measures["forward"] = float((R.diagonal(1) - b[1:]).mean())
+    return measures

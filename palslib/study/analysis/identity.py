@@ -50,7 +50,7 @@ def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
     parameters of the built adaptation, counted and computed); `starts as BERT`; `after noise` (whether the output
     changes after noise is added to all added parameters).
     """
-    rows, found = Rows.from_padded(**inputs), []
+    rows, lines = Rows.from_padded(**inputs), []
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
     for method in map(get_method, methods):
         model = MultiTaskModel(encoder, method, ["rte"])
@@ -58,7 +58,7 @@ def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
         exact = count_parameters(method, encoder.config, num_tasks=1, exact=True)
         plain, start = final_states(model, None, rows), final_states(model, "rte", rows)
         disturb(model, "rte")
-        found.append(
+        lines.append(
             {
                 "method": method.label,
                 "per task, BERT-base": count_parameters(published).per_task,
@@ -70,4 +70,4 @@ def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
         )
     for parameter, before in trained:  # a method may freeze the backbone
         parameter.requires_grad_(before)
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)

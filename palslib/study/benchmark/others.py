@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -48,8 +47,7 @@ class Other:
         return json.loads(line)
 
     def __call__(self) -> float:
-        with suppress(BrokenPipeError):  # the process has ended, which `_answer` reports
-            print(file=self.process.stdin, flush=True)
+        print(file=self.process.stdin, flush=True)
         answer = self._answer()
         self.tokens += answer["tokens"]
         return answer["seconds"]
@@ -100,7 +98,7 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
         optimizer.zero_grad()
         return int(batch["attention_mask"].sum())
 
-    packages = ["torch", "transformers"] + ["adapters"] * (kind == "adapters")
+    packages = dict.fromkeys(["torch", "transformers", kind])
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
 
 

@@ -2,10 +2,11 @@
 
 The programs compared take turns, step by step on the same batches, so that other load on the machine affects all alike;
 the results are medians and quartiles. Each time has a floor (a lower bound): the multiplications of `operations.py` for
-the word pieces computed, text by text (three times those of a forward pass for a training step), divided by the rate of
-a large matrix product, measured in the same run. BERT-base has random weights here, as speed does not depend on them.
-Batches have the lengths of GLUE's texts, from `$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a
-GPU, everything is timed there; bf16 is measured if the device multiplies it fast.
+the word pieces computed, text by text (three times those of a forward pass for a training step; of BERT's last layer,
+those of [CLS] where no more is computed), divided by the rate of a large matrix product, measured in the same run.
+BERT-base has random weights here, as speed does not depend on them. Batches have the lengths of GLUE's texts, from
+`$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a GPU, everything is timed there; bf16 is
+measured if the device multiplies it fast.
 
 `torch.compile` is not used, as it is slower: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
 widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compile.
@@ -14,6 +15,7 @@ widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, product
@@ -28,6 +30,7 @@ from palslib.common.precision import precision_of
 from palslib.common.reading import read_object
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import some_rows
+from palslib.methods.backbone import Backbone
 from palslib.methods.operations import count_operations
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import get_recipe
@@ -35,7 +38,7 @@ from palslib.records import environment, write_record
 from palslib.study.benchmark.others import Other, count_trained
 from palslib.study.benchmark.released import ReleasedRun
 from palslib.study.benchmark.timing import STARTS, in_turn, matrix_rate, spread, start_up
-from palslib.study.figures.benchmark import benchmark_figure, lines, machine
+from palslib.study.figures.benchmark import benchmark_figure, machine, table
 from palslib.study.figures.style import save_figure, use_style
 from palslib.training.evaluation import evaluate
 from palslib.training.loop import Run
@@ -91,7 +94,7 @@ class Benchmark:
         self.folder, self.quick, self.began = folder, quick, time.perf_counter()
         self.adapters_python = adapters_python
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.precisions = ["float32"] + ["bf16"] * (precision_of("auto") == "bf16")
+        self.precisions = ["float32", "bf16"] if precision_of("auto") == "bf16" else ["float32"]
         real = not quick and data_folder() is not None and (data_folder() / "glue").is_dir()
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
         self.backbones = ["tiny"] if quick else [BERT, "minilm"]
@@ -134,11 +137,15 @@ class Benchmark:
             batches.append({name: rows.padded(x) for name, x in inputs.items()} | {"labels": batch["labels"]})
         return batches
 
-    def floor(self, shape, method, precision: str, batches, passes: int = 3) -> float:
+    def floor(self, shape, method, precision: str, batches, passes: int = 3, whole: bool = False) -> float:
         """Seconds of a mean step if it did only matrix products, on batches of rows of these lengths, (B,) each; a
-        training step counts as three forward passes."""
-        work = {n: count_operations(method, shape, n).total(1) for n in set(np.concatenate(batches).tolist())}
-        total = sum(work[n] for n in np.concatenate(batches).tolist())
+        training step counts as three forward passes. Unless `whole`, BERT's last layer is counted for [CLS] alone (but
+        for what a method adds to it)."""
+        shape, total = Backbone.of(shape), 0
+        d, inner = shape.hidden_size, shape.intermediate_size
+        for n, texts in Counter(np.concatenate(batches).tolist()).items():
+            spared = 0 if whole else 2 * d * (d + inner + n) * (n - 1)  # queries, output, feed-forward, attention
+            total += texts * (count_operations(method, shape, n).total(1) - spared)
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
     def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
@@ -157,20 +164,30 @@ class Benchmark:
         first, rows = next(iter(times.values())), []
         for name, way in ways.items():
             if isinstance(way, Other):
-                run, more = ours, {"trained": way.trained, "versions": way.versions}
+                run, more, whole = ours, {"trained": way.trained, "versions": way.versions}, True
                 computed = [np.full_like(lengths, lengths.max()) for lengths in texts]
             else:
                 run, more, computed = way, {"trained": count_trained(way.model)}, texts
+                whole = run.model.whole_last_layer
             if run.recipe.padding == "max_length":
                 computed = [np.full_like(lengths, run.config.max_length) for lengths in texts]
             passes = 2 if run.method.freeze == "backbone" else 3  # a frozen backbone's matrices have no gradients
-            floor = self.floor(run.model.config, run.method, run.precision, computed, passes)
-            row = {"backbone": backbone, "precision": run.precision, "what": name, "method": run.config.method}
-            row |= {"size": getattr(run.method, "size", None)} | more
-            row |= {"mean length": float(np.mean(np.stack(computed))), "floor": floor, "seconds": spread(times[name])}
-            row |= {"texts a second": run.config.batch_size * rounds / sum(times[name])}
-            row |= {"ratio": spread(np.divide(times[name], first)), "speed-up": sum(first) / sum(times[name])}
-            rows.append(row | {"ratio floor": floor / (rows[0]["floor"] if rows else floor)})
+            floor = self.floor(run.model.config, run.method, run.precision, computed, passes, whole)
+            row = {
+                "backbone": backbone,
+                "precision": run.precision,
+                "what": name,
+                "method": run.config.method,
+                "size": getattr(run.method, "size", None),
+                "mean length": float(np.mean(np.stack(computed))),
+                "seconds": spread(times[name]),
+                "floor": floor,
+                "texts a second": run.config.batch_size * rounds / sum(times[name]),
+                "ratio": spread(np.divide(times[name], first)),
+                "ratio floor": floor / rows[0]["floor"] if rows else 1.0,
+                "speed-up": sum(first) / sum(times[name]),
+            }
+            rows.append(row | more)
         return rows
 
     def step(self) -> Iterator[dict]:
@@ -257,7 +274,7 @@ def benchmark(record: Path | None = None, draw: Path | None = None, parts: Seque
     quick = "-quick" if measured["status"] == "quick" else ""
     if not draw:
         write_record(record or runs_folder() / "benchmark" / f"{machine(measured)}{quick}.json", measured)
-    print(*lines(measured), sep="\n")
+    print(table(measured))
     if measured["parts"].keys() >= set(PARTS):
         use_style()
         save_figure(benchmark_figure(measured), f"benchmark{quick}")

@@ -74,9 +74,9 @@ def explore_attention(
         "pair": widgets.Text(pair, description="second", placeholder="none", **line),
         "task": dropdown("task", words, first),
         "other": dropdown("beside", words, (others or [first])[0]),
-        "kind": dropdown("heads", _KINDS, kind),
         "layer": slider("layer", last, 0, last, continuous_update=False),
         "head": slider("head", 0, 0, 0, continuous_update=False),
+        "kind": dropdown("heads", _KINDS, kind),
     }
     note, numbers = widgets.HTML(), widgets.HTML()
     maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
@@ -116,5 +116,4 @@ def explore_attention(
 
     c["kind"].observe(fit, "value")
     fit()
-    rows = [["text"], ["pair"], ["task", "other"], ["kind"], ["layer", "head"]]
-    return Explorer("attention", c, rows, [note, maps_picture, numbers, heads_picture]).follow(update)
+    return Explorer("attention", c, [note, maps_picture, numbers, heads_picture]).follow(update)

@@ -53,7 +53,7 @@ def explore_architecture(method: str | Method = "pals-204", backbone: str = "ber
         text.value = f"{each}<p>{_ratio(count)}</p>"
 
     shown = widgets.HBox([image, text], layout={"flex_flow": "row wrap", "align_items": "center"})
-    return Explorer("architecture", controls, [["method", "backbone"]], [shown]).follow(update)
+    return Explorer("architecture", controls, [shown]).follow(update)
 
 
 def _ratio(count: ParameterCount) -> str:
@@ -104,7 +104,6 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "sharing": dropdown("Vᴱ, Vᴰ", SHARING, "layers"),
     }
     numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
-    rows = [["method", "backbone"], ["size", "tasks"], ["layers", "sharing"]]
 
     def offered(method: Method) -> dict:
         """The method's own values of the options that the controls offer."""
@@ -138,7 +137,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
 
     c["method"].observe(reset, "value")
     reset()
-    return Explorer("parameters", c, rows, [numbers, image]).follow(update)
+    return Explorer("parameters", c, [numbers, image]).follow(update)
 
 
 # ------------------------------------------------------------------------------------------------------------ schedules
@@ -182,14 +181,13 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
     text = " ".join(f"{task}={sizes[task]}" for task in task_order(sizes))
     c = {
         "schedule": dropdown("schedule", list(MIXED), schedule),
-        "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
+        "seed": slider("seed", 0, 0, 20),
         "epochs": slider("E", PAPER_EPOCHS, 1, 50),
         "epoch": slider("epoch e", 1, 1, PAPER_EPOCHS),
-        "seed": slider("seed", 0, 0, 20),
+        "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
         "sizes": widgets.Text(text, description="examples", continuous_update=False, layout=WIDE),
     }
     numbers, image = widgets.HTML(), Picture(2.6, left=0.09, right=0.99, bottom=0.26, top=0.96, wspace=0.25)
-    rows = [["schedule", "alpha"], ["epochs", "epoch"], ["sizes"], ["seed"]]
     own_tasks = tuple(sizes)
     dlink((c["epochs"], "value"), (c["epoch"], "max"))
 
@@ -209,4 +207,4 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
         numbers.value = f"<p>{escape(SCHEDULES[schedule])}{now}</p>{table(headers, lines, 'plan')}"
 
-    return Explorer("schedules", c, rows, [numbers, image]).follow(update)
+    return Explorer("schedules", c, [numbers, image]).follow(update)

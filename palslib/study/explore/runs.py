@@ -1,8 +1,7 @@
 """An explorer that starts, shows and stops a small run in its own thread, so that the notebook stays responsive.
 
 Stopping keeps a checkpoint, from which the same run resumes when started again; it ends with the same weights as an
-uninterrupted run (`training.loop.train`). Dropout draws from the process's only random generator, so only one explorer
-of a kernel trains at a time.
+uninterrupted run (`training.loop.train`).
 """
 
 import math
@@ -21,7 +20,6 @@ from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, tab
 from palslib.study.figures.learning_curves import learning_curves, step_losses
 from palslib.study.figures.style import task_name
 
-_ONE_AT_A_TIME = threading.Lock()
 _SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
 
 
@@ -50,8 +48,8 @@ def shown_score(score: float | None) -> str:
     return "undefined" if score is None or math.isnan(score) else f"{score:.1f}"
 
 
-class _Session:
-    """The run of one explorer: its thread, the signal to stop it, and its widgets."""
+class TrainingExplorer(Explorer):
+    """The explorer of a run, with the run's thread and the signal to stop it."""
 
     def __init__(self, config: RunConfig):
         self.config, self.thread, self.stop, self.shown_at = config, None, threading.Event(), 0.0
@@ -67,17 +65,14 @@ class _Session:
         }
         self.bar = widgets.IntProgress(description="step", layout=WIDE)
         self.numbers, self.picture = widgets.HTML(), Picture(2.6)
-        rows = [["method", "schedule"], ["steps", "seed", "start", "stop"]]
-        self.explorer = Explorer("training", controls, rows, [self.bar, self.numbers, self.picture])
-        self.explorer.session = self
+        super().__init__("training", controls, [self.bar, self.numbers, self.picture])
         controls["start"].on_click(lambda _: self.start())
         controls["stop"].on_click(lambda _: self.ask_to_stop())
-        self.explorer.say("Start trains a small run here; Stop keeps a checkpoint, from which Start resumes.")
+        self.say("Start trains a small run here; Stop keeps a checkpoint, from which Start resumes.")
 
     def start(self) -> None:
         """Starts or resumes the run; wrong settings are shown as a message, not raised."""
-        c = self.explorer.controls
-        chosen = {name: c[name].value for name in ("method", "schedule", "steps", "seed")}
+        chosen = {name: self.controls[name].value for name in ("method", "schedule", "steps", "seed")}
         if chosen["method"] != self.config.method:  # what was for the config's own method is left out
             size = self.config.size if isinstance(self.config.size, str) and not self.config.own_method else None
             chosen |= {"own_method": {}, "method_options": {}, "size": size}
@@ -85,66 +80,65 @@ class _Session:
             config = replace(self.config, progress=False, **chosen)
             config.resolved_method()
         except ValueError as error:
-            return self.explorer.say(str(error), wrong=True)
-        if not _ONE_AT_A_TIME.acquire(blocking=False):
-            return self.explorer.say("another explorer of this kernel is training; stop it first")
+            return self.say(str(error), wrong=True)
         self.stop.clear()
         self.bar.max, self.bar.value = config.steps, 0
-        self._running(True)
-        self.thread = threading.Thread(target=self._train, args=(config,), daemon=True)
+        self.show_running(True)
+        self.thread = threading.Thread(target=self.train, args=(config,), daemon=True)
         self.thread.start()
 
     def ask_to_stop(self) -> None:
         """Asks the run to stop after the current step."""
         self.stop.set()
-        self.explorer.say("stopping after this step")
+        self.say("stopping after this step")
 
-    def _running(self, running: bool) -> None:
-        for control in self.explorer.controls.values():
+    def show_running(self, running: bool) -> None:
+        """Allows Stop while a run is running, and everything else while none is."""
+        for control in self.controls.values():
             control.disabled = running
-        self.explorer.controls["stop"].disabled = not running
+        self.controls["stop"].disabled = not running
 
-    def _train(self, config: RunConfig) -> None:
+    def train(self, config: RunConfig) -> None:
+        """Trains in this thread and says how it ended, also by an error, which would not be seen otherwise."""
         from palslib.training.loop import train
 
         try:
-            record = train(config, on_step=self._on_step, on_phase=self.explorer.say)
+            record = train(config, on_step=self.on_step, on_phase=self.say)
             if record["status"] == "stopped":
                 end = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept; Start resumes"
             else:
-                self._show_record(record)
                 average = shown_score(record["results"]["last"]["dev_average"])
                 end = f"finished: dev average {average} after {config.steps:,} steps; change the seed for another run"
-            self.explorer.say(end)
-        except Exception as error:  # an error in a thread would not be seen
-            self.explorer.say(f"{type(error).__name__}: {error}")
+                if self.bar.value < config.steps:  # the run had finished before
+                    self.show_record(record)
+            self.say(end)
+        except Exception as error:
+            self.say(f"{type(error).__name__}: {error}")
         finally:
-            self._running(False)
-            _ONE_AT_A_TIME.release()
+            self.show_running(False)
 
-    def _on_step(self, run) -> bool:
+    def on_step(self, run) -> bool:
+        """Shows a run after some of its steps; returns whether it goes on."""
         stop = self.stop.is_set()
-        last = stop or run.step == run.config.steps
-        if last or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
+        if stop or run.step == run.config.steps or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
             run.read_losses()
             done = len(run.losses)
             losses = pd.DataFrame({"step": range(1, done + 1), "task": run.plan.tasks[:done], "loss": run.losses})
-            self._show(losses, run.history, run.plan.drawn_steps(run.step), run.config.batch_size)
+            self.show(losses, run.history, run.plan.drawn_steps(run.step), run.config.batch_size)
             self.bar.value, self.shown_at = run.step, time.monotonic()
             if not stop:
-                self.explorer.say(f"training: step {run.step:,} of {run.config.steps:,}")
+                self.say(f"training: step {run.step:,} of {run.config.steps:,}")
         return not stop
 
-    def _show_record(self, record: dict) -> None:
-        """Shows the end of a run; if it had finished before, only the losses in its history are known."""
-        config = record["config"]
-        if self.bar.value < config["steps"]:
-            points = [(p["step"], task, loss) for p in record["history"] for task, loss in p["loss"].items()]
-            losses = pd.DataFrame(points, columns=["step", "task", "loss"])
-            self._show(losses, record["history"], record["sampling"]["drawn"], config["batch_size"])
+    def show_record(self, record: dict) -> None:
+        """Shows a run by its record, which has only the losses at evaluations."""
+        history, config = record["history"], record["config"]
+        points = [(point["step"], task, loss) for point in history for task, loss in point["loss"].items()]
+        losses = pd.DataFrame(points, columns=["step", "task", "loss"])
+        self.show(losses, history, record["sampling"]["drawn"], config["batch_size"])
         self.bar.value = config["steps"]
 
-    def _show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
+    def show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
         """Updates table and picture. Scores are in percent."""
         latest, rows = losses.groupby("task")["loss"].last(), []
         for task, steps in drawn.items():
@@ -160,4 +154,4 @@ class _Session:
 def explore_training(config: RunConfig | None = None) -> Explorer:
     """An explorer of a run with this config (default: the preset `smoke`), in which method, schedule, steps and seed
     can be chosen. The run's folder is the one that `train(config)` would use."""
-    return _Session((config or RunConfig.from_dict({"preset": "smoke"})).with_steps()).explorer
+    return TrainingExplorer((config or RunConfig.from_dict({"preset": "smoke"})).with_steps())

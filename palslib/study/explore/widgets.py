@@ -10,6 +10,7 @@ from collections.abc import Callable
 from html import escape
 
 import ipywidgets as widgets
+import pandas as pd
 from matplotlib.figure import Figure
 
 from palslib.common.names import check_name
@@ -17,18 +18,17 @@ from palslib.study.figures.style import PAGE_WIDTH
 
 WIDE = {"width": "664px", "max_width": "99%"}
 """The layout of a control as wide as two, or as the page if that is narrower."""
-_CELL = "padding: 1px min(12px, 0.75vw) 1px 0; line-height: 1.4; border-bottom: 1px solid var(--jp-border-color2, #ddd)"
 
 
 class Explorer(widgets.VBox):
     """Controls, a line for messages, and results that follow them. All state is the instance's own."""
 
-    def __init__(self, name: str, controls: dict[str, widgets.Widget], rows: list[list[str]], results: list):
-        """Args: `controls` by name; `rows` of their names, as they are laid out; `results`, the widgets below them."""
+    def __init__(self, name: str, controls: dict[str, widgets.Widget], results: list):
+        """Args: `controls` by name, laid out two in a row; `results`, the widgets below them."""
         self.name, self.controls = name, controls
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
-        lines = [widgets.HBox([controls[n] for n in row], layout={"flex_flow": "row wrap"}) for row in rows]
-        super().__init__([*lines, self.message, self.results])
+        box = widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap", "max_width": "740px"})
+        super().__init__([box, self.message, self.results])
         self.add_class("palslib-explore")
         self.add_class(f"palslib-explore-{name}")
 
@@ -92,19 +92,11 @@ class Picture(widgets.Image):
 
 
 def table(headers: list[str], rows: list[list[str]], name: str) -> str:
-    """An HTML table; the first column is text, the others are numbers, aligned to the right."""
-    lines = []
-    for tag, cells in [("th", headers), *(("td", row) for row in rows)]:
-        line = ""
-        for column, cell in enumerate(cells):
-            style = f"{_CELL}; text-align: {'right' if column else 'left'}"
-            if len(cell) <= 6:  # no line break in STS-B
-                style += "; white-space: nowrap"
-            text = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", escape(cell))
-            line += f'<{tag} style="{style}">{text}</{tag}>'
-        lines.append(f"<tr>{line}</tr>")
-    whole = f'<table class="palslib-{name}" style="border-collapse: collapse; margin: 4px 0">{"".join(lines)}</table>'
-    return f'<div style="overflow-x: auto; width: 0; min-width: 100%">{whole}</div>'  # scrolls on a narrow page
+    """An HTML table with the looks of JupyterLab's own, which scrolls on a narrow page."""
+    with pd.option_context("display.max_colwidth", None):  # else long cells are cut
+        page = pd.DataFrame(rows, columns=headers).to_html(index=False, border=0, classes=f"palslib-{name}")
+    page = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", page)
+    return f'<div class="jp-RenderedHTMLCommon" style="overflow-x: auto; width: 0; min-width: 100%">{page}</div>'
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:

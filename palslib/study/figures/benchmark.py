@@ -1,10 +1,10 @@
 """A record of `palslib benchmark` as text and as a figure."""
 
 import re
-from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,35 +20,24 @@ def machine(record: dict) -> str:
     return re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
 
 
-def lines(record: dict) -> list[str]:
-    """A record as text, a line for each number, followed by its floor (lower bound)."""
-    where = record["device"]
-    if where == "cpu":
-        where = f"{record['environment']['cpu']}, {record['threads']} threads"
+COLUMNS = ["part", "backbone", "precision", "what", "method", "seconds.median", "seconds.low", "seconds.high", "floor"]
+COLUMNS += ["texts a second", "ratio.median", "ratio floor"]
+
+
+def table(record: dict) -> str:
+    """A record as text: the machine, and a row for each time with its quartiles, its floor (lower bound) and, where
+    programs are compared, texts a second and the ratio to the time and to the floor of the first."""
+    parts = {part: pd.json_normalize(rows) for part, rows in record["parts"].items()}
+    frame = pd.concat(parts, names=["part"]).reset_index("part")
+    frame = frame[[name for name in COLUMNS if name in frame]]
     rates = ", ".join(f"{p} {r['median'] / 1e9:,.0f}" for p, r in record["rates"].items())
-    text = [f"{where}; {record['timer']}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"]
+    first = f"{_where(record)}; matrix products: {rates} GFLOP/s; lengths of {record['texts']} texts"
+    return f"{first}\n{frame.to_string(index=False, na_rep='', float_format='{:.3f}'.format)}"
 
-    def add(part: str, what: str, row: dict, more: str = "") -> None:
-        s, precision = row["seconds"], row.get("precision", "")
-        quartiles = f"{s['median']:8.3f} s ({s['low']:.3f}-{s['high']:.3f}), floor {row['floor']:.3f} s"
-        text.append(f"{part} {row.get('backbone', ''):18}{precision:8}{what:22}{quartiles}{more}")
 
-    parts = defaultdict(list, record["parts"])  # perhaps only some parts
-    for row in parts["step"]:
-        r, floor = row["ratio"], row["ratio floor"]
-        ratio = f"; {r['median']:.3f} ({r['low']:.3f}-{r['high']:.3f}) times shared's time; by operations {floor:.3f}"
-        add("a", row["what"], row, "" if row["what"] == "shared" else ratio)
-    for row in parts["released"]:
-        add("b", row["what"], row, f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.1f} times released")
-    for row in parts["evaluation"]:
-        add("c", f"{row['texts']} texts", row, f"; {row['texts a second']['median']:.0f} texts/s")
-    for row in parts["start_up"]:
-        add("d", row["what"], row)
-    for pair in zip(parts["peers"][::2], parts["peers"][1::2], strict=True):  # another package, then palslib
-        for row in pair:
-            more = f"; {row['texts a second']:.1f} texts/s, {row['speed-up']:.2f} times {pair[0]['what']}"
-            add("e", f"{row['what']} {row['method']}", row, more)
-    return text
+def _where(record: dict) -> str:
+    cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
+    return cpu if record["device"] == "cpu" else record["device"]
 
 
 def _label(row: dict) -> str:
@@ -131,6 +120,5 @@ def benchmark_figure(record: dict) -> Figure:
     rows = parts["start_up"]
     bars_over_floor(rows, [row["what"] for row in rows], axes["d"], "d  Start of a notebook")
     bars_beside(parts["peers"], axes["e"])
-    cpu = f"{record['environment']['cpu']}, {record['threads']} threads"
-    figure.suptitle(cpu if record["device"] == "cpu" else record["device"], fontsize="medium")
+    figure.suptitle(_where(record), fontsize="medium")
     return figure

@@ -9,13 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapes import randomised
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from palslib.bert.rows import Rows
-from palslib.methods.pal import Projection
-from palslib.methods.table import get_method
-from palslib.model.multi_task import MultiTaskModel
 from palslib.study.analysis.attention_maps import (
     STATISTICS,
     AttentionMaps,
@@ -26,40 +24,18 @@ from palslib.study.analysis.attention_maps import (
     numbers_of_heads,
 )
 
-WORDS = ["the", "old", "bridge", "was", "closed", "nobody", "may", "cross", "it"]
 TEXT, PAIR = "the old bridge was closed", "nobody may cross"
-SMALL = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 101, "initializer_range": 0.3}
 
 
-def make_tokenizer(roberta: bool = False) -> PreTrainedTokenizerFast:
-    """A whole-word tokenizer with BERT's special tokens (101, 102 far from 0 and 2), or with RoBERTa's."""
-    cls, sep, pad = ("<s>", "</s>", "<pad>") if roberta else ("[CLS]", "[SEP]", "[PAD]")
-    unk = "<unk>" if roberta else "[UNK]"
-    vocabulary = {token: number for number, token in enumerate([*WORDS, unk, cls, sep, pad])}
+def make_tokenizer(names=("[CLS]", "[SEP]", "[PAD]", "[UNK]"), processor=processors.BertProcessing):
+    """A whole-word tokenizer with these special tokens, whose ids are neither BERT's nor RoBERTa's."""
+    cls, sep, pad, unk = names
+    vocabulary = {token: number for number, token in enumerate([unk, pad, cls, sep, *TEXT.split(), *PAIR.split()])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    ends = (sep, vocabulary[sep]), (cls, vocabulary[cls])
-    if roberta:  # <s> a </s></s> b </s>
-        tokenizer.post_processor = processors.RobertaProcessing(*ends)
-    else:
-        tokenizer.post_processor = processors.BertProcessing(*ends)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=unk, cls_token=cls, sep_token=sep, pad_token=pad, model_max_length=64
-    )
-
-
-def make_model(method="pals-204", tasks=("cola", "rte"), layers=2, **options) -> MultiTaskModel:
-    """A tiny model whose V^D is not zero, so that the task functions do something."""
-    options = {"size": 20, "heads": 5} | options if get_method(method).takes("heads") else options
-    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    config = BertConfig(vocab_size=20, num_hidden_layers=layers, max_position_embeddings=64, **SMALL, **dropout)
-    torch.manual_seed(0)
-    model = MultiTaskModel(BertModel(config), get_method(method, **options), tasks).eval()
-    with torch.no_grad():
-        for part in model.modules():
-            if isinstance(part, Projection):
-                part.decoder.weight.normal_(0, 0.3)
-    return model
+    tokenizer.post_processor = processor((sep, vocabulary[sep]), (cls, vocabulary[cls]))
+    tokens = {"cls_token": cls, "sep_token": sep, "pad_token": pad, "unk_token": unk}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
 
 
 @pytest.fixture(scope="module")
@@ -69,43 +45,49 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model():
-    return make_model()
+    """Three layers of four heads, each with a PAL of three heads."""
+    return randomised("pals-204")
 
 
 # --- what the maps are
 
 
 def test_shapes_and_rows(model, tokenizer):
-    """[CLS] 5 words [SEP] 3 words [SEP] are 11 tokens; BERT has 2 layers of 4 heads, the PALs 2 of 5."""
+    """[CLS] 5 words [SEP] 3 words [SEP] are 11 tokens."""
     maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
     assert maps.tokens == ("[CLS]", *TEXT.split(), "[SEP]", *PAIR.split(), "[SEP]")
-    assert (maps.of("bert").shape, maps.of("pal").shape) == ((2, 4, 11, 11), (2, 5, 11, 11))
+    assert (maps.of("bert").shape, maps.of("pal").shape) == ((3, 4, 11, 11), (3, 3, 11, 11))
     assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, 1, 1, 1, -1]
     assert np.flatnonzero(maps.cls).tolist() == [0] and np.flatnonzero(maps.sep).tolist() == [6, 10]
-    assert maps.layers == {"bert": (0, 1), "pal": (0, 1)}
     for weights in (maps.of("bert"), maps.of("pal")):
         assert (weights > 0).all()
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
 
 
-def test_plain_maps_equal_those_of_hugging_face(model, tokenizer):
-    """The same weights in a BertModel that was never adapted, asked by its own option."""
+def test_roberta_by_the_ids_of_its_own_special_tokens():
+    """<s> 5 words </s></s> 3 words </s>: three separators."""
+    tokenizer = make_tokenizer(("<s>", "</s>", "<pad>", "<unk>"), processors.RobertaProcessing)
+    maps = attention_maps(randomised("pals-204", "roberta"), "rte", tokenizer, TEXT, PAIR)
+    assert maps.tokens[0] == "<s>" and np.flatnonzero(maps.cls).tolist() == [0]
+    assert np.flatnonzero(maps.sep).tolist() == [6, 7, 11]
+    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, 1, -1]
+    assert head_statistics(maps)["to_other"].notna().all()
+
+
+def test_plain_maps_equal_those_of_hugging_face_and_a_task_changes_those_above_its_first_layer(model, tokenizer):
+    """The same weights in a BertModel that was never adapted, asked by its own option. Layer 0 reads the embeddings,
+    which tasks share; layer 1 reads what the task function has changed."""
     plain = BertModel(copy.deepcopy(model.config)).eval()
     plain.load_state_dict(model.backbone.state_dict())
     plain.set_attn_implementation("eager")
     inputs = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt")
     with torch.inference_mode():
-        theirs = plain(**inputs, output_attentions=True).attentions
-    ours = attention_maps(model, None, tokenizer, TEXT, PAIR)
-    np.testing.assert_allclose(ours.of("bert"), torch.cat(theirs).numpy(), atol=1e-5)
+        theirs = torch.cat(plain(**inputs, output_attentions=True).attentions).numpy()
+    ours, rte = (attention_maps(model, task, tokenizer, TEXT, PAIR) for task in (None, "rte"))
+    np.testing.assert_allclose(ours.of("bert"), theirs, atol=1e-5)
     assert ours.task is None and ours.name == "plain" and set(ours.weights) == {"bert"}
-
-
-def test_a_task_changes_the_maps_above_its_first_layer(model, tokenizer):
-    """Layer 0 reads the embeddings, which tasks share; layer 1 reads what the task function has changed."""
-    plain, rte = (attention_maps(model, task, tokenizer, TEXT) for task in (None, "rte"))
-    np.testing.assert_allclose(rte.of("bert")[0], plain.of("bert")[0], atol=1e-6)
-    assert np.abs(rte.of("bert")[1] - plain.of("bert")[1]).max() > 1e-3
+    np.testing.assert_allclose(rte.of("bert")[0], theirs[0], atol=1e-5)
+    assert np.abs(rte.of("bert")[1] - theirs[1]).max() > 1e-3
 
 
 def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
@@ -115,33 +97,18 @@ def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
     rows = Rows.from_padded(**inputs)
     with torch.inference_mode():
         states = model.encode("rte", rows)
-        for layer in range(2):
+        for layer in range(3):
             z = pals.projection(layer).encoder(states[layer])
-            value = pals.functions[str(layer)].qkv(z)[:, 40:]  # after query and key, 20 wide each
-            context = torch.from_numpy(maps.of("pal")[layer]) @ value.unflatten(-1, (5, 4)).transpose(0, 1)
+            value = pals.functions[str(layer)].qkv(z)[:, 24:]  # after query and key, 12 wide each
+            context = torch.from_numpy(maps.of("pal")[layer]) @ value.unflatten(-1, (3, 4)).transpose(0, 1)
             ours = pals.projection(layer).decoder(context.transpose(0, 1).flatten(1))
             torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
 
 
-def test_roberta_by_the_ids_of_its_own_special_tokens():
-    """<s> 5 words </s></s> 3 words </s>: three separators."""
-    tokenizer = make_tokenizer(roberta=True)
-    pad = tokenizer.pad_token_id
-    config = RobertaConfig(
-        vocab_size=20, num_hidden_layers=2, max_position_embeddings=64, pad_token_id=pad, type_vocab_size=1, **SMALL
-    )
-    model = MultiTaskModel(RobertaModel(config), get_method("pals-204", size=20, heads=5), ("rte",)).eval()
-    maps = attention_maps(model, "rte", tokenizer, TEXT, PAIR)
-    assert maps.tokens[0] == "<s>" and np.flatnonzero(maps.cls).tolist() == [0]
-    assert np.flatnonzero(maps.sep).tolist() == [6, 7, 11]
-    assert maps.texts.tolist() == [-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, 1, -1]
-    assert head_statistics(maps)["to_other"].notna().all()
-
-
 @pytest.mark.parametrize("text", ["", "the " * 200, "🙂 مرحبا"])
 def test_odd_texts(model, tokenizer, text):
-    maps = attention_maps(model, "cola", tokenizer, text, max_length=64)
-    assert len(maps.tokens) <= 64 and maps.of("pal").shape[-1] == len(maps.tokens)
+    maps = attention_maps(model, "stsb", tokenizer, text, max_length=40)
+    assert len(maps.tokens) <= 40 and maps.of("pal").shape[-1] == len(maps.tokens)
     assert head_statistics(maps)["to_other"].isna().all()
 
 
@@ -149,22 +116,22 @@ def test_odd_texts(model, tokenizer, text):
 
 
 @pytest.mark.parametrize(
-    ("method", "layers"),
+    ("method", "options", "layers", "heads"),
     [
-        ("pals-276-top", (2, 3)),
-        ("pals-276-bottom", (0, 1)),
-        ("pals-no-sharing-84", (0, 1, 2, 3)),
-        ("pals-shared-across-tasks-204", (0, 1, 2, 3)),
-        ("attention-on-top-204", (4, 5, 6, 7, 8, 9)),
+        ("pals-276-top", {}, (2,), 3),
+        ("pals-276-bottom", {}, (0,), 3),
+        ("pals-no-sharing-84", {}, (0, 1, 2), 3),
+        ("pals-shared-across-tasks-204", {}, (0, 1, 2), 3),
+        ("attention-on-top-204", {}, (3, 4, 5, 6, 7, 8), 3),  # the six on top of BERT count on
+        ("houlsby-64", {"second": "pal", "pal_size": 24}, (0, 1, 2), 12),  # in the place of a second adapter
     ],
 )
-def test_layers_of_added_attention(tokenizer, method, layers):
-    """Four layers of BERT; the six on top of it count on from 4."""
-    model = make_model(method, ("rte",), layers=4)
+def test_layers_of_added_attention(tokenizer, method, options, layers, heads):
+    model = randomised(method, **options)
     maps = attention_maps(model, "rte", tokenizer, TEXT)
-    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(4), 4), "pal": dict.fromkeys(layers, 5)}
-    assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(4), 4)}
-    assert maps.layers == {"bert": (0, 1, 2, 3), "pal": layers}
+    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(3), 4), "pal": dict.fromkeys(layers, heads)}
+    assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(3), 4)}
+    assert maps.layers == {"bert": (0, 1, 2), "pal": layers}
     np.testing.assert_allclose(maps.of("pal").sum(-1), 1, atol=1e-6)
     frame = head_statistics(maps)
     assert sorted(set(frame.loc[frame["kind"] == "pal", "layer"])) == list(layers)
@@ -172,27 +139,21 @@ def test_layers_of_added_attention(tokenizer, method, layers):
 
 @pytest.mark.parametrize("method", ["shared", "low-rank-100", "houlsby-64", "bert-layer-on-top", "fine-tuned"])
 def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, method):
-    maps = attention_maps(make_model(method), "rte", tokenizer, TEXT)
+    """A whole layer on top is BERT's next."""
+    maps = attention_maps(randomised(method), "rte", tokenizer, TEXT)
     np.testing.assert_allclose(maps.of("bert").sum(-1), 1, atol=1e-6)
+    assert maps.layers == {"bert": (0, 1, 2, 3) if "on-top" in method else (0, 1, 2)}
     assert set(head_statistics(maps)["kind"]) == {"bert"}
-    with pytest.raises(ValueError, match=method):
+    with pytest.raises(ValueError, match="adds no projected attention"):
         _ = maps.of("pal")
 
 
-def test_a_pal_in_the_place_of_a_second_adapter_and_a_layer_on_top(tokenizer):
-    """ "Houlsby plus PALs": a PAL of 12 heads in each of the two layers. A whole layer on top is BERT's next."""
-    model = make_model("houlsby-64", ("rte",), second="pal", pal_size=24)
-    assert numbers_of_heads(model, "rte")["pal"] == {0: 12, 1: 12}
-    assert attention_maps(model, "rte", tokenizer, TEXT).of("pal").shape == (2, 12, 7, 7)
-    assert attention_maps(make_model("bert-layer-on-top"), "rte", tokenizer, TEXT).layers == {"bert": (0, 1, 2)}
-
-
 def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
-    model = make_model("fine-tuned")
+    model = randomised("fine-tuned")
     with torch.no_grad():
         for part in model.adaptations["rte"].backbone.encoder.layer[0].attention.self.query.parameters():
             part.zero_()
-    own, other = (attention_maps(model, task, tokenizer, TEXT).of("bert")[0] for task in ("rte", "cola"))
+    own, other = (attention_maps(model, task, tokenizer, TEXT).of("bert")[0] for task in ("rte", "stsb"))
     np.testing.assert_allclose(own, 1 / 7, atol=1e-6)  # no query: all 7 tokens alike
     assert np.abs(other - 1 / 7).max() > 0.01
 
@@ -203,16 +164,13 @@ def test_a_fine_tuned_model_shows_the_tasks_own_copy(tokenizer):
 @pytest.mark.parametrize("method", ["pals-204", "fine-tuned"])
 def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
     """And each of its parts is in the mode that it was in, after an error too."""
-    model = make_model(method)
-    inputs = tokenizer(TEXT, PAIR, return_token_type_ids=True, return_tensors="pt")
-    logits = torch.inference_mode()(lambda: model(task="rte", **inputs).logits)
-    before, still = logits(), attention_maps(model, "rte", tokenizer, TEXT)
-    assert torch.equal(logits(), before)
+    model = randomised(method, dropout=0.1)
+    still = attention_maps(model, "rte", tokenizer, TEXT).of("bert")
     model.train()
     model.pooler.eval()
     modes = [part.training for part in model.modules()]
     for _ in range(2):
-        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).of("bert"), still.of("bert"))
+        np.testing.assert_array_equal(attention_maps(model, "rte", tokenizer, TEXT).of("bert"), still)
         assert [part.training for part in model.modules()] == modes
     with pytest.raises(ValueError, match="unknown task"):
         attention_maps(model, "rtee", tokenizer, TEXT)
@@ -222,11 +180,11 @@ def test_a_model_in_training_is_looked_at_without_dropout(tokenizer, method):
 def test_errors_say_what_there_is(model, tokenizer):
     plain, other = attention_maps(model, None, tokenizer, TEXT), attention_maps(model, "rte", tokenizer, PAIR)
     for named, act in {
-        "'rtee'.* cola, rte": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
+        "'rtee'.* rte, stsb": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
         "name a task": lambda: plain.of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
-        "layer 2.* 0, 1": lambda: plain.layer("bert", 2),
-        "texts": lambda: head_divergences(plain, other, ("bert", "bert")),
+        "layer 3.* 0, 1, 2": lambda: plain.layer("bert", 3),
+        "texts": lambda: head_divergences([plain], [other], ("bert", "bert")),
         "task's maps": lambda: head_divergences([plain, other], [plain, other], ("bert", "bert")),
     }.items():
         with pytest.raises(ValueError, match=named):
@@ -309,7 +267,7 @@ def test_heads_are_matched_whatever_their_order():
     heads = np.stack([np.eye(3), np.eye(3)[[1, 2, 2]], np.eye(3)[[0, 0, 0]]]).astype(np.float32)
     one = replace(by_hand(np.eye(3), kind="pal"), weights={"pal": heads[None]})
     two = replace(one, task="cola", weights={"pal": heads[None][:, [2, 0, 1]]})
-    frame = head_divergences(one, two)
+    frame = head_divergences([one], [two])
     assert len(frame) == 9 and frame["divergence"].max() <= math.log(2) + 1e-9
     best = frame[frame["matched"]]
     assert dict(zip(best["head"], best["other_head"], strict=True)) == {0: 1, 1: 2, 2: 0}
@@ -321,9 +279,9 @@ def test_heads_are_matched_whatever_their_order():
 
 
 def test_a_pal_against_bert_layer_by_layer(tokenizer):
-    """The top half has PALs in layers 2 and 3: 2 layers x 5 PAL heads x 4 of BERT's; four pairs a layer at the most."""
-    maps = attention_maps(make_model("pals-276-top", ("rte",), layers=4), "rte", tokenizer, TEXT)
+    """The top half has a PAL in layer 2 alone: 3 PAL heads x 4 of BERT's; three pairs at the most."""
+    maps = attention_maps(randomised("pals-276-top"), "rte", tokenizer, TEXT)
     frame = head_divergences([maps], [maps], ("pal", "bert"))
-    assert len(frame) == 2 * 5 * 4 and sorted(set(frame["layer"])) == [2, 3] and frame["matched"].sum() == 2 * 4
-    own = head_divergences(maps, maps, ("bert", "bert")).query("matched")
+    assert len(frame) == 3 * 4 and set(frame["layer"]) == {2} and frame["matched"].sum() == 3
+    own = head_divergences([maps], [maps], ("bert", "bert")).query("matched")
     assert (own["head"] == own["other_head"]).all() and own["divergence"].max() < 1e-12

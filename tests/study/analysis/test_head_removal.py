@@ -22,9 +22,6 @@ from palslib.study.figures.heads import head_panels
 from palslib.training.evaluation import predict
 from palslib.training.loop import train
 
-WIDTH = 4  # of a PAL's head: 12 / 3; BERT's are 24 / 4 = 6 wide
-WITH_HEADS = ["pals-204", "pals-no-sharing-84", "pals-276-top", "attention-on-top-204"]
-
 
 def logits(model, task="rte", **inputs):
     with torch.inference_mode():
@@ -39,44 +36,41 @@ def rows_of(model, task="rte", rows=10, labels=None):
     return replace(data, labels=own if labels is None else labels)
 
 
+def zeroed(model, kind, heads):
+    """The model, after the columns that read these heads were set to zero: in V^D, or in BERT's output matrices."""
+    encoder = getattr(model.adaptations["rte"], "backbone", model.backbone)  # a fine-tuned model has copies
+    for layer, head in heads:
+        if kind == "pal":
+            matrix, width = model.adaptations["rte"].projection(layer).decoder.weight, 4  # 12 / 3
+        else:
+            matrix, width = encoder.encoder.layer[layer].attention.output.dense.weight, 6  # 24 / 4
+        with torch.no_grad():
+            matrix[:, width * head : width * (head + 1)] = 0
+    return model
+
+
 # --- removal
 
 
+@pytest.mark.parametrize(
+    ("method", "kind", "heads"),
+    [
+        ("pals-no-sharing-84", "pal", [(1, 0)]),
+        ("pals-no-sharing-84", "pal", [(1, 2)]),
+        ("pals-204", "pal", [(0, 1), (1, 1), (2, 1)]),  # one V^D serves all three layers
+        ("pals-204", "bert", [(2, 1)]),
+        ("fine-tuned", "bert", [(2, 1)]),
+        ("houlsby-64", "bert", [(0, 3), (2, 1)]),
+    ],
+)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("head", [0, 2])
-def test_a_pals_head_is_removed_as_by_zeros_in_v_d(head, attention):
-    """V^D reads head k's context in columns 4k to 4k + 3; without sharing each layer has a V^D of its own."""
-    model, twin = (randomised("pals-no-sharing-84", attention=attention) for _ in range(2))
-    with torch.no_grad():
-        twin.adaptations["rte"].projection(1).decoder.weight[:, WIDTH * head : WIDTH * (head + 1)] = 0
+def test_a_head_is_removed_as_by_zeros_in_what_reads_it(method, kind, heads, attention):
+    model, twin = (randomised(method, attention=attention) for _ in range(2))
     before = logits(model)
-    with without_heads(model, "rte", [(1, head)]):
+    with without_heads(model, "rte", heads, kind):
         removed = logits(model)
-    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(removed, logits(zeroed(twin, kind, heads)), atol=1e-6, rtol=1e-5)
     assert (removed - before).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("method", ["pals-204", "fine-tuned", "houlsby-64"])
-def test_a_head_of_bert_is_removed_as_by_zeros_in_the_output_matrix(method):
-    """Columns 6k to 6k + 5 of layer 2's output matrix; a fine-tuned model has a copy of its own for each task."""
-    model, twin = (randomised(method) for _ in range(2))
-    encoder = getattr(twin.adaptations["rte"], "backbone", twin.backbone)
-    with torch.no_grad():
-        encoder.encoder.layer[2].attention.output.dense.weight[:, 6:12] = 0
-    before = logits(model)
-    with without_heads(model, "rte", [(2, 1)], kind="bert"):
-        removed = logits(model)
-    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
-    assert (removed - before).abs().max() > 1e-3
-
-
-def test_several_heads_are_removed_together():
-    """One V^D serves all three layers here, so head 1 of all of them is gone with columns 4 to 7 of it."""
-    model, twin = randomised("pals-204"), randomised("pals-204")
-    with torch.no_grad():
-        twin.adaptations["rte"].projection(0).decoder.weight[:, WIDTH : 2 * WIDTH] = 0
-    with without_heads(model, "rte", [(layer, 1) for layer in range(3)]):
-        torch.testing.assert_close(logits(model), logits(twin), atol=1e-6, rtol=1e-5)
 
 
 def test_without_any_head_a_pal_is_the_bias_of_v_d():
@@ -90,27 +84,19 @@ def test_without_any_head_a_pal_is_the_bias_of_v_d():
         assert torch.equal(seen[layer], bias.expand(18, 24))
 
 
-@pytest.mark.parametrize("method", WITH_HEADS)
+@pytest.mark.parametrize("method", ["pals-204", "pals-no-sharing-84", "pals-276-top", "attention-on-top-204"])
 @pytest.mark.parametrize("kind", ["pal", "bert"])
 def test_off_on_off_bit_for_bit(method, kind):
-    model = randomised(method)
-    heads = heads_of(model, "rte", kind)
+    """Also in `forward_many`, which computes for all tasks at once what they share, and for some rows alone."""
+    model, inputs = randomised(method), batch(pad=2)
     before, other = logits(model), logits(model, "stsb")
-    with without_heads(model, "rte", heads[:1], kind):
+    with without_heads(model, "rte", heads_of(model, "rte", kind)[:1], kind), torch.inference_mode():
         assert not torch.equal(logits(model), before)
         assert torch.equal(logits(model, "stsb"), other)  # also where both read BERT's heads
-    assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
-
-
-@pytest.mark.parametrize("method", WITH_HEADS)
-@pytest.mark.parametrize("kind", ["pal", "bert"])
-def test_many_tasks_at_once_are_without_them_too(method, kind):
-    """`forward_many`, which computes for all tasks at once what they share, and for some rows alone."""
-    model, inputs = randomised(method), batch(pad=2)
-    with without_heads(model, "rte", heads_of(model, "rte", kind)[:1], kind), torch.inference_mode():
         together = model.forward_many({"rte": None, "stsb": [2, 0]}, **inputs)
         torch.testing.assert_close(together["rte"], logits(model), atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(together["stsb"], logits(model, "stsb")[[2, 0]], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(together["stsb"], other[[2, 0]], atol=1e-5, rtol=1e-5)
+    assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
 
 
 def test_a_head_of_bert_beside_adapters_that_are_off():
@@ -158,15 +144,14 @@ def test_errors_say_what_there_is():
 
 def test_importance_is_the_change_of_the_score():
     """A row for each head; the same numbers from zeros in V^D and the predictions counted by hand."""
-    model, twin = randomised("pals-no-sharing-84"), randomised("pals-no-sharing-84")
+    model = randomised("pals-no-sharing-84")
     data = rows_of(model, rows=40)
     frame = head_importance(model, "rte", data)
     assert list(frame) == ["task", "kind", "layer", "head", "metric", "score", "change"] and len(frame) == 9
     np.testing.assert_allclose(frame["change"], frame["score"] - 100)
     assert frame["change"].max() <= 0 and frame["change"].min() < 0
     layer, head = frame.loc[frame["change"].idxmin(), ["layer", "head"]]
-    with torch.no_grad():
-        twin.adaptations["rte"].projection(layer).decoder.weight[:, WIDTH * head : WIDTH * (head + 1)] = 0
+    twin = zeroed(randomised("pals-no-sharing-84"), "pal", [(layer, head)])
     right = (predict(twin, "rte", data).argmax(-1) == data.labels).mean()
     assert frame["change"].min() == pytest.approx(100 * right - 100)
 
@@ -177,7 +162,7 @@ def test_a_useless_head_costs_nothing():
     qkv = model.adaptations["stsb"].functions["0"].qkv
     with torch.no_grad():
         for part in (qkv.weight, qkv.bias):
-            part[24 + WIDTH : 24 + 2 * WIDTH] = 0  # after query and key, 12 rows each; head 1
+            part[28:32] = 0  # head 1, 4 wide, after query and key, 12 rows each
     frame = head_importance(model, "stsb", rows_of(model, "stsb")).query("metric == 'pearson'")
     useless = (frame["layer"] == 0) & (frame["head"] == 1)
     assert frame.loc[useless, "change"].tolist() == [0] and (frame.loc[~useless, "change"] < 0).all()
@@ -261,46 +246,43 @@ def test_lines_give_the_table_back():
 
 
 def test_the_record_of_a_saved_model(tmp_path, capsys):
-    """A tiny model of two tasks on synthetic rows: every table, no folder's name, and no run to `load_records`."""
-    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("cola", "rte"), size=12, heads=3)
-    folder, out = tmp_path / "run" / "best", tmp_path / "records" / "heads.json"
-    model.save_pretrained(folder)
-    point = {"step": 7, "dev_average": 50.0}
-    config = {"schedule": "annealed", "batch_size": 8, "learning_rate": 0.1, "seed": 3, "data": "synthetic"}
-    record = {
-        "key": "abc",
-        "status": "stopped",
-        "config": config,
-        "environment": {"git_commit": "c0ffee"},
-        "results": {"best": point},
-    }
-    (tmp_path / "run" / "record.json").write_text(json.dumps(record))
-    assert main(["heads", str(folder), str(out), "--tasks", "sst2"]) == 1
-    assert "'sst2'" in capsys.readouterr().err
-    assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
-    found = json.loads(out.read_text())
-    assert found["model"]["run"] == config | point | {"key": "abc", "git_commit": "c0ffee"}
-    assert (found["data"], found["texts"], found["rows"]) == ("synthetic", 2, {"rte": 6})
+    """Of a run on synthetic rows of RTE and on a file of one's own: every table, no folder's name, and no run to
+    `load_records`."""
+    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    config = {"backbone": "tiny", "tasks": ("rte", str(tmp_path / "mood.csv")), "size": 12, "steps": 2}
+    config |= {"batch_size": 4, "keep": "last", "progress": False, "folder": str(tmp_path / "run")}
+    run, last, out = train(RunConfig(**config)), tmp_path / "run" / "last", tmp_path / "records" / "heads.json"
+
+    def record(folder, *tasks, own="mood") -> dict:
+        flags = ["--rows", "4", "--texts", "1", "--own", f"{own}={tmp_path / 'mood.csv'}", "--tasks", *tasks]
+        status = main(["heads", str(folder), str(out), *flags])
+        return json.loads(out.read_text()) if status == 0 else capsys.readouterr().err
+
+    assert "'sst2'" in record(last, "sst2") and "'moods'" in record(last, "rte", own="moods")
+    found = record(last, "rte", "mood")
+    expected = {name: run["config"][name] for name in ("schedule", "batch_size", "learning_rate", "seed", "data")}
+    assert expected.items() <= found["model"]["run"].items()
+    assert (found["model"]["run"]["key"], found["model"]["run"]["step"]) == (run["key"], 2)
+    assert (found["data"], found["texts"], found["rows"]) == ("synthetic", 2, {"rte": 4, "mood": 4})
     entropy, removal = from_lines(found["entropy"]), from_lines(found["removal"])
     # Layers 0 and 1: of BERT plain and under two tasks, and of two PALs.
-    assert len(entropy) == 2 * (3 + 2) and entropy.query("kind == 'pal'")["min"].min() > 0.999
-    # A fresh V^D is zero: nothing that is taken from a PAL is missed. 6 heads, 2 layers, all, nothing, pattern.
-    assert removal.query("kind == 'pal'")["change"].tolist() == [0] * 11
+    assert len(entropy) == 2 * (3 + 2) and {"rte", "mood"} < set(entropy["task"])
+    # Of a PAL 12 heads in each of 2 layers, 2 layers, all, the pattern; and nothing.
+    assert removal.query("kind == 'pal'")["task"].value_counts().to_dict() == {"rte": 29, "mood": 29}
     assert len(from_lines(found["distances"])) == 4
     assert str(tmp_path) not in out.read_text() and load_records(out.parent).empty
+
+    model = MultiTaskModel.from_pretrained(last)
     model.max_length = 8
-    model.save_pretrained(folder)
-    assert main(["heads", str(folder), str(out), "--tasks", "rte", "--rows", "6", "--texts", "1"]) == 0
-    assert json.loads(out.read_text())["entropy"] != found["entropy"]  # of texts cut as in training
-    on_top = MultiTaskModel.from_backbone("tiny", "attention-on-top-204", ("cola", "rte"), size=12)
+    model.save_pretrained(tmp_path / "short")
+    assert record(tmp_path / "short", "rte")["entropy"] != found["entropy"]  # of texts cut as in training
+    on_top = MultiTaskModel.from_backbone("tiny", "attention-on-top-204", tuple(model.tasks.values()), size=12)
     on_top.save_pretrained(tmp_path / "top")  # its heads have none of BERT's beside them
-    assert (
-        main(["heads", str(tmp_path / "top"), str(tmp_path / "top.json"), "--rows=6", "--texts=1", "--tasks=rte"]) == 0
-    )
-    assert from_lines(json.loads((tmp_path / "top.json").read_text())["distances"])["overlap"].isna().all()
-    folder.rename(folder.with_name("copy"))
-    assert main(["heads", str(folder.with_name("copy")), str(out), "--tasks", "rte"]) == 1
-    assert "'copy'" in capsys.readouterr().err
+    distances = from_lines(record(tmp_path / "top", "rte")["distances"])
+    assert distances["overlap"].isna().all()
+    last.rename(last.with_name("copy"))
+    assert "'copy'" in record(last.with_name("copy"), "rte")
 
 
 # --- figures
@@ -319,18 +301,3 @@ def test_panels_of_every_head():
     assert [image.get_clim() for image in images] == [(-6, 6)] * 2 + [(0, 1)] * 4
     red, white = (images[0].cmap(images[0].norm(value)) for value in (-6, 0))
     assert red[0] > 2 * red[2] and min(white[:3]) > 0.9
-
-
-def test_the_command_line_writes_the_record_of_a_model_with_a_task_of_ones_own(tmp_path, capsys):
-    """Its rows come from its own file, the other's from `data`; without the file, what is missing is said."""
-    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
-    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
-    config = {"backbone": "tiny", "tasks": ("sst2", str(tmp_path / "mood.csv")), "size": 12, "steps": 2}
-    train(RunConfig(**config, batch_size=4, keep="last", progress=False, folder=str(tmp_path / "run")))
-    call = ["heads", str(tmp_path / "run" / "last"), str(tmp_path / "heads.json"), "--rows", "4", "--texts", "1"]
-    assert main([*call, "--tasks", "mood", "--own", f"mood={tmp_path / 'mood.csv'}"]) == 0
-    record = json.loads((tmp_path / "heads.json").read_text())
-    assert set(from_lines(record["removal"])["task"]) == {"mood"} and record["rows"] == {"mood": 4}
-    assert {"sst2", "mood"} < set(from_lines(record["entropy"])["task"]) and str(tmp_path) not in str(record)
-    assert main([*call, "--tasks", "mood", "--own", "moods=x.csv"]) == 1
-    assert "'moods'" in capsys.readouterr().err

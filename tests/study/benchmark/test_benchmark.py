@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from palslib.__main__ import main
 from palslib.bert import attention, cpu_attention, dropout, layer
-from palslib.methods.counting import BACKBONES
+from palslib.common.places import RECORDS
 from palslib.methods.operations import count_operations
 from palslib.plan.recipes import get_recipe
 from palslib.records import load_records
@@ -19,61 +18,70 @@ from palslib.study.benchmark.others import Other, classifier, count_trained
 from palslib.study.benchmark.parts import PEERS, RELEASED, Benchmark, take_step, typical_steps
 from palslib.study.benchmark.released import ReleasedRun
 from palslib.study.benchmark.timing import in_turn, spread
-from palslib.study.figures.benchmark import lines, machine
+from palslib.study.figures.benchmark import benchmark_figure, machine, table
+from palslib.study.figures.style import use_style
 from palslib.training.loop import Run
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """`benchmark --quick` in a folder of its own: the record and the folder."""
-    folder = tmp_path_factory.mktemp("benchmark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PALSLIB_RUNS", str(folder / "runs"))
-        patch.setenv("PALSLIB_FIGURES", str(folder / "figures"))
-        patch.delenv("PALSLIB_DATA", raising=False)
-        assert main(["benchmark", "--quick", "--record", str(folder / "records" / "here.json")]) == 0
-    return json.loads((folder / "records" / "here.json").read_text()), folder
+def quick(tmp_path_factory):
+    """A benchmark of the tiny backbone."""
+    return Benchmark(tmp_path_factory.mktemp("quick"), quick=True)
 
 
-def test_parts(done):
-    """Each comparison in each precision, the first of a comparison at 1; every time has a floor."""
-    parts, precisions = done[0]["parts"], done[0]["precisions"]
+def test_the_command_line_measures_records_and_draws(tmp_path, monkeypatch, capsys):
+    """Each comparison in each precision, the first of a comparison at 1; every time has a floor. `--draw` prints and
+    draws the same without measuring."""
+    for name, value in {"PALSLIB_RUNS": "runs", "PALSLIB_FIGURES": "figures"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.delenv("PALSLIB_DATA", raising=False)
+    path = tmp_path / "records" / "here.json"
+    assert main(["benchmark", "--quick", "--record", str(path)]) == 0
+    record, text = json.loads(path.read_text()), capsys.readouterr().out
+    parts, precisions = record["parts"], record["precisions"]
     for row in itertools.chain(*parts.values()):
         s = row["seconds"]
         assert 0 < s["low"] <= s["median"] <= s["high"] < math.inf and s["times"] >= 2 and row["floor"] > 0
-    assert [(r["what"], r["precision"]) for r in parts["step"]] == [
-        (method, precision) for precision in precisions for method in ("shared", "pals-204")
-    ]
+    for part, names in {"step": ["shared", "pals-204"], "peers": ["transformers", "palslib"]}.items():
+        assert [(r["precision"], r["what"]) for r in parts[part]] == [*itertools.product(precisions, names)]
     assert [r["what"] for r in parts["released"]] == ["released", *precisions]
     assert [r["mean length"] == 128 for r in parts["released"]] == [True, *(False for _ in precisions)]
-    peers = parts["peers"]
-    assert [(r["what"], r["precision"]) for r in peers] == [
-        (what, precision) for precision in precisions for what in ("transformers", "palslib")
-    ]
-    assert len({r["trained"] for r in peers}) == 1 and peers[0]["versions"]["transformers"]
-    assert peers[0]["mean length"] > peers[1]["mean length"]  # the same texts, padded to the longest and not
-    for row in (parts["step"][0], parts["released"][0], peers[0]):
+    theirs, ours = parts["peers"][:2]
+    assert theirs["trained"] == ours["trained"] and theirs["versions"]["transformers"]
+    assert theirs["mean length"] > ours["mean length"]  # the same texts, padded to the longest and not
+    for row in (parts["step"][0], parts["released"][0], theirs):
         assert row["ratio"]["median"] == row["speed-up"] == row["ratio floor"] == 1
-    assert all(row["ratio floor"] > 1 for row in parts["step"] if row["what"] == "pals-204")
+    assert parts["step"][1]["ratio floor"] > 1 > ours["ratio floor"]
     assert [r["precision"] for r in parts["evaluation"]] == precisions
     assert [r["what"] for r in parts["start_up"]] == ["Python alone", "import palslib"]
 
-
-def test_record_lines_and_figure(done, tmp_path, monkeypatch, capsys):
-    """A line of the machine, then one for each row; `--draw` prints and draws the same without measuring."""
-    record, folder = done
     assert {"cpu", "cores", "packages", "git_commit"} <= set(record["environment"])
-    assert record["threads"] == torch.get_num_threads() and min(r["median"] for r in record["rates"].values()) > 0
-    assert str(folder.parent) not in json.dumps(record) and "/tmp" not in json.dumps(record)
-    assert load_records(folder / "records").empty
-    text = lines(record)
-    assert len(text) == 1 + sum(map(len, record["parts"].values()))
-    assert all("floor" in line for line in text[1:]) and "GFLOP/s" in text[0]
-    monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path))
+    assert "/tmp" not in json.dumps(record) and load_records(path.parent).empty
+    assert len(text.splitlines()) == 2 + sum(map(len, parts.values())) and "GFLOP/s" in text
+    pictures = [tmp_path / "figures" / f"benchmark-quick.{ending}" for ending in ("png", "svg")]
+    drawn = [picture.read_bytes() for picture in pictures]
     monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
-    assert main(["benchmark", "--draw", str(folder / "records" / "here.json")]) == 0
-    assert capsys.readouterr().out.splitlines() == text
-    assert all((tmp_path / f"benchmark-quick.{ending}").stat().st_size > 5000 for ending in ("png", "svg"))
+    assert main(["benchmark", "--draw", str(path)]) == 0
+    assert capsys.readouterr().out == text and [picture.read_bytes() for picture in pictures] == drawn
+
+
+def test_the_committed_record_is_read_and_other_packages_have_a_panel_of_their_own():
+    """Another's way at 10 texts a second, and ours at 25."""
+    use_style()  # titles stand on the left
+    record = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())
+    assert len(table(record).splitlines()) == 2 + sum(map(len, record["parts"].values()))
+    ways, kinds = {"transformers": "shared", "adapters": "houlsby-64"}, ("float32", "bf16")
+    rows = []
+    for precision, (way, method), ours in itertools.product(kinds, ways.items(), (False, True)):
+        about = {"what": "palslib" if ours else way, "method": method, "backbone": "minilm", "precision": precision}
+        rows.append(about | {"speed-up": 2.5 if ours else 1.0, "texts a second": 25 if ours else 10})
+    figure = benchmark_figure(record | {"parts": record["parts"] | {"peers": rows}})
+    [ax] = [ax for ax in figure.axes if ax.get_title(loc="left").startswith("e ")]
+    assert [bar.get_height() for bar in ax.patches] == [2.5] * 4
+    assert {text.get_text() for text in ax.texts} == {"2.5×\n10 → 25/s"}
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["transformers (shared)", "adapters (houlsby-64)"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["MiniLM\nfloat32", "MiniLM\nbf16"]
 
 
 def test_typical_steps():
@@ -97,23 +105,27 @@ def test_turns_and_quartiles():
     assert names == ["cpu-2-cores", "cpu-1-core", "nvidia-h200"]
 
 
-def test_floor(tmp_path):
+def test_floor(quick, monkeypatch):
     """Three forward passes of 20 texts of 40 tokens and 12 of 10, at 2 · 10^9 operations a second, two for each
-    multiply-add."""
-    benchmark, shape = Benchmark(tmp_path, quick=True), next(iter(BACKBONES))
-    benchmark.rates["float32"]["median"] = 2e9
-    long, short = (count_operations("shared", shape, tokens).total(1) for tokens in (40, 10))
+    multiply-add. In the last of BERT-base's layers [CLS] alone has a query and an output, 2 · 768², a feed-forward,
+    2 · 768 · 3072, and a row of attention, 2 · 768 · 40 or 10: the 39 or 9 others are spared them."""
+    monkeypatch.setitem(quick.rates["float32"], "median", 2e9)
+    long, short = (count_operations("shared", tokens=tokens).total(1) for tokens in (40, 10))
     batch = np.array([40] * 20 + [10] * 12)
-    assert benchmark.floor(shape, "shared", "float32", [batch, batch]) == pytest.approx(
-        3 * (20 * long + 12 * short) / 1e9
+    whole, first = (
+        quick.floor("bert-base-uncased", "shared", "float32", [batch, batch], whole=whole) for whole in (True, False)
     )
+    assert whole == pytest.approx(3 * (20 * long + 12 * short) / 1e9)
+    spared = 20 * 39 * (2 * 768**2 + 2 * 768 * 3072 + 2 * 768 * 40)
+    spared += 12 * 9 * (2 * 768**2 + 2 * 768 * 3072 + 2 * 768 * 10)
+    assert whole - first == pytest.approx(3 * spared / 1e9)
 
 
-def test_the_released_way_computes_the_same(tmp_path):
+def test_the_released_way_computes_the_same(quick):
     """Without dropout, and with one optimiser, three steps of it have the losses of ours."""
-    benchmark, losses = Benchmark(tmp_path, quick=True), []
+    losses = []
     for kind, padding in ((ReleasedRun, "max_length"), (Run, "longest")):
-        run = benchmark.run("tiny", "pals-204", "float32", kind=kind, recipe_options={"padding": padding}, warmup=0.0)
+        run = quick.run("tiny", "pals-204", "float32", kind=kind, recipe_options={"padding": padding}, warmup=0.0)
         run.model.eval()
         for _ in range(3):
             run.train_step()
@@ -122,11 +134,11 @@ def test_the_released_way_computes_the_same(tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_the_released_way_is_not_ours(tmp_path, monkeypatch):
+def test_the_released_way_is_not_ours(quick, monkeypatch):
     """No attention and no dropout of ours is in its steps, and after them all is as it was."""
     theirs = get_recipe("released")
     options = {name: getattr(theirs, name) for name in RELEASED}
-    run = Benchmark(tmp_path, quick=True).run("tiny", "pals-204", "float32", kind=ReleasedRun, recipe_options=options)
+    run = quick.run("tiny", "pals-204", "float32", kind=ReleasedRun, recipe_options=options)
     with monkeypatch.context() as patch:
         for module in (cpu_attention, dropout):
             patch.setattr(module, "kept", lambda *given: pytest.fail("dropout of ours"))
@@ -136,26 +148,20 @@ def test_the_released_way_is_not_ours(tmp_path, monkeypatch):
     assert getattr(layer.drop, "real", layer.drop) is dropout.drop
 
 
-def test_transformers_compute_the_same(tmp_path):
+def test_transformers_compute_the_same(quick):
     """On a batch that the peer gets, with our head, its classifier has our loss; and as many parameters are trained. So
     are beside the package `adapters`, in MiniLM: 2 · 6 · (2 · 64 · 384 + 384 + 64), and 2 · 385."""
-    benchmark = Benchmark(tmp_path, quick=True)
-    run = benchmark.run("tiny", "shared", "float32", tasks=("rte",))
-    batch = benchmark.padded_batches(run, [0])[0]
+    run = quick.run("tiny", "shared", "float32", tasks=("rte",))
+    batch = quick.padded_batches(run, [0])[0]
     theirs = classifier(run.config.backbone).eval()
     theirs.classifier.load_state_dict(run.model.heads["rte"].state_dict())
     run.model.eval()
     assert theirs(**batch).loss.item() == pytest.approx(run.model("rte", **batch).loss.item(), rel=1e-5)
     assert count_trained(theirs) == count_trained(run.model)
-    run = benchmark.run("minilm", precision="float32", tasks=("rte",), **PEERS["adapters"])
+    run = quick.run("minilm", precision="float32", tasks=("rte",), **PEERS["adapters"])
     assert count_trained(run.model) == 595_970
 
 
-def test_another_that_fails(tmp_path):
+def test_another_that_fails():
     with pytest.raises(ChildProcessError, match="adapters"):
         Other("adapters", "/bin/false")
-    (stub := tmp_path / "python").write_text('#!/bin/sh\necho \'{"trained": 1, "versions": {}}\'\n')
-    stub.chmod(0o755)
-    with pytest.raises(ChildProcessError, match="adapters"), Other("adapters", stub) as other:
-        other.process.wait()  # it ends between two steps
-        other()

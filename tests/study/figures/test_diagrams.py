@@ -50,11 +50,6 @@ def boxes(ax) -> dict[str, FancyBboxPatch]:
     return {max(found, key=lambda text: text.get_position()[1]).get_text(): box for box, found in inside.items()}
 
 
-def colours(ax) -> dict[str, tuple]:
-    """The text of each box -> its (fill, edge)."""
-    return {text: (to_hex(box.get_facecolor()), to_hex(box.get_edgecolor())) for text, box in boxes(ax).items()}
-
-
 @pytest.mark.parametrize("method", [*METHODS, *COMBINED.values()], ids=[*METHODS, *COMBINED])
 def test_every_method_is_drawn_and_nothing_overlaps(method):
     """Warnings are errors here, so a missing glyph or a layout that does not fit fails too."""
@@ -72,44 +67,41 @@ def test_every_method_is_drawn_and_nothing_overlaps(method):
         assert within or (inner in frames and around) or not outer.overlaps(inner)
 
 
+PAL = {"$V^E$  768→204": "task", "attention\n12 heads of 17": "layer", "$V^D$  204→768": "task"}
+SMALL = get_method("pals-204", size=120, heads=10)
+
+
 @pytest.mark.parametrize(
     ("method", "labels"),
     [
-        ("shared", ["attention\n12 heads of 64", "feed-forward\n768→3072→768"]),
-        ("pals-204", ["$V^E$  768→204", "attention\n12 heads of 17", "$V^D$  204→768"]),
-        ("ffn-306", ["feed-forward\n204→306→204"]),
-        ("lhuc", ["scale by $2\\sigma(w)$\n768 numbers"]),
-        ("serial-100", ["$V^D V^E$\n768→100→768"]),
-        ("houlsby-64", ["adapter\n768→64→768", "BERT: shared by all tasks, frozen"]),
-        ("attention-on-top-204", ["$V^E$  768→204", "attention\n12 heads of 17", "$V^D$  204→768", "× 6", "× 12"]),
-        ("ffn-on-top-252x2", ["feed-forward\n204→252→252→204", "× 6", "BERT: shared by all tasks"]),
-        ("bert-layer-on-top", ["one more BERT layer\n12 heads, inner size 3072", "× 12"]),
-        ("feature-extraction", ["softmax-weighted sum\nof 12 layers and embeddings", "14 numbers per task"]),
-        (get_method("attention-on-top-204", on_top=3), ["× 3"]),
-        (get_method("pal-common", scaled=True), ["$w$: per task and layer"]),
-    ],
-)
-def test_labels_hold_the_sizes(method, labels):
-    """17 = 204 / 12, 64 = 768 / 12; 14 = 12 layers + embeddings + γ. MiniLM: 384 wide, 12 heads of 32."""
-    assert set(labels) <= set(texts(draw_layer(method)))
-    small = texts(draw_layer(get_method("pals-204", size=120, heads=10), backbone="minilm"))
-    assert {"attention\n12 heads of 32", "$V^E$  384→120", "attention\n10 heads of 12"} <= set(small)
-
-
-@pytest.mark.parametrize(
-    ("method", "owners"),
-    [
-        ("pals-204", {"$V^E$  768→204": "task", "attention\n12 heads of 17": "layer"}),
+        ("shared", {"attention\n12 heads of 64": "bert", "feed-forward\n768→3072→768": "bert", "layer norm": "bert"}),
+        ("pals-204", PAL),
+        (SMALL, {"attention\n12 heads of 32": "bert", "$V^E$  384→120": "task", "attention\n10 heads of 12": "layer"}),
         ("pals-no-sharing-84", {"$V^E$  768→84": "layer"}),
         ("pals-shared-across-tasks-204", {"$V^E$  768→204": "tasks", "attention\n12 heads of 17": "layer"}),
-        ("houlsby-64", {"adapter\n768→64→768": "layer", "layer norm": "bert"}),
+        ("ffn-306", {"feed-forward\n204→306→204": "layer"}),
+        ("lhuc", {"scale by $2\\sigma(w)$\n768 numbers": "layer"}),
+        ("serial-100", {"$V^D V^E$\n768→100→768": "layer"}),
+        ("houlsby-64", {"adapter\n768→64→768": "layer", "layer norm": "bert", "BERT: shared by all tasks, frozen": ""}),
         ("houlsby-64-not-shared", {"own layer norm": "layer"}),
         ("houlsby-64-3-shared", {"adapter\n768→64→768": "task"}),
+        ("attention-on-top-204", dict.fromkeys(PAL, "layer") | {"× 6": "", "× 12": ""}),
+        ("ffn-on-top-252x2", {"feed-forward\n204→252→252→204": "layer", "× 6": "", "BERT: shared by all tasks": ""}),
+        ("bert-layer-on-top", {"one more BERT layer\n12 heads, inner size 3072": "layer", "× 12": ""}),
+        ("feature-extraction", {"softmax-weighted sum\nof 12 layers and embeddings": "", "14 numbers per task": ""}),
         ("fine-tuned", {"attention\n12 heads of 64": "layer", "layer norm": "layer"}),
+        (get_method("attention-on-top-204", on_top=3), {"× 3": ""}),
+        (get_method("pal-common", scaled=True), {"$w$: per task and layer": ""}),
     ],
+    ids=lambda value: getattr(value, "label", None),
 )
-def test_colour_says_who_owns_a_part(method, owners):
-    assert {text: OWNERS[owner] for text, owner in owners.items()}.items() <= colours(draw_layer(method)).items()
+def test_labels_hold_the_sizes_and_colour_says_who_owns_a_part(method, labels):
+    """17 = 204 / 12, 64 = 768 / 12; 14 = 12 layers + embeddings + γ. MiniLM: 384 wide, 12 heads of 32."""
+    ax = draw_layer(method, backbone="minilm" if method is SMALL else "bert-base-uncased")
+    assert set(labels) <= set(texts(ax))
+    for text, box in boxes(ax).items():
+        if labels.get(text):
+            assert (to_hex(box.get_facecolor()), to_hex(box.get_edgecolor())) == OWNERS[labels[text]]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +115,7 @@ def test_colour_says_who_owns_a_part(method, owners):
         (LORA, "$BA$ on $q$, $v$\nrank 8", "attention\n12 heads of 64"),
         (ONE_IA3, "scale", "feed-forward\n768→3072→768"),
     ],
+    ids=lambda value: getattr(value, "label", None),
 )
 def test_what_is_added_stands_at_its_place(method, text, place):
     """Beside BERT's column, in it, above the last norm, or inside a block."""
