@@ -117,8 +117,6 @@ def write_submission(
     has = source if by_name else [name for name, file in GLUE_FILES.items() if file.task in ("", *source.tasks)]
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
-    for name in has:
-        check_name("file of a submission", name, GLUE_FILES)
     for name in ("submission.zip", *(f"{name}.tsv" for name in GLUE_FILES)):
         check_new(folder / name, force)
     predictions, texts = source if by_name else glue_predictions(source, data, split), {}
