@@ -297,15 +297,10 @@ def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
 def test_options_of_other_kinds():
     @dataclass(frozen=True, kw_only=True)
     class Mine(Method):
-        rate: float = 1.0
         where: tuple[str, ...] = ("query", "value")
         layers: int = 2
 
     assert Mine("mine").where == ("query", "value") and half_of(Mine("mine").layers) == "per task and layer"
-    assert Mine("mine", rate=2).rate == 2
-    for wrong in (float("nan"), True, "1"):
-        with pytest.raises(ValueError, match="rate of 'mine' must be a number, not"):
-            Mine("mine", rate=wrong)
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path):
