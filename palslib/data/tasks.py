@@ -293,21 +293,24 @@ def name_of(path: Path) -> str:
 
 
 def tasks_from_file(
-    path: str | Path, text: str | Sequence[str] = "text", labels: Sequence[str] = ("label",), **options
+    path: str | Path,
+    text: str | Sequence[str] = "text",
+    labels: Sequence[str] = ("label",),
+    score: Sequence[str] = (),
+    name: str = "",
+    **options,
 ) -> list[Task]:
     """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike.
 
     Args:
-        options: those of `task_from_file`, for all tasks; `score` may also be a list of the columns that are scores,
-            and `skip_unlabelled` leaves each task the rows that have its label.
+        score: those of the columns that are scores.
+        options: those of `task_from_file`, for all tasks; `skip_unlabelled` leaves each task the rows with its label.
     """
-    labels = (labels,) if isinstance(labels, str) else labels
-    name, score = options.pop("name", None) or name_of(Path(path)), options.pop("score", False)
-    scores = labels if score is True else (score,) if isinstance(score, str) else score or ()
-    for one in scores:
+    name = name or name_of(Path(path))
+    for one in score:
         check_name("score", one, labels)
     return [
-        task_from_file(path, text, label, name=f"{name}-{label}", score=label in scores, **options) for label in labels
+        task_from_file(path, text, label, name=f"{name}-{label}", score=label in score, **options) for label in labels
     ]
 
 

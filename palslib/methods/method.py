@@ -162,8 +162,6 @@ class Method:
         Method.families[cls.kind] = cls
 
     def __post_init__(self):
-        if not (isinstance(self.name, str) and self.name):
-            raise ValueError(f"the name of a method must be a string that is not empty, not {shown(self.name)}")
         kinds = get_type_hints(type(self))
         for field in reversed(fields(self)[1:]):  # the heads before the size, which may come from them
             value = getattr(self, field.name)

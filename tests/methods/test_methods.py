@@ -92,7 +92,6 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
         (lambda: get_method("houlsby-64", span=3.0), r"span of 'houlsby-64' .*3\.0"),
         (lambda: FineTuned("mine", freeze="backbone"), "option of 'mine' 'freeze'"),
-        (lambda: PAL(""), "the name of a method"),
         (lambda: get_method("houlsby-64-not-shared", second="pal"), "second adapter: adapters_per_layer must be 1"),
         (lambda: get_method("shared", freeze="backbone but norms"), "'shared' trains the whole backbone"),
         (lambda: get_method("feature-extraction", freeze="nothing"), "must be 'backbone' or 'backbone but norms', not"),
