@@ -56,12 +56,6 @@ def separator_of(path: Path) -> str:
     return SUFFIXES[ending(path)]
 
 
-def data_files(folder: Path) -> list[Path]:
-    """The data files in a folder, sorted; none where there is no such folder."""
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if ending(path) in SUFFIXES and path.is_file()]
-
-
 def locate(data: str | Path) -> str:
     """The location of a data source. A name such as `glue` means the folder of that name under $PALSLIB_DATA, if any;
     else `glue` means the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
@@ -116,12 +110,6 @@ def no_source(name: str) -> ValueError:
     names = {path.name for path in mirror.iterdir() if path.is_dir()} if mirror and mirror.is_dir() else set()
     ours = sorted(names - {"glue"}) or ["a folder of $PALSLIB_DATA"]
     return unknown("data source", name, ["synthetic", "glue", *ours, "a folder", "a file", "owner/name on the Hub"])
-
-
-def find_file(data: str | Path, pattern: str) -> Path | None:
-    """The file in a folder that matches a pattern, or None; the one with the shortest name if several match."""
-    files = (path for path in sorted(Path(locate(data)).glob(pattern)) if path.is_file())
-    return min(files, key=lambda path: len(path.name), default=None)
 
 
 # --------------------------------------------------------------------------------------------- repositories: `datasets`

@@ -244,7 +244,8 @@ def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str
     if check_task_name(task) in BUILT_IN:
         return BUILT_IN[task]
     source = Path(sources.locate(data))
-    files = [source] if source.is_file() else sources.data_files(source)
+    inside = [path for path in sorted(source.glob("*")) if path.is_file() and sources.ending(path) in sources.SUFFIXES]
+    files = [source] if source.is_file() else inside
     named = [path for path in files if sources.stem(path) == task]
     if len(named) > 1:
         raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
@@ -448,8 +449,8 @@ def _file(task: Task, source: str, split: str) -> Path | None:
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
-    if path := sources.find_file(source, pattern):
-        return path
+    if there := [path for path in sorted(Path(source).glob(pattern)) if path.is_file()]:
+        return min(there, key=lambda path: len(path.name))
     has = "there is no such folder; data='synthetic' needs no files, or set PALSLIB_DATA=FOLDER to the folder above it"
     if Path(source).is_dir():
         has = f"it has: {sources.contents(Path(source))}"
