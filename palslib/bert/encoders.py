@@ -77,8 +77,6 @@ def check_encoder(encoder: nn.Module) -> None:
     encoder is not changed."""
     name, config = type(encoder).__name__, getattr(encoder, "config", None)
     check_kind(name, config)
-    if getattr(config, "is_decoder", False):
-        raise ValueError(f"{name} is a decoder; palslib adapts encoders")
     if not (hasattr(encoder, "embeddings") and hasattr(getattr(encoder, "encoder", None), "layer")):
         raise ValueError(f"{name} has a head around its encoder; give the encoder itself (for BERT, `model.bert`)")
     weight = encoder.embeddings.word_embeddings.weight
