@@ -252,7 +252,6 @@ def test_names_that_are_numbers(tmp_path, labels):
 
 DOUBT = r".* \(is its separator ','\? the first line looks separated by"
 STRAY = "\n".join(["text\tmood", "a\tneutral", '"b\tneutral', "c\tneutral", 'd"\tneutral', "e\tneutral"])
-LONG = "\n".join(f"t{i},{i}{'9' * 40}" for i in range(40))
 KEYS = "\n".join(f'{{"text": "a", "{i}": 1}}' for i in range(3000))
 WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]: give label='...'"),
@@ -267,21 +266,17 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,mood\n", ": the split 'train' of task 'sentiment' is empty"),
     ("s.csv", "text,text,mood\na,b,neutral\n", r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]"),
     ("s.csv", 'text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n', ", line 6, column 'mood': 'happy'"),
-    ("s.csv", 'text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', ", line 4, column 'mood'"),
     ("s.tsv", STRAY, "line 3: a quotation mark opens a cell here .*quoted=False"),
     ("s.xlsx", b"PK\x03\x04", r"unknown ending '.xlsx' .*task_from_frame\(pd.read_excel\('s.xlsx'\), name\)"),
     # files as tasks, whose classes are those that occur
     ("mood.csv", "text,label\na,up\nb, \nc,down\n", ", line 3, column 'label': ' ' is empty"),
     ("mood.csv", "text,label\na,up\nb,up\n", r", column 'label': .* two classes or more, not \['up'\]"),
     ("mood.csv", "text,label\na,up\nb,down\nc,up \n", r"'up' and 'up ' \(line 4\) differ only in how they are written"),
-    ("mood.csv", "text,label\na,up\nb,down\nc,UP\n", r"'UP' and 'up' \(line 2\) differ only in how they are written"),
     ("mood.csv", "text,label\na,1\nb,1.0\nc,2\n", r"'1' and '1\.0' \(line 3\) differ only in how they are written"),
     ("mood.csv", "text;label\na;up\n", rf": no column 'text'{DOUBT} ';': separator=';'\)$"),
     ("mood.csv", "text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t': separator='\\t'\)$"),
     ("mood.csv", 'text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';': separator=';'\)$"),
-    ("mood.csv", "id;a, b;text;label\n1;2;3;4\n", rf", line 2: 1 cells, {DOUBT} ';': separator=';'\)$"),
     ("mood.csv", "text,label\n" + "a,0\nb,0.5\nc,1\n" * 9, "3 different values in 27 rows, .*like scores.*score=True"),
-    ("mood.csv", f"text,label\n{LONG}\n", "40 different values in 40 rows, .* numbers, like scores"),
     ("mood.csv", "text,label\n" + "".join(f"t,name {i % 9}\n" for i in range(20)), r"too many for classes.*labels=\("),
     ("m.jsonl", '{"text": "a", "mood": "neutral"}\n[["text", "a"]]', "line 2: not a JSON object of columns"),
     ("m.jsonl", '{"text": "a", "mood": "neutral"}\n\n{"txt": "b", "mood": "y"}', "line 3, column 'text': None is not"),
@@ -289,7 +284,6 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("m.jsonl", '{"text": ["b"], "mood": "neutral"}', r"line 1, column 'text': \['b'\] is not a text"),
     ("m.jsonl", '{"text": "a", "mood": "neutral", "mood": 3}', "line 1: .* the key 'mood' occurs twice"),
     ("m.jsonl", '{"text": "a", "mood": "neutral \\ud83d"}', "line 1, column 'mood': .* is not a label"),
-    ("m.jsonl", "\n", "the file is empty"),
     ("m.jsonl", KEYS, "nearly every line has columns of its own"),
     ("mood.jsonl", '{"text": "a", "label": "\\ud83d"}\n{"text": "b", "label": "y"}', "line 1, column 'label'"),
     ("mood.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0", "cannot be read as a .csv.gz file"),
