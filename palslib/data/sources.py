@@ -217,8 +217,8 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
     if not isinstance(table, pd.DataFrame):
         valid = "a DataFrame, a pyarrow.Table, a datasets.Dataset, a dict of columns or a list of dicts"
         raise ValueError(f"{what}: a table must be {valid}, not a {type(table).__name__}")
-    if not table.columns.is_unique:
-        raise ValueError(f"{what}: two columns have one name; it has: {shown(list(table), 1000)}")
+    if twice := table.columns[table.columns.duplicated()].tolist():
+        raise ValueError(f"{what}: column {twice[0]!r} occurs twice; it has: {shown(list(table), 1000)}")
     return table
 
 
