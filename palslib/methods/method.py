@@ -48,6 +48,9 @@ class Box:
     """Its owner: `layer`, each task has one for each layer; `task`, each task has one for all layers; `tasks`, all
     tasks share one; `bert`, a part of BERT."""
 
+    def __post_init__(self):
+        check_name("owner of a box", self.owner, ("layer", "task", "tasks", "bert"))
+
 
 PLACES = {
     "attention": "on query, key or value, inside attention",
