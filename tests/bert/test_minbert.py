@@ -1,4 +1,4 @@
-"""BERT from scratch: equal to Hugging Face's part by part, and adapted and trained as any other encoder is."""
+"""BERT from scratch: equal to Hugging Face's part by part, and adapted as any other encoder is."""
 
 import pytest
 import torch
