@@ -16,7 +16,7 @@ REFUSED = {
     "precision": ["bf61"],
     "recipe": ["released "],
     "recipe_options": [None, {"dropuot": "throughout"}, {"dropout": "never"}, {"pal_heads": 0}, {"epsilon": -1}],
-    "method_options": [["heads"], {"size": 12}, {"haeds": 6}],
+    "method_options": [["heads"], {"size": 12}, {"haeds": 6}, {"heads": 10**9}],
     "size": ["bugdet", 120.0, True, 0],
     "steps": [0, 10.0],
     "seed": [-1, True, 2**63],
