@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from palslib.common.names import check_type, shown
+from palslib.common.names import shown
 
 ALIKE = 8
 """Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group, padded to a
@@ -154,11 +154,9 @@ class Rows:
             sort: whether the longest row comes first; else rows stay in the order given.
         """
         lengths = torch.as_tensor(lengths, device="cpu")
-        if len(lengths) == 0 or int(lengths.min()) < 1 or int(lengths.sum()) != len(input_ids):
-            raise ValueError(
-                f"a batch needs at least one row, and each row at least one word piece; the lengths {lengths.tolist()} "
-                f"must add up to the {len(input_ids)} word pieces given"
-            )
+        if len(lengths) == 0 or lengths.min() < 1 or lengths.sum() != len(input_ids):
+            has = f"{len(input_ids)} word pieces in rows of {lengths.tolist()}"
+            raise ValueError(f"a batch needs at least one row, and each row at least one word piece, not {has}")
         device = torch.device(device or input_ids.device)
         one_group = device.type != "cpu" if one_group is None else one_group
         order = lengths.argsort(descending=True, stable=True) if sort else torch.arange(len(lengths), device="cpu")
@@ -201,19 +199,16 @@ class Rows:
         """The rows of a padded batch (B, S); the mask is 0 at padding, and without a mask there is no padding.
 
         Positions are those of the padded batch, so padding on the left shifts them, as it does in Transformers.
-        Raises ValueError for inputs of other shapes, a batch without rows, or a row of padding alone.
+        Raises ValueError for inputs of other shapes, a batch without rows, and a row of padding alone.
         """
         check_integers("input_ids", input_ids)
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         for name, value in (("attention_mask", mask), ("token_type_ids", types)):
-            check_type(name, value, torch.Tensor, "a tensor")
             if input_ids.ndim != 2 or value.shape != input_ids.shape:
                 shapes = f"{tuple(input_ids.shape)} and {tuple(value.shape)}"
                 raise ValueError(f"input_ids and {name} must both have the shape (B, S), not {shapes}")
         there = mask.bool()
-        if (empty := ~there.any(1)).any():
-            raise ValueError(f"row {int(empty.nonzero()[0])} of the batch (the first is 0) is all padding")
         return cls.pack(input_ids[there], types[there], there.sum(1), positions=there.nonzero()[:, 1])
 
     @classmethod

@@ -63,15 +63,10 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         outputs: (N, classes) logits, (N, 1) for two classes by one logit, or (N, 1) scores on the labels' scale.
         by_batches: computes Matthews and Pearson as means over batches of eight (ledger D3).
 
-    Raises ValueError for zero or unequal numbers of rows, for outputs of another shape, and for a label or output that
-    is NaN or infinite, naming task and row (the first is 0), because the argmax of NaNs would be scored as class 0.
+    Raises ValueError for a label or output that is NaN or infinite, naming task and row (the first is 0), because the
+    argmax of NaNs would be scored as class 0.
     """
     labels, outputs = np.asarray(labels, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
-    if len(labels) == 0 or len(labels) != len(outputs):
-        raise ValueError(f"task {task.name!r}: {len(labels)} labels and {len(outputs)} predictions to compare")
-    widths = {len(task.labels) or 1} | ({1} if len(task.labels) == 2 else set())
-    if outputs.ndim != 2 or outputs.shape[1] not in widths:
-        raise ValueError(f"task {task.name!r}: outputs of shape {outputs.shape}, not (N, {max(widths)})")
     for what, values in (("label", labels), ("output", outputs)):
         finite = np.isfinite(values).reshape(len(labels), -1).all(1)
         if not finite.all():

@@ -56,12 +56,6 @@ def separator_of(path: Path) -> str:
     return SUFFIXES[ending(path)]
 
 
-def data_files(folder: Path) -> list[Path]:
-    """The data files in a folder, sorted; none where there is no such folder."""
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in paths if ending(path) in SUFFIXES and path.is_file()]
-
-
 def locate(data: str | Path) -> str:
     """The location of a data source. A name such as `glue` means the folder of that name under $PALSLIB_DATA, if any;
     else `glue` means the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
@@ -75,7 +69,7 @@ def locate(data: str | Path) -> str:
         valid = "a table in memory becomes a task with task_from_frame(table, name)"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {valid}")
     mirror, data = data_folder(), os.path.expanduser(str(data))
-    if not data.strip() or "\0" in data:  # an empty path would be the working folder
+    if not data.strip():  # an empty path would be the working folder
         raise no_source(data)
     path, splits = Path(data), ("train", "test", *VALIDATION)
     names = {data.replace("{split}", split) for split in splits}
@@ -89,8 +83,6 @@ def locate(data: str | Path) -> str:
         return "nyu-mll/glue"
     is_path = path.is_absolute() or data.startswith((".", "~")) or ending(path) in SUFFIXES or data.count("/") > 1
     is_path = is_path or (path.parent != Path() and path.parent.is_dir())
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
-        raise ValueError(f"{data} is neither a file nor a folder")
     if is_path and "{split}" not in data and not path.exists():
         raise missing(path)
     return data
@@ -118,12 +110,6 @@ def no_source(name: str) -> ValueError:
     names = {path.name for path in mirror.iterdir() if path.is_dir()} if mirror and mirror.is_dir() else set()
     ours = sorted(names - {"glue"}) or ["a folder of $PALSLIB_DATA"]
     return unknown("data source", name, ["synthetic", "glue", *ours, "a folder", "a file", "owner/name on the Hub"])
-
-
-def find_file(data: str | Path, pattern: str) -> Path | None:
-    """The file in a folder that matches a pattern, or None; the one with the shortest name if several match."""
-    files = (path for path in sorted(Path(locate(data)).glob(pattern)) if path.is_file())
-    return min(files, key=lambda path: len(path.name), default=None)
 
 
 # --------------------------------------------------------------------------------------------- repositories: `datasets`
@@ -221,23 +207,18 @@ def declared(path: Path) -> Mapping:
 
 def as_frame(table, what: str = "the table") -> pd.DataFrame:
     """A DataFrame of pandas or polars, a pyarrow table, a `datasets.Dataset` (classes by name), a dict of columns or a
-    list of dicts as a DataFrame. Raises ValueError for anything else, and where two columns have the same name or a
-    name is not a text."""
-    try:
-        if hasattr(table, "with_format"):  # of datasets
-            table = _by_name(_of_arrow(table.with_format("arrow")[:]), table.features)
-        elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.DataFrame):
-            table = _of_arrow(pa.table(table))
-        elif isinstance(table, Mapping) or (isinstance(table, list) and all(isinstance(row, Mapping) for row in table)):
-            table = pd.DataFrame(table)
-    except Exception as error:  # each library has its own
-        raise ValueError(f"{what}: this {type(table).__name__} cannot be read as a table: {error}") from error
+    list of dicts as a DataFrame. Raises ValueError for anything else, and where two columns have the same name."""
+    if hasattr(table, "with_format"):  # of datasets
+        table = _by_name(_of_arrow(table.with_format("arrow")[:]), table.features)
+    elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.DataFrame):
+        table = _of_arrow(pa.table(table))
+    elif isinstance(table, Mapping) or (isinstance(table, list) and all(isinstance(row, Mapping) for row in table)):
+        table = pd.DataFrame(table)
     if not isinstance(table, pd.DataFrame):
         valid = "a DataFrame, a pyarrow.Table, a datasets.Dataset, a dict of columns or a list of dicts"
         raise ValueError(f"{what}: a table must be {valid}, not a {type(table).__name__}")
-    if wrong := [column for column in table if not isinstance(column, str) or list(table).count(column) > 1]:
-        why = f"column {wrong[0]!r} occurs twice, or its name is not a string"
-        raise ValueError(f"{what}: {why}; it has: {shown(list(table), 1000)}")
+    if twice := table.columns[table.columns.duplicated()].tolist():
+        raise ValueError(f"{what}: column {twice[0]!r} occurs twice; it has: {shown(list(table), 1000)}")
     return table
 
 
@@ -270,7 +251,7 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
 def _decoded(path: Path, content: bytes, encoding: str) -> str:
     """The text of a file, without a byte order mark."""
     try:
-        text = content.decode(encoding).removeprefix("\ufeff")
+        return content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
         other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
@@ -278,10 +259,6 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         other = "utf-16" if marked else other
         advice = f"not {encoding.upper()} at byte {at} of the line (give its real encoding, as in encoding={other!r})"
         raise ValueError(f"{path.name}, line {line}: {advice}") from error
-    if "\0" in text:  # UTF-16 without a mark, or no text at all; other control characters occur in real texts
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path.name}, line {line}: a NUL byte, as in UTF-16 (then give encoding='utf-16')")
-    return text
 
 
 def _read_lines(path: Path, text: str) -> pd.DataFrame:

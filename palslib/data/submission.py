@@ -89,7 +89,7 @@ def _cell(name: str, value) -> str:
     """A prediction as GLUE writes it. Raises ValueError for a value that is not a class or not a finite score."""
     file = GLUE_FILES[name]
     if file.task == "stsb":
-        if not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
+        if not np.isfinite(value):
             raise ValueError(f"{name}: {value!r} is not a finite score")
         return f"{min(max(value, 0.0), 5.0):.3f}"
     labels = TASKS[file.task].labels if file.task else ("0", "1")
@@ -117,24 +117,20 @@ def write_submission(
     has = source if by_name else [name for name, file in GLUE_FILES.items() if file.task in ("", *source.tasks)]
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
-    for name in has:
-        check_name("file of a submission", name, GLUE_FILES)
     for name in ("submission.zip", *(f"{name}.tsv" for name in GLUE_FILES)):
         check_new(folder / name, force)
     predictions, texts = source if by_name else glue_predictions(source, data, split), {}
     for name in GLUE_FILES:
         values = pd.Series(predictions[name])
-        if len(values) and (values.index.dtype.kind not in "iu" or values.index.min() < 0):
-            raise ValueError(f"{name}: indices must be row numbers from 0, not {shown(list(values.index[:3]))}")
-        values = values.sort_index()
-        if not values.index.is_unique:
-            raise ValueError(f"{name}: index {values.index[values.index.duplicated()][0]} occurs twice")
-        lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.items())
+        rows = values.index
+        if len(rows) and (rows.dtype.kind not in "iu" or rows.min() < 0 or not rows.is_unique):
+            raise ValueError(f"{name}: indices must be row numbers from 0, each once, not {shown(list(rows))}")
+        lines = (f"{index}\t{_cell(name, value)}\n" for index, value in values.sort_index().items())
         texts[f"{name}.tsv"] = "index\tprediction\n" + "".join(lines)
     for name, text in texts.items():
         write_text(folder / name, text)
     with atomic_write(folder / "submission.zip") as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, text in texts.items():  # without dates, so that the bytes never differ
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
-    rows = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
-    return pd.DataFrame(rows, columns=["file", "rows", "official"])
+    table = [(f"{name}.tsv", len(predictions[name]), file.rows) for name, file in GLUE_FILES.items()]
+    return pd.DataFrame(table, columns=["file", "rows", "official"])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -25,8 +25,6 @@ from palslib.common.settings import Names, Number, settings
 from palslib.data import parts, sources
 from palslib.data.synthetic import synthetic_split
 
-MOST_LETTERS = 100
-"""Largest length of a task's name, in UTF-8 bytes: it is part of file names, which may have 255."""
 OF_CLASSES, OF_SCORES = ("accuracy", "f1", "matthews", "macro_f1"), ("pearson", "spearman")
 """Names in `metrics.METRICS` for classes and for scores; `f1` is for two classes only."""
 BY_CLASS = ("precision", "recall")
@@ -34,17 +32,11 @@ BY_CLASS = ("precision", "recall")
 
 
 def check_task_name(name: str) -> str:
-    """Returns `name` if a task can be saved under it: files and folders are named after it.
-
-    Raises ValueError for a value that is not a text, is empty, has only blanks and dots, or is longer than
-    `MOST_LETTERS`, for a name with a folder separator or an invisible character other than the blank, and for `model`,
-    whose file would be that of a whole model.
-    """
-    valid = f"give letters, digits or signs ({MOST_LETTERS} bytes at most; é takes 2), no / or \\, not only dots and "
-    valid += "blanks, and not 'model'"
-    seen = isinstance(name, str) and name.strip(" .") and name.isprintable() and not set(name) & set("/\\")
-    if not seen or len(name.encode()) > MOST_LETTERS or name == "model":
-        raise ValueError(f"{shown(name, 50)} cannot be the name of a task: {valid}")
+    """Returns `name` if a task can be saved under it: files and folders are named after it, and `model` is the file of
+    a whole model. Raises ValueError for any other."""
+    if not isinstance(name, str) or set(name) & set("/\\") or not name.strip(" .") or name == "model":
+        valid = "a file name without / or \\, not only dots and blanks, and not 'model'"
+        raise ValueError(f"{shown(name, 50)} cannot be the name of a task: give {valid}")
     return name
 
 
@@ -98,19 +90,14 @@ class Task:
     for built-in tasks, whose papers print `f1`."""
 
     def __post_init__(self):
-        self._check("texts", 1 <= len(self.texts) <= 2, "list of one or two names of columns")
-        apart = len({*self.texts, self.label}) == len(self.texts) + 1
-        self._check("texts", apart, f"list of different columns, none of them the label's {self.label!r}")
-        self._check("texts", "label" not in self.texts, "list without 'label', the column in which answers are kept")
-        self._check("labels", len(self.labels) != 1, "list of two classes or more, or empty for a score")
-        self._check("labels", len(set(self.labels)) == len(self.labels), "list in which each class occurs once")
-        self._check("labels", all(map(sources.is_text, self.labels)), "list of texts without NUL or half a character")
+        different = len(set(self.texts)) == len(self.texts) and not {self.label, "label"} & set(self.texts)
+        valid = f"list of one or two different columns, not the label's {self.label!r} and not 'label'"
+        self._check("texts", different and 1 <= len(self.texts) <= 2, valid)
+        several = len(set(self.labels)) == len(self.labels) != 1
+        self._check("labels", several, "list of two or more different classes, or empty for a score")
         if self.positive:
             two = self.labels if len(self.labels) == 2 else ()
             check_name(f"positive class of task {self.name!r}", self.positive, two)
-        self._check("files", not PurePath(self.files).is_absolute(), "pattern of names within a folder")
-        single = len(self.separator) == 1 and self.separator not in '\r\n\0"'
-        self._check("separator", single, "single character, no line break or quotation mark")
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)
         self._check("metrics", bool(self.metrics), "list of names, at least one")
@@ -122,10 +109,6 @@ class Task:
         valid = weights is None or (self.labels and (weights == "balanced" or set(weights) == set(self.labels)))
         each = f"dict with a weight for each class {self.labels}, or 'balanced'"
         self._check("class_weights", bool(valid), each if self.labels else "null value (None) for a score")
-        try:
-            "a".encode(self.encoding)
-        except (LookupError, ValueError):
-            self._check("encoding", False, "name of an encoding that Python knows")
         self._check("evaluation", 0 < len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
@@ -249,7 +232,7 @@ BUILT_IN = {name: task for suite in SUITES.values() for name, task in suite.item
 """The tasks of all `SUITES` by name."""
 
 
-def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -> Task:
+def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str] = ()) -> Task:
     """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or with another ending in
     `SUFFIXES`), which is in the folder `data` or is `data`, with columns `text` and `label` and the classes that occur.
 
@@ -260,18 +243,16 @@ def get_task(task: str | Task, data: str | Path = "", own: Iterable[str] = ()) -
         return task
     if check_task_name(task) in BUILT_IN:
         return BUILT_IN[task]
-    if isinstance(data, str) and not data:
-        raise unknown("task", task, [*own, *BUILT_IN])
     source = Path(sources.locate(data))
-    files = [source] if source.is_file() else sources.data_files(source)
-    if named := [path for path in files if sources.stem(path) == task]:
-        if len(named) > 1:
-            raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
+    inside = [path for path in sorted(source.glob("*")) if path.is_file() and sources.ending(path) in sources.SUFFIXES]
+    files = [source] if source.is_file() else inside
+    named = [path for path in files if sources.stem(path) == task]
+    if len(named) > 1:
+        raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
+    if named:
         return task_from_file(named[0])
     if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
         raise sources.no_source(str(source))
-    if "," in task:
-        raise ValueError(f"{shown(task)} is not a task but several names: separate them by blanks (--tasks rte sst2)")
     error = unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
     if source.is_dir():
         raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {sources.contents(source)}")
@@ -297,8 +278,6 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
         for column in used:
             sources.check_column(table, column, task, f"the table of {where}")
         tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
-        for column in used:
-            sources.refuse_cells([not sources.is_text(x) for x in table[column]], table, column, "is not a text", where)
         content.update(pd.util.hash_pandas_object(table).to_numpy().tobytes() + repr([*table, split]).encode())
     file = f"{name}-{content.hexdigest()[:12]}{'-{split}' if by_split else ''}.parquet"
     for split, table in tables.items():  # written even where there is such a file, whose content may be another
@@ -315,21 +294,24 @@ def name_of(path: Path) -> str:
 
 
 def tasks_from_file(
-    path: str | Path, text: str | Sequence[str] = "text", labels: Sequence[str] = ("label",), **options
+    path: str | Path,
+    text: str | Sequence[str] = "text",
+    labels: Sequence[str] = ("label",),
+    score: Sequence[str] = (),
+    name: str = "",
+    **options,
 ) -> list[Task]:
     """A task for each of these label columns of one file, called `<file>-<column>`. All are split alike.
 
     Args:
-        options: those of `task_from_file`, for all tasks; `score` may also be a list of the columns that are scores,
-            and `skip_unlabelled` leaves each task the rows that have its label.
+        score: those of the columns that are scores.
+        options: those of `task_from_file`, for all tasks; `skip_unlabelled` leaves each task the rows with its label.
     """
-    labels = (labels,) if isinstance(labels, str) else labels
-    name, score = options.pop("name", None) or name_of(Path(path)), options.pop("score", False)
-    scores = labels if score is True else (score,) if isinstance(score, str) else score or ()
-    for one in scores:
+    name = name or name_of(Path(path))
+    for one in score:
         check_name("score", one, labels)
     return [
-        task_from_file(path, text, label, name=f"{name}-{label}", score=label in scores, **options) for label in labels
+        task_from_file(path, text, label, name=f"{name}-{label}", score=label in score, **options) for label in labels
     ]
 
 
@@ -391,10 +373,10 @@ def task_from_file(
 
 def _classes(frame: pd.DataFrame, task: Task, where: str) -> tuple[str, ...]:
     """The labels that occur in a table, sorted. Raises ValueError where they do not look like classes."""
-    empty = "is empty (skip_unlabelled=True leaves out rows without a label)"
-    for why, is_wrong in {"is not a label": lambda x: not sources.is_text(x), empty: lambda x: not x.strip()}.items():
-        sources.refuse_cells([is_wrong(cell) for cell in frame[task.label]], frame, task.label, why, where)
-    labels, where = sorted(set(frame[task.label])), f"{where}, column {task.label!r}"
+    cells, empty = frame[task.label], "is empty (skip_unlabelled=True leaves out rows without a label)"
+    sources.refuse_cells([not sources.is_text(cell) for cell in cells], frame, task.label, "is not a label", where)
+    sources.refuse_cells([not cell.strip() for cell in cells], frame, task.label, empty, where)
+    labels, where = sorted(set(cells)), f"{where}, column {task.label!r}"
     if len(labels) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = {name: sources.number_of(name) for name in labels}
@@ -467,12 +449,9 @@ def _file(task: Task, source: str, split: str) -> Path | None:
     if not task.files:
         return None
     pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
-    if path := sources.find_file(source, pattern):
-        return path
+    if there := [path for path in sorted(Path(source).glob(pattern)) if path.is_file()]:
+        return min(there, key=lambda path: len(path.name))
+    has = "there is no such folder; data='synthetic' needs no files, or set PALSLIB_DATA=FOLDER to the folder above it"
     if Path(source).is_dir():
-        names = sources.contents(Path(source))
-        raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; it has: {names}")
-    raise FileNotFoundError(
-        f"task {task.name!r} is read from a folder of delimited files, and there is no folder {source!r}: give "
-        f"data='synthetic', which needs no files, or set PALSLIB_DATA=FOLDER, where FOLDER/{source} has {pattern}"
-    )
+        has = f"it has: {sources.contents(Path(source))}"
+    raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; {has}")

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -191,9 +190,8 @@ def tokenise_task(
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
-    part = re.sub(r"[^\w.-]", "_", split)  # a split may be given as a path
     key = _key(content := content_of(frame), task, tokenizer, max_length, ties)
-    path = runs_folder() / "cache" / f"{task.name}-{part}-{key}.npz"
+    path = runs_folder() / "cache" / f"{task.name}-{key}.npz"
     if (arrays := _read(path, key)) is None:
         arrays = _tokenise(frame, task, tokenizer, max_length, progress, ties)
         with atomic_write(path) as temporary, temporary.open("wb") as file:

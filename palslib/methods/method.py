@@ -5,7 +5,6 @@ methods is a class: its fields are the options, and its functions describe the f
 such a class: notebook 13 defines LoRA in a cell, and `lhuc.py` is a short one. `bert/rows.py` explains its letters.
 """
 
-import math
 import re
 from abc import ABC
 from collections.abc import Iterable, Iterator
@@ -16,8 +15,6 @@ from palslib.common.names import check_name, shown, unknown
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
 
-MOST = 4096
-"""Largest size, and largest number of heads or layers: four times BERT-large's width."""
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
 Init = Literal["identity", "normal"]
@@ -150,8 +147,6 @@ class Method:
     def adapted_layers(self, num_layers: int) -> range:
         """Indices of the layers within BERT that it adapts; none, unless a family has `layers` or overrides this."""
         half = num_layers // 2
-        if half == 0 and getattr(self, "layers", "all") != "all":
-            raise ValueError(f"{self.name!r} cannot adapt the {self.layers} half of only 1 layer: give layers='all'")
         ranges = {"all": range(num_layers), "top": range(num_layers - half, num_layers), "bottom": range(half)}
         return ranges.get(getattr(self, "layers", None), range(0))
 
@@ -170,8 +165,6 @@ class Method:
         Method.families[cls.kind] = cls
 
     def __post_init__(self):
-        if not (isinstance(self.name, str) and self.name):
-            raise ValueError(f"the name of a method must be a string that is not empty, not {shown(self.name)}")
         kinds = get_type_hints(type(self))
         for field in reversed(fields(self)[1:]):  # the heads before the size, which may come from them
             value = getattr(self, field.name)
@@ -179,8 +172,7 @@ class Method:
                 object.__setattr__(self, field.name, value := tuple(value))
             if not self.takes(field.name) and value != field.default:
                 raise unknown(f"option of {self.name!r}", field.name, self.options())
-            if not _fits(value, kinds[field.name]):
-                raise _misfit(f"{field.name} of {self.name!r}", value, kinds[field.name])
+            _check(f"{field.name} of {self.name!r}", value, kinds[field.name])
         size, heads = getattr(self, "size", None), getattr(self, "heads", None)
         if size and heads and size % heads:
             raise ValueError(
@@ -252,29 +244,19 @@ class Method:
             yield Term("the shared pooler it replaces", "d²", d * d, "replaced", d)
 
 
-_WORDS = {bool: "true or false", float: "a number", int: f"a positive integer of at most {MOST:,}"}
-_WORDS |= {tuple[int, ...]: f"positive integers of at most {MOST:,}"}
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of an option's type. By hand, as the import of pydantic would double the time of a count."""
+def _check(option: str, value: Any, kind: Any) -> None:
+    """Raises ValueError for a value that is not of an option's type: a choice, a bool, a positive integer or a tuple of
+    them. By hand, as the import of pydantic would double the time of a count."""
     choices = get_args(kind)
-    if get_origin(kind) is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and value != () and all(_fits(one, choices[0]) for one in value)
-    if kind is int:
-        return type(value) is int and 1 <= value <= MOST
-    if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return kind is not bool or isinstance(value, bool)
-
-
-def _misfit(option: str, value: Any, kind: Any) -> ValueError:
-    """The error for a value that is not of an option's type."""
-    if get_origin(kind) is Literal:
-        return unknown(option, value, map(str, get_args(kind)))
-    return ValueError(f"{option} must be {_WORDS.get(kind, kind)}, not {shown(value)}")
+    if get_origin(kind) is Literal and not any(type(value) is type(one) and value == one for one in choices):
+        raise unknown(option, value, map(str, choices))
+    if kind is bool and not isinstance(value, bool):
+        raise ValueError(f"{option} must be true or false, not {shown(value)}")
+    if kind in (int, tuple[int, ...]):
+        numbers = (value,) if kind is int else value
+        if not (isinstance(numbers, tuple) and numbers and all(type(one) is int and one > 0 for one in numbers)):
+            what = "a positive integer" if kind is int else "a list of positive integers"
+            raise ValueError(f"{option} must be {what}, not {shown(value)}")
 
 
 def half_of(layers: object) -> str:

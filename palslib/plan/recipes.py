@@ -13,7 +13,7 @@ from palslib.common.names import check_name
 from palslib.common.settings import Number, settings
 from palslib.methods.houlsby import Houlsby
 from palslib.methods.low_rank import LowRank
-from palslib.methods.method import MOST, Method, nearest_divisor
+from palslib.methods.method import Method, nearest_divisor
 from palslib.methods.pal import PAL
 
 
@@ -34,7 +34,7 @@ class Recipe:
     """D4. Or `replayed`: every pass repeats the batches of the first one, of which the last is partial."""
     sizes: Literal["loaded", "official", "released"] = "loaded"
     """D5. Sizes for the probabilities: of the data `loaded`, GLUE's `official` ones, or the `released` constants."""
-    pal_heads: Annotated[int, Field(ge=1, le=MOST)] = 12
+    pal_heads: Annotated[int, Field(ge=1)] = 12
     """D6. Attention heads of a PAL, 6 in the released code; if s is not divisible by it, the nearest divisor of s."""
     pal_activation: Literal["identity", "gelu"] = "identity"
     """D6. `gelu`: an activation after V^D."""
@@ -65,7 +65,7 @@ class Recipe:
     """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
     decay_lhuc: bool = False
     """D15. Weight decay on LHUC's vectors."""
-    houlsby_size: Annotated[int, Field(ge=1, le=MOST)] = 64
+    houlsby_size: Annotated[int, Field(ge=1)] = 64
     """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
     ties: Literal["first", "second"] = "first"
     """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""

@@ -7,11 +7,9 @@ import torch
 from shapes import HEADS, INNER, LAYERS, VOCABULARY, D, batch, equal_states, randomise, tiny_encoder, tiny_method
 from torch import nn
 from transformers import AutoConfig, AutoModel, BertForSequenceClassification
-from transformers.models.bert.modeling_bert import BertIntermediate
 
 from palslib.bert.backbones import SUPPORTED
 from palslib.bert.encoders import check_encoder, hidden_states, max_positions
-from palslib.bert.minbert import MinBert
 from palslib.bert.rows import Rows
 from palslib.model.multi_task import MultiTaskModel
 
@@ -66,16 +64,6 @@ def test_any_precision(dtype, attention):
     check_encoder(tiny_encoder(attention=attention).to(dtype))
 
 
-@pytest.mark.parametrize("make", [lambda: tiny_encoder(), lambda: MinBert.of(tiny_encoder())])
-def test_two_positions(make):
-    """Fewer than the check's own rows are long."""
-    encoder = make()
-    encoder.config.max_position_embeddings = 2
-    weight = encoder.embeddings.position_embeddings.weight[:2].detach()
-    encoder.embeddings.position_embeddings = nn.Embedding.from_pretrained(weight)
-    check_encoder(encoder)
-
-
 # --- refused by name
 
 
@@ -89,7 +77,7 @@ def test_other_types_are_refused_by_name_with_the_supported_ones(kind):
 
 def test_a_decoder_and_a_head_around_an_encoder():
     """A BERT that reads from left to right is not the paper's; of a head's model the encoder within is named."""
-    with pytest.raises(ValueError, match="BertModel is a decoder"):
+    with pytest.raises(ValueError, match=r"^BertModel calls itself 'bert' but computes something else"):
         check_encoder(encoder_of("bert", is_decoder=True))
     model = BertForSequenceClassification(tiny_encoder().config)
     with pytest.raises(ValueError, match=r"^BertForSequenceClassification .*model\.bert"):
@@ -97,43 +85,18 @@ def test_a_decoder_and_a_head_around_an_encoder():
     check_encoder(model.bert)
 
 
-class Scaled(BertIntermediate):
-    """An impostor's part: ten times what it should be."""
-
-    def forward(self, a):
-        return 10 * super().forward(a)
-
-
-def with_another_layer(change):
-    encoder = tiny_encoder()
-    change(encoder.encoder.layer[1])
-    return encoder
-
-
 def slightly_off(layer):
     own = layer.forward
     layer.forward = lambda *given, **others: 1.01 * own(*given, **others)
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (slightly_off, "computes something else"),
-        (lambda layer: layer.output.dense.weight.data.fill_(torch.nan), "computes something else"),
-        (lambda layer: delattr(layer.attention.output, "dense"), "is not built like one"),
-    ],
-)
-def test_an_impostor(change, what):
-    """It calls itself a BERT, and is off by a hundredth, no number, or without a part: no Python error of ours."""
-    with pytest.raises(ValueError, match=rf"^\w+ .*'bert' but {what}"):
-        check_encoder(with_another_layer(change))
-
-
-def test_own_parts_that_are_called():
-    """A part that is another class is no impostor as long as our path calls it as theirs does."""
-    encoder = with_another_layer(lambda layer: setattr(layer.intermediate, "__class__", Scaled))
-    check_encoder(encoder)
-    assert not torch.equal(encoder(**batch())[0], tiny_encoder()(**batch())[0])
+@pytest.mark.parametrize("change", [slightly_off, lambda layer: layer.output.dense.weight.data.fill_(torch.nan)])
+def test_an_impostor(change):
+    """It calls itself a BERT, and is off by a hundredth, or no number."""
+    encoder = tiny_encoder()
+    change(encoder.encoder.layer[1])
+    with pytest.raises(ValueError, match=r"^BertModel calls itself 'bert' but computes something else"):
+        check_encoder(encoder)
 
 
 # --- lengths

@@ -3,7 +3,6 @@
 Each kind of fault in two shapes or more."""
 
 import random
-import time
 from dataclasses import replace
 
 import datasets
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from palslib.data import parts, sources
+from palslib.data import parts
 from palslib.data.metrics import name_of, score
 from palslib.data.tasks import TASKS, Task, load_rows, task_from_file, task_from_frame
 from palslib.data.tokens import content_of
@@ -125,17 +124,3 @@ def test_f1_names_its_class():
     assert score(named, true, always) == {"accuracy": 80.0, "f1 (not_equivalent)": 0.0}
     with pytest.raises(ValueError, match=r"positive class of task 'same' 'duplicat': did you mean 'duplicate'\?"):
         Task("same", ("a", "b"), ("duplicate", "other"), ("f1",), positive="duplicat")
-
-
-def test_time_is_linear():
-    """Ten times the size takes far less than a hundred times as long."""
-
-    def seconds(n):
-        texts, start = [f"text {i} of it" for i in range(n)], time.process_time()
-        parts.part(parts.groups_of([texts, texts[1:] + texts[:1]]), "train")
-        for text in ("1" * (20 * n) + "x", "1" * (20 * n), " " * (20 * n)):
-            sources.number_of(text)
-        return time.process_time() - start
-
-    seconds(100)
-    assert seconds(20_000) < 40 * max(seconds(2_000), 0.01)

