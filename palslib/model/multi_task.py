@@ -67,10 +67,6 @@ class TaskModules(nn.ModuleDict):
         plain = task.replace("%", "%25").replace(".", "%2E")
         return f"{plain}%" if hasattr(TaskModules(), plain) or not plain else plain
 
-    @staticmethod
-    def _task(form: str) -> str:
-        return form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
-
     def __getitem__(self, task: str) -> nn.Module:
         return super().__getitem__(self.form(task))
 
@@ -87,7 +83,7 @@ class TaskModules(nn.ModuleDict):
         return iter(self.keys())
 
     def keys(self):
-        return [self._task(form) for form in self._modules]
+        return [form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules]
 
     def items(self):
         return list(zip(self.keys(), self.values(), strict=True))

@@ -48,7 +48,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     each = on_step and (lambda run: on_step(run.step))
-    return dict(run_in_folder(Pretraining, config, folder, "the same call resumes it", each))
+    return dict(run_in_folder(Pretraining, config, folder, each))
 
 
 def _check(config: RunConfig) -> None:
