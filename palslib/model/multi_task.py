@@ -31,7 +31,7 @@ from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.mixed import Mixed
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name, check_type, shown
+from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
@@ -378,7 +378,6 @@ class MultiTaskModel(
         if scores is not None:
             if labels is not None or not self.tasks[task].is_regression:
                 raise ValueError(f"task {task!r}: give scores without labels, and only to a task that predicts a score")
-            check_type(f"scores of task {task!r}", scores, torch.Tensor, "a tensor of numbers")
             labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
 
