@@ -221,8 +221,6 @@ def test_where_no_model_is(tmp_path):
             MultiTaskModel.from_pretrained(folder)
     with pytest.raises(ValueError, match="method is an option for a model on the Hub"):
         MultiTaskModel.from_pretrained(tmp_path, method="lhuc")
-    with pytest.raises(TypeError, match="no option 'private' without push_to_hub=True"):
-        tiny_model("shared").save_pretrained(tmp_path / "b", private=True)
 
 
 def test_what_could_not_be_read_is_not_saved(tmp_path):
@@ -238,9 +236,9 @@ def test_what_could_not_be_read_is_not_saved(tmp_path):
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} and path in before
 
 
-def test_models_and_tasks_of_half_precision(tmp_path):
-    """A file of a narrower type is read without loss, and the model that reads it keeps its own; a configuration may
-    still say float16, a seed be NumPy's."""
+def test_models_and_tasks_of_other_types(tmp_path):
+    """A file of a narrower type is read without loss, and the model that reads it keeps its own; one of float64 stays
+    so. A configuration may still say float16, a seed be NumPy's."""
     encoder = AutoModel.from_config(tiny_encoder().half().config).float()
     model = MultiTaskModel(encoder, tiny_method("lhuc"), ["rte"], seed=np.int64(7))
     model.save_pretrained(tmp_path / "model")
@@ -253,6 +251,9 @@ def test_models_and_tasks_of_half_precision(tmp_path):
     assert model.half().fingerprint() == model.float().fingerprint()
     model.to(torch.bfloat16).save_pretrained(tmp_path / "model")
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), model.float())
+    randomise(model.double().backbone, std=1e-9)
+    model.save_pretrained(tmp_path / "model")
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), model)
 
 
 def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
@@ -305,17 +306,19 @@ def test_a_task_goes_on_from_its_parameters_and_freezing_is_decided_anew(tmp_pat
 def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
     saved = tiny_model("pals-204", tasks=("rte",))
     saved.save_pretrained(tmp_path / "model")
-    other = replace(TASKS["rte"], labels=("no", "yes"))
-    with pytest.raises(ValueError, match=r"a different task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"):
-        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [other])
-    with pytest.raises(ValueError, match="is on the backbone BertModel, not on minilm"):
-        MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
-    for other, said in (
-        (tiny_method("houlsby-64"), "kind 'pal', not 'houlsby'"),
-        (replace(saved.method, heads=1), "heads 3, not 1"),
+    same = saved.method, saved.backbone_name, TASKS["stsb"]
+    for method, backbone, task, words in (
+        (
+            *same[:2],
+            replace(TASKS["rte"], labels=("no", "yes")),
+            r"a different task 'rte': labels .*, not \('no', 'yes'",
+        ),
+        (same[0], "minilm", same[2], "is on the backbone BertModel, not on minilm"),
+        (tiny_method("houlsby-64"), *same[1:], "kind 'pal', not 'houlsby'"),
+        (replace(saved.method, heads=1), *same[1:], "heads 3, not 1"),
     ):
-        with pytest.raises(ValueError, match=said):
-            MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
+        with pytest.raises(ValueError, match=words):
+            MultiTaskModel.continued(tmp_path / "model", method, backbone, [task])
 
 
 @pytest.mark.parametrize(
