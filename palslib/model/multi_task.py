@@ -42,7 +42,7 @@ from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model import files, predicting, saving
 from palslib.model.classifiers import make_head, task_loss
-from palslib.model.one_task import OneTask
+from palslib.model.one_task import OneTask, merged
 
 
 @dataclass
@@ -429,6 +429,7 @@ class MultiTaskModel(
         ONNX (`one_task.py`)."""
         return OneTask(self, self._known(task))
 
+    merged = merged
     predict = predicting.predict
     predict_file = files.predict_file
     evaluate_file = files.evaluate_file

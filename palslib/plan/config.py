@@ -27,7 +27,7 @@ from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
-_LATER |= {"held_out": False, "held_out_by": "texts", "passes": None}
+_LATER |= {"held_out": False, "held_out_by": "texts", "passes": None, "task_weights": {}, "patience": 0}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
 CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting"}
@@ -124,6 +124,8 @@ class RunConfig:
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
+    task_weights: dict = field(default_factory=dict)
+    """Factors of tasks' losses, by name (`{"rte": 2}`); 1 for all others."""
     start: Place | None = None
     """A folder of weights kept by an earlier run, from which this run starts, by default with its method, backbone and
     `max_length`. `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew;
@@ -144,6 +146,8 @@ class RunConfig:
     """Recompute activations in the backward pass, to save memory."""
     evaluate_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    patience: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
+    """Early stopping: after this number of evaluations without a better dev average the run ends; 0: after `steps`."""
     inspect: bool = False
     """At every evaluation, also measure the size of the task functions relative to BERT's hidden states, and the
     entropy of their heads; at the end, also evaluate with everything that tasks add within BERT switched off."""
@@ -212,6 +216,12 @@ class RunConfig:
                 f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
                 "but not of the tasks that come with `start`"
             )
+        for task, weight in self.task_weights.items():
+            check_name("task in task_weights", task, self.tasks)
+            if not (isinstance(weight, (int, float)) and 0 < weight < math.inf):
+                raise ValueError(f"task_weights: the factor of {task!r} must be above 0 and finite, not {weight!r}")
+        if self.patience and not self.evaluate_every:
+            raise ValueError(f"patience={self.patience} counts evaluations: give evaluate_every, too")
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         more = self.method_options | ({"size": self.size} if isinstance(self.size, int) else {})

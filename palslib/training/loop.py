@@ -155,8 +155,8 @@ class Run:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:
-        """The mean loss of a batch of one task."""
-        return self.wrapped(task=task, **batch).loss
+        """The mean loss of a batch of one task, times the task's factor."""
+        return self.wrapped(task=task, **batch).loss * self.config.task_weights.get(task, 1)
 
     def weight(self, task: str, rows: np.ndarray) -> float:
         """How much rows count in a mean loss: their number, or the sum of their classes' weights."""
@@ -396,6 +396,12 @@ class Run:
         """Whether the best point is the current step's, and not a NaN."""
         return bool(self.history) and self.best["step"] == self.step and not math.isnan(self.best["dev_average"])
 
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the best point is not among those of the last `patience` evaluations."""
+        patience = self.config.patience
+        return len(self.history) > patience > 0 and self.best not in self.history[-patience:]
+
 
 def train(
     config: RunConfig,
@@ -481,7 +487,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     seen = run.step  # losses up to here are in `latest`
     if run.step == 0 and run.evaluates() and not run.history:
         run.evaluate()
-    while run.step < config.steps:
+    while run.step < config.steps and not run.has_given_up:
         began = time.perf_counter()
         run.train_step()
         bar.update()

@@ -29,7 +29,7 @@ from palslib.training.loop import Run, run_in_folder
 from palslib.training.masked_language_model import HEAD, dev_scores, masked_language_model, predict_chosen
 
 DEV_ROWS = 500  # of each task, on which the model is measured
-_WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
+_WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start", "patience", "task_weights")
 _WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
 
 
@@ -54,7 +54,7 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
 def _check(config: RunConfig) -> None:
     """Raises ValueError for a setting of training that has no effect here and does not have its default value."""
     asked = {name: getattr(config, name) for name in _WITHOUT} | asdict(config.resolved_recipe())
-    usual = {name: getattr(RunConfig, name) for name in _WITHOUT} | asdict(RECIPES["paper"])
+    usual = {name: getattr(RunConfig(), name) for name in _WITHOUT} | asdict(RECIPES["paper"])
     for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
         if asked[name] != usual[name]:
             given = f"{name}={asked[name]!r}"

@@ -8,13 +8,14 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from shapes import batch, equal_states, randomised, tiny_method, tiny_model
-from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+from shapes import batch, equal_states, randomise, randomised, tiny_encoder, tiny_method, tiny_model
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 from transformers.utils import ModelOutput
 
 import palslib.model.saving
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tasks import load_rows
+from palslib.methods.lora import LoRA
 from palslib.model.multi_task import MultiTaskModel
 
 TEXTS = ("It rains.", "The street is wet.")
@@ -75,6 +76,28 @@ def test_auto_model_reads_the_backbone(shape, tmp_path):
     assert all(torch.equal(encoder.state_dict()[name], value) for name, value in model.backbone.state_dict().items())
     on_it = MultiTaskModel.from_backbone(str(tmp_path), tiny_method("lhuc"), ["rte"])
     assert equal_states(on_it.backbone, encoder)
+
+
+@pytest.mark.parametrize("task", ["rte", "stsb"])
+@pytest.mark.parametrize("name", ["lora", "shared", "fine-tuned"])
+def test_a_task_merged_into_plain_bert_is_loaded_by_transformers_alone(name, task, tmp_path):
+    method = LoRA("lora", size=3) if name == "lora" else name
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
+    randomise(model.adaptations)
+    randomise(model.heads)
+    model.merged(task).save_pretrained(tmp_path)
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(**batch()).logits, model(task, **batch()).logits)
+    assert list(plain.config.label2id) == list(model.tasks[task].labels or [task])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("pals-204", "bert"), ("bert-layer-on-top", "bert"), ("shared", "roberta")]
+)
+def test_what_cannot_be_merged_is_refused(name, shape):
+    with pytest.raises(ValueError, match=r"cannot be merged: it|merged only with a linear head on a BERT"):
+        tiny_model(name, shape).merged("rte")
 
 
 @pytest.fixture

@@ -354,6 +354,20 @@ def test_best_and_last(tmp_path, monkeypatch):
     assert any(not torch.equal(last[name], seen[name]) for name in seen)
 
 
+def test_a_run_ends_early_where_it_no_longer_gets_better(tmp_path, monkeypatch):
+    """The best of these averages is the second; the next two are no better. Also where it is stopped in between."""
+    averages = [50.0, 70.0, 70.0, 65.0, 80.0]
+    options = {"evaluate_every": 2, "patience": 2, "keep": "last"}
+    for name, stop in (("whole", None), ("parts", 5)):
+        left = iter(averages)
+        monkeypatch.setattr(training, "dev_average", lambda scores, left=left: next(left))
+        train(config(tmp_path / name, **options), on_step=stop_at(stop))
+        record = train(config(tmp_path / name, **options))
+        assert [point["step"] for point in record["history"]] == [2, 4, 6, 8]
+        assert record["results"]["best"]["step"] == 4 and sum(record["sampling"]["drawn"].values()) == 8
+    assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
 def test_history(tmp_path):
     """Each point's loss is the mean by task over the steps since the last point."""
     runs = []

@@ -202,6 +202,14 @@ def test_gradients_of_parts_with_class_weights(tmp_path, monkeypatch, without_dr
     assert len({RunConfig(tasks=(one,)).key for one in (task, plain)}) == 2
 
 
+def test_gradients_of_a_task_with_a_factor(tmp_path, monkeypatch, without_dropout):
+    options = {"backbone": without_dropout, "tasks": ("rte", "cola"), "schedule": "round-robin", "clip": 1e9}
+    options |= {"alpha": None}
+    once = first_gradients(tmp_path, monkeypatch, **options)
+    twice = first_gradients(tmp_path, monkeypatch, **options, task_weights={"rte": 2, "cola": 9})
+    check_close(twice, {name: 2 * gradient for name, gradient in once.items()})
+
+
 @pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
 def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, backbone):
     """With dropout the second computation has to drop what the first one did: the gradients' very bits."""
