@@ -13,7 +13,7 @@ from transformers import AutoModel
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.common.files import LIST
-from palslib.data.tasks import TASKS, Task
+from palslib.data.tasks import TASKS, Task, get_task
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -268,21 +268,24 @@ def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
 # ------------------------------------------------------------------------------------- runs that go on from a model
 
 
+def continued(saved, folder, *tasks, **changes):
+    """The saved model, prepared for training tasks with the method, backbone and seed that it has, unless changed."""
+    about = {"method": saved.method, "backbone_name": saved.backbone_name, "seed": None} | changes
+    saved.save_pretrained(folder)
+    return MultiTaskModel.continued(folder, tasks=[get_task(task) for task in tasks], **about)
+
+
 @pytest.mark.parametrize("name", ["houlsby-64", "pals-204", "fine-tuned"])
 def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
     """The earlier task's parameters come back bit for bit and are not trained; the new one's are."""
     saved = trained(name, tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
-    model = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]])
+    model = continued(saved, tmp_path, "stsb")
     assert list(model.tasks) == ["rte", "stsb"]
     for part in (model.adaptations, model.heads):
         assert not any(p.requires_grad for p in part["rte"].parameters())
         assert all(p.requires_grad for p in part["stsb"].parameters())
-    first, again, other = (
-        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]], seed)
-        for seed in (saved.seed, None, saved.seed + 1)
-    )
-    assert equal_states(first, model) and equal_states(again, model) and not equal_states(other, model)
+    other = continued(saved, tmp_path, "stsb", seed=saved.seed + 1)
+    assert equal_states(continued(saved, tmp_path, "stsb", seed=saved.seed), model) and not equal_states(other, model)
     model.remove_task("stsb")
     other.remove_task("stsb")
     assert equal_states(model, saved) and equal_states(other, saved)
@@ -290,35 +293,27 @@ def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
 
 def test_a_task_goes_on_from_its_parameters_and_freezing_is_decided_anew(tmp_path):
     saved = trained("pals-204", tasks=("rte", "cola"))
-    saved.save_pretrained(tmp_path / "model")
     frozen = replace(saved.method, freeze="backbone")
-    model = MultiTaskModel.continued(tmp_path / "model", frozen, saved.backbone_name, [TASKS["rte"], TASKS["sst2"]])
+    model = continued(saved, tmp_path, "rte", "sst2", method=frozen)
     trains = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert trains == {
-        n for n, _ in model.named_parameters() if n.startswith(("adaptations.", "heads.")) and "cola" not in n
-    }
+    own = {name for name, _ in model.named_parameters() if name.startswith(("adaptations.", "heads."))}
+    assert trains == {name for name in own if "cola" not in name}
     model.remove_task("sst2")
     assert equal_states(model, saved) and model.method == frozen
-    whole = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
-    assert all(p.requires_grad for p in whole.backbone.parameters())
+    assert all(p.requires_grad for p in continued(saved, tmp_path, "rte").backbone.parameters())
 
 
 def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
     saved = tiny_model("pals-204", tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
-    same = saved.method, saved.backbone_name, TASKS["stsb"]
-    for method, backbone, task, words in (
-        (
-            *same[:2],
-            replace(TASKS["rte"], labels=("no", "yes")),
-            r"a different task 'rte': labels .*, not \('no', 'yes'",
-        ),
-        (same[0], "minilm", same[2], "is on the backbone BertModel, not on minilm"),
-        (tiny_method("houlsby-64"), *same[1:], "kind 'pal', not 'houlsby'"),
-        (replace(saved.method, heads=1), *same[1:], "heads 3, not 1"),
+    other = replace(TASKS["rte"], labels=("no", "yes"))
+    for task, changes, words in (
+        (other, {}, r"a different task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"),
+        ("stsb", {"backbone_name": "minilm"}, "is on the backbone BertModel, not on minilm"),
+        ("stsb", {"method": tiny_method("houlsby-64")}, "kind 'pal', not 'houlsby'"),
+        ("stsb", {"method": replace(saved.method, heads=1)}, "heads 3, not 1"),
     ):
         with pytest.raises(ValueError, match=words):
-            MultiTaskModel.continued(tmp_path / "model", method, backbone, [task])
+            continued(saved, tmp_path, task, **changes)
 
 
 @pytest.mark.parametrize(
@@ -327,10 +322,8 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
 def test_under_a_frozen_backbone_no_task_but_the_trained_ones_changes(name, shape, tmp_path):
     """Neither by the projections that all tasks share nor by a pooler that the backbone did not have."""
     saved = tiny_model(name, shape, tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
-    frozen = replace(saved.method, freeze="backbone")
     for task, trains in (("cola", False), ("rte", True)):
-        model = MultiTaskModel.continued(tmp_path / "model", frozen, saved.backbone_name, [TASKS[task]])
+        model = continued(saved, tmp_path, task, method=replace(saved.method, freeze="backbone"))
         shared = [p for part in (model.shared, model.new_pooler) if part is not None for p in part.parameters()]
         assert shared and all(p.requires_grad == trains for p in shared)
 
