@@ -59,6 +59,8 @@ def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[lis
     if isinstance(texts, Set) or isinstance(tasks, Set):
         raise ValueError("texts and tasks must be in an order: give lists, not sets")
     rows, alone = _rows(texts)
+    if not rows:
+        raise ValueError("no texts to predict: the list is empty")
     tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
     if len(rows) != len(tasks):
         raise ValueError(

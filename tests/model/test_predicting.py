@@ -258,6 +258,7 @@ def test_dropout_is_off_and_the_mode_is_restored(served):
     ("texts", "tasks", "message"),
     [
         ("a", ["colla"], r"unknown task of this model 'colla': did you mean 'cola'\? Valid: cola, sst2, mrpc"),
+        ([], "cola", "no texts to predict"),
         (["a", "b"], ["cola", []], r"row 1 .* its tasks, \[\], must be one or more"),
         (("a", "b"), ["cola"], r"row 0 .*'cola' takes one text \(sentence\), not a pair"),
         (["a", "b"], ["cola", "mnli"], r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text$"),
