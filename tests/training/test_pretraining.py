@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import assert_same_bits, names_in, small, two_classes
+from small_runs import assert_same_bits, names_in, small, stop_at, two_classes
 from torch.nn.functional import cross_entropy
 
 from palslib.__main__ import main
@@ -17,7 +17,6 @@ from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
-from palslib.training import pretraining
 from palslib.training.loop import train
 from palslib.training.masked_language_model import HEAD, dev_scores, mask, masked_language_model, predict_chosen
 from palslib.training.pretraining import pretrain
@@ -193,10 +192,10 @@ def test_record(whole, tmp_path, capsys):
 def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every, keep):
     """Whatever `keep` says, which plays no part."""
     settings = config(tmp_path / "backbone", checkpoint_every=every, keep=keep)
-    assert pretrain(settings, on_step=lambda step: step != stop)["step"] == stop
+    assert pretrain(settings, on_step=stop_at(stop))["step"] == stop
     assert names_in(tmp_path / "backbone") == (["checkpoint.before.pt"] if every else []) + ["checkpoint.pt"]
     seen = []
-    record = pretrain(settings, on_step=seen.append)
+    record = pretrain(settings, on_step=lambda run: seen.append(run.step))
     assert seen == list(range(stop + 1, 7))
     assert record | {"environment": None} == whole[0] | {"environment": None}
     for name in ("model.safetensors", HEAD):
@@ -224,7 +223,7 @@ def test_a_folder_of_something_else_is_left_alone(whole, run, folder, options, w
         here.mkdir()
         (here / "config.json").write_text("mine")
     if folder == "begun":
-        pretrain(config(here), on_step=lambda step: False)
+        pretrain(config(here), on_step=stop_at(1))
     before = {path: path.read_bytes() for path in here.iterdir()}
     with pytest.raises(ValueError, match=words):
         run(config(here, **options))
@@ -264,18 +263,12 @@ def test_the_optimiser_takes_the_configs_numbers(tmp_path, monkeypatch):
         assert found == pytest.approx((0.05, rate, rate, 0.3, 0.0), rel=1e-3)
 
 
-def test_a_weight_that_is_not_finite_is_no_backbone(tmp_path, monkeypatch):
+def test_a_weight_that_is_not_finite_is_no_backbone(tmp_path):
     """That of the last position, which no text has: loss and scores stay finite."""
-    made = []
 
-    def make(*given):
-        made.append(masked_language_model(*given))
-        return made[0]
+    def spoil(run):
+        run.model.bert.embeddings.position_embeddings.weight.data[-1] = math.inf
 
-    def spoil(step):
-        made[0].bert.embeddings.position_embeddings.weight.data[-1] = math.inf
-
-    monkeypatch.setattr(pretraining, "masked_language_model", make)
     with pytest.raises(FloatingPointError, match="a weight is not finite"):
         pretrain(config(tmp_path / "backbone", steps=1), on_step=spoil)
     assert names_in(tmp_path / "backbone") == []
