@@ -78,11 +78,14 @@ def _names_in_file(model) -> dict[str, str]:
     gives it inside larger models (`bert.`), and a pooler that it lacked is its own."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
     beginnings = {"backbone.": theirs, "new_pooler.": f"{theirs}pooler."}
-    names = {}
-    for name in model.state_dict():
-        ours = next((beginning for beginning in beginnings if name.startswith(beginning)), "")
-        names[name] = beginnings.get(ours, "") + name.removeprefix(ours)
-    return names
+
+    def in_file(name: str) -> str:
+        for ours, others in beginnings.items():
+            if name.startswith(ours):
+                return others + name.removeprefix(ours)
+        return name
+
+    return {name: in_file(name) for name in model.state_dict()}
 
 
 def fingerprint(model) -> str:

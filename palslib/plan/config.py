@@ -207,8 +207,6 @@ class RunConfig:
             raise ValueError(f"own defines {own}, but tasks still names GLUE's eight: name your own there too")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must name at least one task, each only once, not {list(self.tasks)}")
-        if self.batch_size % self.micro_batches:
-            raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if self.memory and len(self.tasks) == 1:

@@ -34,7 +34,6 @@ TOGETHER = [
     ({"memory": 4, "tasks": ("rte",)}, "memory"),
     ({"own": {"mood": {"labels": ("bad", "good")}}, "tasks": ("rte", "mod")}, "task"),
     ({"own": ["x"], "tasks": ("f.csv",)}, "own"),
-    ({"batch_size": 10, "micro_batches": 3}, "micro_batches"),
     ({"alpha": 0.5}, "alpha"),
     *(({"alpha": value, "schedule": "proportional"}, "alpha") for value in (1e308, -1, "0")),
     ({"recipe": "released", "tasks": ("rte", "sts")}, "sts"),
