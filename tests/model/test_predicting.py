@@ -245,15 +245,6 @@ def test_long_texts_are_cut(served):
     check_equal(served.predict("rain " * 6, "cola"), served.predict(long, "cola", max_length=8))
 
 
-def test_dropout_is_off_and_the_mode_is_restored(served):
-    served.train()
-    try:
-        check_equal(served.predict(TEXTS, "cola"), served.predict(TEXTS, "cola"))
-        assert all(part.training for part in served.modules())
-    finally:
-        served.eval()
-
-
 @pytest.mark.parametrize(
     ("texts", "tasks", "message"),
     [
@@ -290,13 +281,6 @@ def test_rows_are_what_they_are(served):
         check_equal(served.predict(texts, "mnli"), expected)
     check_equal(served.predict(frame.to_dict("records")[0], ["mnli"]), expected[:1])
     check_equal(served.predict(pd.Series(TEXTS), "cola"), served.predict(TEXTS, "cola"))
-
-
-def test_labels_of_another_shape_are_refused(served):
-    inputs = served.tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
-    for labels in (torch.tensor([0.5]), torch.tensor(0.5), torch.zeros(1, 3), torch.zeros(4)):
-        with pytest.raises(ValueError, match=r"labels of task 'stsb' must have shape \(3,\)"):
-            served("stsb", **inputs, labels=labels)
 
 
 @pytest.mark.parametrize(("texts", "said"), [("", "0"), (["a", " \n", ""], "1, 2")])
