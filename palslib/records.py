@@ -96,7 +96,11 @@ def make_record(run) -> dict:
             "cut": {task: data.cut for task, data in run.train_data.items()},
             "cut_dev": {t: {s: d.cut for s, d in splits.items()} for t, splits in run.dev_data.items()},
         },
-        "sampling": {"expected": plan.expected_steps(), "drawn": plan.drawn_steps(), "passes": plan.passes()},
+        "sampling": {
+            "expected": plan.expected_steps(),
+            "drawn": plan.drawn_steps(run.step),
+            "passes": plan.passes(run.step),
+        },
         **({"memory": run.memory.counts()} if run.memory else {}),
         "content": run.content,
         **({"notes": run.notes} if run.notes else {}),

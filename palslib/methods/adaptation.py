@@ -45,6 +45,12 @@ class Adaptation(Module, Places):
         """The pooled states (B, d) of each row's first word piece, [CLS] (B, d), by the task's own pooler, if any."""
         return (self.pooler or pooler)(first[:, None])  # a pooler expects (B, S, d) and reads the first piece
 
+    def merge(self, layers) -> None:
+        """Changes the matrices of BERT's layers so that they compute the same without this module, where that can be:
+        for LoRA, and for what adds nothing. Raises ValueError for others."""
+        if self.layers or type(self).on_top is not Adaptation.on_top:
+            raise ValueError(f"method {self.method.name!r} cannot be merged: it changes more than matrices of BERT's")
+
     def copied(self) -> list:
         """The parts that start as copies of the backbone's and are not drawn at random."""
         return [self.pooler] if self.pooler is not None else []

@@ -53,6 +53,12 @@ class LowRankUpdates(Adaptation):
     def value(self, layer, v, h):
         return v + self.pairs[f"v{layer}"](h)
 
+    def merge(self, layers):
+        for name, (a, b) in self.pairs.items():
+            attention = layers[int(name[1:])].attention.self
+            matrix = attention.query if name.startswith("q") else attention.value
+            matrix.weight.data += b.weight @ a.weight
+
 
 def _pair(d: int, r: int):
     a, b = nn.Linear(d, r, bias=False), nn.Linear(r, d, bias=False)

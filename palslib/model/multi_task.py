@@ -31,7 +31,7 @@ from palslib.bert.encoders import check_encoder, embed
 from palslib.bert.layer import PLAIN, POINTS, adapted_layer
 from palslib.bert.mixed import Mixed
 from palslib.bert.rows import Rows
-from palslib.common.names import check_name, check_type, shown
+from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
@@ -42,7 +42,7 @@ from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model import files, predicting, saving
 from palslib.model.classifiers import make_head, task_loss
-from palslib.model.one_task import OneTask
+from palslib.model.one_task import OneTask, merged
 
 
 @dataclass
@@ -67,10 +67,6 @@ class TaskModules(nn.ModuleDict):
         plain = task.replace("%", "%25").replace(".", "%2E")
         return f"{plain}%" if hasattr(TaskModules(), plain) or not plain else plain
 
-    @staticmethod
-    def _task(form: str) -> str:
-        return form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
-
     def __getitem__(self, task: str) -> nn.Module:
         return super().__getitem__(self.form(task))
 
@@ -87,7 +83,7 @@ class TaskModules(nn.ModuleDict):
         return iter(self.keys())
 
     def keys(self):
-        return [self._task(form) for form in self._modules]
+        return [form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules]
 
     def items(self):
         return list(zip(self.keys(), self.values(), strict=True))
@@ -382,7 +378,6 @@ class MultiTaskModel(
         if scores is not None:
             if labels is not None or not self.tasks[task].is_regression:
                 raise ValueError(f"task {task!r}: give scores without labels, and only to a task that predicts a score")
-            check_type(f"scores of task {task!r}", scores, torch.Tensor, "a tensor of numbers")
             labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
 
@@ -434,6 +429,7 @@ class MultiTaskModel(
         ONNX (`one_task.py`)."""
         return OneTask(self, self._known(task))
 
+    merged = merged
     predict = predicting.predict
     predict_file = files.predict_file
     evaluate_file = files.evaluate_file

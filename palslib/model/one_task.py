@@ -1,7 +1,8 @@
-"""One task of a model as a separate module, with the arguments of a Transformers model for sequence classification.
+"""One task of a model as a module of its own: called like a Transformers model for sequence classification, or merged
+into one.
 
-It is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It has
-the model's parameters: training it trains the model, which still predicts and is saved as usual.
+`OneTask` is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It
+has the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
 Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits. The
 example batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
@@ -10,8 +11,12 @@ On several GPUs start a process for each (`torchrun`). `nn.DataParallel`, which 
 the two texts of pairs that are encoded separately, and does not copy what tasks share.
 """
 
-from torch import nn
+import copy
 
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+from palslib.bert.draws import new_weights
 from palslib.data.tasks import Task
 
 
@@ -35,3 +40,28 @@ class OneTask(nn.Module):
         if self.task.is_regression:
             output.logits = output.logits * self.task.scale
         return output
+
+
+def merged(model: nn.Module, task: str) -> nn.Module:
+    """Transformers' own BERT for sequence classification, with the same outputs for a task (a score is divided by the
+    task's scale): what a LoRA adds is multiplied into its matrices, so nothing of palslib is needed where it is used.
+    `merged(model, "rte").save_pretrained(folder)` writes it for `AutoModelForSequenceClassification`.
+
+    Raises ValueError for a method that adds more than matrices, a pair's texts encoded apart, and another architecture.
+    """
+    about, adaptation = model._known(task), model.adaptations[task]
+    if about.apart or model.config.model_type != "bert":
+        raise ValueError(f"task {task!r} can be merged only with a linear head on a BERT, as Transformers has it")
+    config = copy.deepcopy(model.config)
+    config.num_labels = about.num_outputs
+    config.id2label = dict(enumerate(about.labels or [task]))
+    config.label2id = {label: i for i, label in config.id2label.items()}
+    with new_weights(0):  # which are then replaced
+        plain = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype).eval()
+    encoder = getattr(adaptation, "backbone", model.backbone)
+    pooler = adaptation.pooler or encoder.pooler or model.pooler
+    plain.bert.load_state_dict(encoder.state_dict(), strict=False)  # perhaps without a pooler
+    plain.bert.pooler.load_state_dict(pooler.state_dict())
+    plain.classifier.load_state_dict(model.heads[task].state_dict())
+    adaptation.merge(plain.bert.encoder.layer)
+    return plain.to(model.device)

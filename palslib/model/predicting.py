@@ -3,6 +3,7 @@
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 
 import pandas as pd
 import torch
@@ -29,16 +30,13 @@ MAX_LENGTH = 128
 
 def _rows(texts) -> tuple[list, bool]:
     """The rows that a caller gives, each a text, a pair or a dict, and whether this is one row by itself."""
-    row = isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values())  # not of columns
-    if row or isinstance(texts, (str, tuple)):
+    if isinstance(texts, (str, tuple)):
+        return [texts], True
+    if isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values()):  # not one of columns
         return [texts], True
     if isinstance(texts, (pd.DataFrame, Mapping)):
-        frame = as_frame(texts)
-        return [dict(zip(frame, row, strict=True)) for row in frame.itertuples(index=False, name=None)], False
-    if isinstance(texts, (Set, bytes, bytearray)) or not isinstance(texts, Iterable):
-        valid = "a text, a pair, a dict with a task's texts by name, a list of these, a DataFrame or a datasets.Dataset"
-        raise ValueError(f"texts must be {valid}, not a {type(texts).__name__}: {shown(texts)}")
-    return texts.tolist() if hasattr(texts, "tolist") else list(texts), False
+        return as_frame(texts).to_dict("records"), False
+    return texts.tolist() if hasattr(texts, "tolist") else list(texts), False  # arrays and Series
 
 
 def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
@@ -47,12 +45,12 @@ def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
     if isinstance(row, Mapping):
         if lacking := [name for name in task.texts if name not in row]:
             raise ValueError(f"{takes}; there is no {lacking[0]!r} in {shown(list(row))}")
-        row = tuple(row[name] for name in task.texts)
-    texts = (row,) if isinstance(row, str) else tuple(row) if isinstance(row, (list, tuple)) else ()
-    if len(texts) not in _FORMS or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{where}: {shown(row)} is neither a text nor a pair of texts")
-    if not all(map(is_text, texts)):
-        raise ValueError(f"{where}: {shown(row)!a} has half of a character (a lone surrogate) or a NUL")
+        row = [row[name] for name in task.texts]
+    texts = tuple(row) if isinstance(row, (list, tuple)) else (row,)
+    if len(texts) not in _FORMS or not all(map(is_text, texts)):
+        raise ValueError(
+            f"{where}: {shown(row)} is neither a text nor a pair of texts (without NUL and half characters)"
+        )
     if len(texts) != len(task.texts):
         raise ValueError(f"{takes}, not {_FORMS[len(texts)]}")
     return texts
@@ -60,28 +58,25 @@ def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
 
 def _requests(model: torch.nn.Module, texts, tasks: str | Sequence) -> tuple[list[tuple], list[list[str]]]:
     """The texts of each row as a tuple, and the names of its tasks. Raises ValueError where they do not fit."""
+    if isinstance(texts, Set) or isinstance(tasks, Set):
+        raise ValueError("texts and tasks must be in an order: give lists, not sets")
     rows, alone = _rows(texts)
-    valid = f"Valid: {', '.join(model.tasks)}"
-    if not isinstance(tasks, str) and (isinstance(tasks, (Set, Mapping)) or not isinstance(tasks, Iterable)):
-        raise ValueError(f"tasks must be a name or list of names, not {shown(tasks)}. {valid}")
-    tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
     if not rows:
         raise ValueError("no texts to predict: the list is empty")
+    tasks = [tasks] if alone else [tasks] * len(rows) if isinstance(tasks, str) else list(tasks)
     if len(rows) != len(tasks):
         raise ValueError(
             f"{len(rows)} texts, but tasks for {len(tasks)}: a list of texts needs one entry of tasks for each text "
             "(a name, or a list of names), or one name for all; a single text, not in a list, can have several names"
         )
-    names = [[task] if isinstance(task, str) or not isinstance(task, Iterable) else list(task) for task in tasks]
+    names = [[wanted] if isinstance(wanted, str) else list(wanted) for wanted in tasks]
     pairs = []
     for i, (row, wanted) in enumerate(zip(rows, names, strict=True)):
         where = f"row {i} (the first is 0)"
-        if not wanted:
-            raise ValueError(f"{where} has no task: name at least one. {valid}")
         by_task = {task.name: _texts_of(row, task, where) for task in map(model._known, wanted)}
-        if len(set(by_task.values())) > 1:
-            raise ValueError(f"{where}: {', '.join(by_task)} read different texts of this row: give each its own row")
-        pairs += set(by_task.values())
+        if len(set(by_task.values())) != 1:
+            raise ValueError(f"{where}: its tasks, {wanted}, must be one or more that read the same texts of it")
+        pairs.append(by_task[wanted[0]])
     if empty := [i for i, texts_of_row in enumerate(pairs) if not all(text.strip() for text in texts_of_row)]:
         advice = "rows with an empty text get a prediction, but it means little (the first row is 0)"
         warnings.warn(f"{advice}: {listed(empty)}", stacklevel=3)
@@ -110,18 +105,14 @@ def predict(
 
     Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
     (the label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
-    Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task, no
-    texts, a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text.
-    An empty text, as found in data sets too, is predicted with a warning.
+    Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task,
+    a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text. An empty
+    text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
     tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
-    whole = all(type(number) is int for number in (max_length or LEAST_LENGTH, batch_size))
-    if not whole or (max_length is not None and max_length < LEAST_LENGTH) or batch_size < 1:
-        raise ValueError(
-            f"max_length must be a whole number of at least {LEAST_LENGTH}, and batch_size one of at least 1, "
-            f"not {max_length} and {batch_size}"
-        )
+    if max_length is not None and max_length < LEAST_LENGTH:
+        raise ValueError(f"max_length must be at least {LEAST_LENGTH}, not {max_length}")
     # (row, whether its texts are encoded apart, how long it may be) -> its tasks; (row, task) -> logits
     forms, outputs = {}, {}
     for i, wanted in enumerate(names):
@@ -141,25 +132,23 @@ def predict(
 
 def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer) -> dict:
     """The logits, by (row, task), of one batch of rows of any form: one text, a pair, or a pair encoded apart."""
-    texts, limits, where = [], [], {}  # of each sequence; task -> row -> the places of its sequences
-    for (i, apart, limit), wanted in chunk.items():
-        own = [(text,) for text in pairs[i]] if apart else [pairs[i]]
+    sequences, where = [], {}  # (texts, longest) of each; task -> row -> the places of its sequences
+    for (i, apart, longest), wanted in chunk.items():
+        own = [((text,), longest) for text in pairs[i]] if apart else [(pairs[i], longest)]
         for name in wanted:
-            where.setdefault(name, {})[i] = range(len(texts), len(texts) + len(own))
-        texts += own
-        limits += [limit] * len(own)
-    ids, types = {}, {}
-    kinds = [(len(own), limit) for own, limit in zip(texts, limits, strict=True)]
+            where.setdefault(name, {})[i] = range(len(sequences), len(sequences) + len(own))
+        sequences += own
+    kinds, encoded = [(len(texts), longest) for texts, longest in sequences], {}
     for kind in set(kinds):
         some = [place for place, own in enumerate(kinds) if own == kind]
-        columns = [list(column) for column in zip(*(texts[place] for place in some), strict=True)]
-        batch = tokenizer(*columns, truncation=True, max_length=kind[1], return_token_type_ids=True)
-        ids |= zip(some, batch["input_ids"], strict=True)
-        types |= zip(some, batch["token_type_ids"], strict=True)
-    places = range(len(texts))
-    flat = [torch.tensor([piece for place in places for piece in of[place]]) for of in (ids, types)]
+        columns = zip(*(sequences[place][0] for place in some), strict=True)
+        batch = tokenizer(*map(list, columns), truncation=True, max_length=kind[1], return_token_type_ids=True)
+        encoded |= zip(some, zip(batch["input_ids"], batch["token_type_ids"], strict=True), strict=True)
+    places = range(len(sequences))
+    ids, types = zip(*(encoded[place] for place in places), strict=True)
+    flat = [torch.tensor([*chain.from_iterable(of)]) for of in (ids, types)]
     check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
-    packed = Rows.pack(*flat, [len(ids[place]) for place in places], model.device)
+    packed = Rows.pack(*flat, list(map(len, ids)), model.device)
     rows = {name: [p for column in zip(*of.values(), strict=True) for p in column] for name, of in where.items()}
     logits = model.forward_many({n: None if r == list(places) else r for n, r in rows.items()}, rows=packed)
     return {(i, t): row for t, of in logits.items() for i, row in zip(where[t], of.cpu(), strict=True)}

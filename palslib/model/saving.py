@@ -13,7 +13,6 @@ of the model. A later save replaces or removes these files and no others. No pat
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -68,23 +67,25 @@ def _write(tensors: Mapping[str, torch.Tensor], path: Path, **about: str) -> Non
     """Writes tensors, with texts about them. Raises ValueError, naming the tensor, for a value that is not finite."""
     if wrong := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise ValueError(f"{path.name} is not saved, because {wrong[0]!r} has a value that is not finite")
-    owners = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
-    alone = {name: owners[tensor.untyped_storage().data_ptr()] == 1 for name, tensor in tensors.items()}
     # safetensors refuses memory that two names share, as those of a module do that is used in two places.
-    tensors = {name: tensor.contiguous() if alone[name] else tensor.clone() for name, tensor in tensors.items()}
+    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     with atomic_write(path) as temporary:
         save_file(tensors, temporary, about | {"format": "pt"})
 
 
-def _renamed(model, tensors: Mapping[str, torch.Tensor], load: bool = False) -> dict[str, torch.Tensor]:
-    """The tensors under the names of files, where the backbone has the prefix that Transformers gives it inside larger
-    models (`bert.`); or, to `load` them, under the model's own."""
+def _names_in_file(model) -> dict[str, str]:
+    """The name of each of a model's tensors -> its name in a file, where the backbone has the prefix that Transformers
+    gives it inside larger models (`bert.`), and a pooler that it lacked is its own."""
     theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
-    pairs = [("new_pooler.", f"{theirs}pooler.")] * model.pooler_is_new + [("backbone.", theirs)]
-    for ours, other in pairs:
-        old, new = (other, ours) if load else (ours, other)
-        tensors = {re.sub(f"^{re.escape(old)}", new, name): tensor for name, tensor in tensors.items()}
-    return tensors
+    beginnings = {"backbone.": theirs, "new_pooler.": f"{theirs}pooler."}
+
+    def in_file(name: str) -> str:
+        for ours, others in beginnings.items():
+            if name.startswith(ours):
+                return others + name.removeprefix(ours)
+        return name
+
+    return {name: in_file(name) for name in model.state_dict()}
 
 
 def fingerprint(model) -> str:
@@ -101,34 +102,18 @@ def _tokenizer_digest(tokenizer) -> str:
     return digest(repr(vocabulary), repr(pieces), tokenizer.truncation_side)
 
 
-def save_pretrained(
-    model, folder: str | Path, push_to_hub: bool = False, repo_id: str | None = None, model_card_kwargs=None, **options
-) -> str | None:
+def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = None, config: None = None) -> None:
     """Writes a self-contained folder: `model.safetensors`, `palslib.json` (method, tasks, digests), `config.json`, the
     tokenizer if there is one, and a model card unless the folder has one already.
 
     Args:
-        push_to_hub: whether it then pushes the model to the Hub and returns the commit's address.
-        repo_id: the repository there; by default the folder's name.
         model_card_kwargs: values for the model card.
-        options: those of huggingface_hub's `push_to_hub`.
+        config: not used; huggingface_hub's `push_to_hub`, which uploads such a folder, gives it.
 
     Raises FileExistsError if `folder` is a file or has files of these names that palslib did not write, as a downloaded
     BERT's folder does; ValueError for a weight that is not finite. After an error the folder is as before.
     """
-    if unused := [] if push_to_hub else [name for name in options if name != "config"]:
-        raise TypeError(f"save_pretrained has no option {unused[0]!r} without push_to_hub=True")
     folder = place(folder)
-    write_model(model, folder)
-    if not os.path.lexists(folder / "README.md"):
-        write_text(folder / "README.md", str(model.generate_model_card(**model_card_kwargs or {})))
-    if push_to_hub:
-        return model.push_to_hub(repo_id or folder.name, model_card_kwargs=model_card_kwargs, **options)
-    return None
-
-
-def write_model(model, folder: Path) -> None:
-    """Writes the files of a whole model, except the model card, in place of those of an earlier save."""
     about = {
         "backbone_name": portable(model.backbone_name),
         "minbert": isinstance(model.backbone, MinBert),
@@ -141,10 +126,13 @@ def write_model(model, folder: Path) -> None:
         "head_dropout": None if model.head_dropout is None else float(model.head_dropout),
     }
     with saved_files(folder, about) as new:
-        _write(_renamed(model, model.state_dict()), new / WEIGHTS)
+        names = _names_in_file(model)
+        _write({names[name]: tensor for name, tensor in model.state_dict().items()}, new / WEIGHTS)
         model.config.save_pretrained(new)
         if model.own_tokenizer is not None:
             model.own_tokenizer.save_pretrained(new)
+    if not os.path.lexists(folder / "README.md"):
+        write_text(folder / "README.md", str(model.generate_model_card(**model_card_kwargs or {})))
 
 
 def model_card(model, **about) -> ModelCard:
@@ -186,7 +174,10 @@ def from_pretrained(cls, folder: str | Path, **options):
             encoder.pooler = None if about["pooler_is_new"] else encoder.pooler
     tasks = [Task(**row) for row in about["tasks"]]
     model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
-    model.load_state_dict(_renamed(model, load_file(here / WEIGHTS), load=True))
+    tensors = load_file(here / WEIGHTS)
+    if any(tensor.dtype == torch.float64 for tensor in tensors.values()):
+        model.double()  # narrower types are read as float32, without loss
+    model.load_state_dict({name: tensors[in_file] for name, in_file in _names_in_file(model).items()})
     model.max_length, model.max_lengths = about["max_length"], about["max_lengths"]
     model.head_dropout = about["head_dropout"]
     if about["files"].keys() - {WEIGHTS, CONFIG}:  # an encoder may have been given without a tokenizer
@@ -208,20 +199,19 @@ def continued(cls, folder: str | Path, method: Method, backbone_name: str, tasks
         raise ValueError(f"{folder} is on the backbone {model.backbone_name}, not on {backbone_name}")
     model.method, model.seed = method, model.seed if seed is None else seed
     model.max_lengths = {task: model.length(task) for task in model.tasks}  # whatever the new ones have
-    others = model.tasks.keys() - {task.name for task in tasks}
-    built = {p: p.requires_grad for of in (model.adaptations, model.heads) for p in of.parameters()}
     model.requires_grad_where_trained()  # this run may freeze what the previous one trained, and the reverse
-    frozen = (model.shared, model.new_pooler) if method.freeze != "nothing" and others else ()  # others must not change
-    for part in filter(None, (model.adaptations, model.heads, *frozen)):
+    others = model.tasks.keys() - {task.name for task in tasks}
+    frozen = [part for task in others for part in model.parts(task).values()]
+    if others and method.freeze != "nothing":  # the others' outputs must not change
+        frozen += filter(None, (model.shared, model.new_pooler))
+    for part in frozen:
         part.requires_grad_(False)
     for task in tasks:
-        if task.name not in model.tasks:
+        if task.name in model.tasks:
+            _check_alike(folder, model.tasks[task.name], task)
+            model.tasks[task.name] = task  # perhaps with another source of rows
+        else:
             model.add_task(task)
-            continue
-        _check_alike(folder, model.tasks[task.name], task)
-        for parameter in (p for part in model.parts(task.name).values() for p in part.parameters()):
-            parameter.requires_grad_(built[parameter])
-        model.tasks[task.name] = task  # perhaps with another source of rows
     return model
 
 

@@ -28,7 +28,7 @@ from palslib.plan.recipes import Recipe, get_recipe
 from palslib.plan.sampling import MOST_STEPS, PAPER_EPOCHS, SCHEDULES, TrainingPlan
 
 _LATER = {"adaptation_rate": 1.0, "inspect": False, "weights": "pretrained", "own": {}, "own_method": {}}
-_LATER |= {"held_out": False, "held_out_by": "texts", "passes": None}
+_LATER |= {"held_out": False, "held_out_by": "texts", "passes": None, "task_weights": {}, "patience": 0}
 """Fields added after runs had been recorded, with their defaults; a default is left out of the key of a run."""
 
 CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every", "setting", "study", "arm"}
@@ -125,6 +125,8 @@ class RunConfig:
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
+    task_weights: dict = field(default_factory=dict)
+    """Factors of tasks' losses, by name (`{"rte": 2}`); 1 for all others."""
     start: Place | None = None
     """A folder of weights kept by an earlier run, from which this run starts, by default with its method, backbone and
     `max_length`. `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew;
@@ -145,6 +147,8 @@ class RunConfig:
     """Recompute activations in the backward pass, to save memory."""
     evaluate_every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Steps between evaluations on the whole dev sets; 0: only at the end."""
+    patience: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
+    """Early stopping: after this number of evaluations without a better dev average the run ends; 0: after `steps`."""
     inspect: bool = False
     """At every evaluation, also measure the size of the task functions relative to BERT's hidden states, and the
     entropy of their heads; at the end, also evaluate with everything that tasks add within BERT switched off."""
@@ -199,8 +203,6 @@ class RunConfig:
             raise ValueError(f"own defines {own}, but tasks still names GLUE's eight: name your own there too")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must name at least one task, each only once, not {list(self.tasks)}")
-        if self.batch_size % self.micro_batches:
-            raise ValueError(f"batch_size {self.batch_size} is not divisible by micro_batches {self.micro_batches}")
         if self.alpha is not None and self.schedule != "proportional":
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if self.memory and len(self.tasks) == 1:
@@ -208,6 +210,12 @@ class RunConfig:
                 f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
                 "but not of the tasks that come with `start`"
             )
+        for task, weight in self.task_weights.items():
+            check_name("task in task_weights", task, self.tasks)
+            if not (isinstance(weight, (int, float)) and 0 < weight < math.inf):
+                raise ValueError(f"task_weights: the factor of {task!r} must be above 0 and finite, not {weight!r}")
+        if self.patience and not self.evaluate_every:
+            raise ValueError(f"patience={self.patience} counts evaluations: give evaluate_every, too")
         if "size" in self.method_options:
             raise ValueError("give size as RunConfig.size, not among method_options")
         more = self.method_options | ({"size": self.size} if isinstance(self.size, int) else {})

@@ -195,11 +195,11 @@ class TrainingPlan:
         counts = np.bincount(self._task_numbers[:until], minlength=len(self.sizes))
         return dict(zip(self.sizes, counts.tolist(), strict=True))
 
-    def passes(self) -> dict[str, float]:
-        """The number of passes over each task's data: drawn steps x batch size / examples."""
+    def passes(self, until: int | None = None) -> dict[str, float]:
+        """The number of passes over each task's data in these steps: drawn steps x batch size / examples."""
         batch = self.batch_size
         per_pass = {t: n / batch if self.reshuffle else -(-n // batch) for t, n in self.sizes.items()}  # steps
-        return {task: n / per_pass[task] for task, n in self.drawn_steps().items()}
+        return {task: n / per_pass[task] for task, n in self.drawn_steps(until).items()}
 
 
 def official_sizes(tasks) -> dict[str, int]:

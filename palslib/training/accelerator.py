@@ -53,30 +53,20 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     on_cpus = on_apple() or (int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available())
     # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
     handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
-    with _without_settings():
+    # Other settings in accelerate's environment would change results: GRADIENT_ACCUMULATION_STEPS divides gradients.
+    others = [name for name in os.environ if name.startswith("ACCELERATE_") and name != "ACCELERATE_USE_CPU"]
+    taken = {name: os.environ.pop(name) for name in others}
+    try:
         accelerator = Accelerator(
             cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers, log_with=log_with, project_dir=folder
         )
+    finally:
+        os.environ.update(taken)
     # `accelerate launch` sets MASTER_ADDR where several processes are requested, WORLD_SIZE only where it starts them.
     told = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
     if told and accelerator.num_processes == 1:
-        raise ValueError(
-            "accelerate launch was asked for several processes but started only one; add --multi_gpu, which works "
-            "with a GPU for each process or with CPUs only: accelerate launch --multi_gpu --num_processes 2 ..."
-        )
+        raise ValueError("accelerate launch started only one process: add --multi_gpu, also where there are only CPUs")
     return accelerator
-
-
-@contextmanager
-def _without_settings() -> Iterator[None]:
-    """A block in which accelerate finds no settings in the environment (ACCELERATE_GRADIENT_ACCUMULATION_STEPS would
-    divide every gradient), but still which processes there are, and whether they use CPUs."""
-    names = [name for name in os.environ if name.startswith("ACCELERATE_") and name != "ACCELERATE_USE_CPU"]
-    taken = {name: os.environ.pop(name) for name in names}
-    try:
-        yield
-    finally:
-        os.environ.update(taken)
 
 
 _ON_GPU = Lock()
@@ -86,21 +76,20 @@ _ON_GPU = Lock()
 def undisturbed() -> Iterator[None]:
     """A block for a run. Raises ValueError where torch's settings around it would change its results and, on a GPU,
     where another run of this process is under way: fused attention draws its dropout from torch's one generator."""
-    if (kind := torch.get_default_dtype()) != torch.float32:
-        raise ValueError(f"torch's default type is {kind}, and a run needs torch.float32 (torch.set_default_dtype)")
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise ValueError("train outside of torch.autocast: a run has the setting `precision` for this")
-    if not torch.is_grad_enabled():
-        raise ValueError("train outside of torch.no_grad and torch.inference_mode: a run needs gradients")
-    if not torch.cuda.is_available():
-        yield
-    elif _ON_GPU.acquire(blocking=False):
-        try:
-            yield
-        finally:
-            _ON_GPU.release()
-    else:
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    if torch.get_default_dtype() != torch.float32 or autocast or not torch.is_grad_enabled():
+        raise ValueError(
+            "train outside of torch.autocast (a run has the setting `precision`), torch.no_grad and "
+            "torch.inference_mode, and with torch.set_default_dtype(torch.float32)"
+        )
+    on_gpu = torch.cuda.is_available()
+    if on_gpu and not _ON_GPU.acquire(blocking=False):
         raise ValueError("another run of this process is under way: start each in a process of its own")
+    try:
+        yield
+    finally:
+        if on_gpu:
+            _ON_GPU.release()
 
 
 @contextmanager

@@ -168,7 +168,7 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
     accelerator, data = run.accelerator, run.train_data[task]
     world = accelerator.num_processes
     mine = rows[accelerator.process_index :: world]
-    most = run.config.batch_size // run.config.micro_batches // world
+    most = max(run.config.batch_size // run.config.micro_batches // world, 1)
     total = torch.zeros(sum(p.numel() for p in parameters), device=accelerator.device)
     for some in (mine[i : i + most] for i in range(0, len(mine), most)):
         batch = data.batch(some, device=accelerator.device)

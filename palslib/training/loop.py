@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from palslib.bert.backbones import INCLUDED, has_tokenizer, load_config, load_tokenizer, plain, portable
+from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
-from palslib.common.files import check_files, read_list
+from palslib.common.files import read_list
 from palslib.common.names import check_type
 from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
@@ -78,11 +78,6 @@ class Run:
             raise ValueError("memory compares gradients, which precision='fp16' scales: give precision='float32'")
         # fp16 has no numbers below 6e-8: the loss is multiplied by a scale, and gradients are divided by it.
         self.scaler = torch.amp.GradScaler(self.accelerator.device.type, enabled=self.precision == "fp16")
-        if config.batch_size % (self.accelerator.num_processes * config.micro_batches):
-            raise ValueError(
-                f"batch_size {config.batch_size} is not divisible by {self.accelerator.num_processes} processes "
-                f"x {config.micro_batches} micro-batches"
-            )
         # A saved model has the configuration and tokenizer of its backbone, whose own folder may be gone.
         source = config.start if config.start and has_tokenizer(config.start) else config.backbone
         backbone = load_config(source)
@@ -160,8 +155,8 @@ class Run:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:
-        """The mean loss of a batch of one task."""
-        return self.wrapped(task=task, **batch).loss
+        """The mean loss of a batch of one task, times the task's factor."""
+        return self.wrapped(task=task, **batch).loss * self.config.task_weights.get(task, 1)
 
     def weight(self, task: str, rows: np.ndarray) -> float:
         """How much rows count in a mean loss: their number, or the sum of their classes' weights."""
@@ -285,9 +280,6 @@ class Run:
                 p.grad = torch.zeros_like(p)
         if self.recipe.dropout == "until evaluated" and self.history:
             self.model.eval()
-        defined = any(math.isfinite(point.get("dev_average", math.nan)) for point in self.history)
-        if defined and config.keep == "best" and not self.at_best:
-            check_files(self.folder / "best")  # an error where the weights of an earlier best point are damaged or gone
         if config.keep == "best" and self.at_best:
             self.keep_model("best")  # in case the run was killed after the checkpoint, before these
 
@@ -404,6 +396,12 @@ class Run:
         """Whether the best point is the current step's, and not a NaN."""
         return bool(self.history) and self.best["step"] == self.step and not math.isnan(self.best["dev_average"])
 
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the best point is not among those of the last `patience` evaluations."""
+        patience = self.config.patience
+        return len(self.history) > patience > 0 and self.best not in self.history[-patience:]
+
 
 def train(
     config: RunConfig,
@@ -431,24 +429,18 @@ def train(
     if not resume:
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
         folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
-    again = "the same call resumes it" if resume else f"folder={str(folder)!r} resumes it"
-    return run_in_folder(Run, config, folder, again, on_step, on_phase)
+    return run_in_folder(Run, config, folder, on_step, on_phase)
 
 
 def run_in_folder(
     kind: type[Run],
     config: RunConfig,
     folder: Path,
-    again: str,
     on_step: Callable[[Run], bool | None] | None,
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
-    written = [(folder / name).resolve() for name in ("", "last", "best")]
-    for source in filter(None, (config.start, plain(config.backbone))):
-        if source not in INCLUDED and Path(source).resolve() in written:
-            raise ValueError(f"folder {folder}: the run would overwrite {source}, which it starts from; choose another")
     if record := _record(kind, config, folder):
         checkpoints.remove(folder)  # of a run that was killed when it had its record
         return Trained(record, folder)
@@ -460,7 +452,7 @@ def run_in_folder(
         run = kind(config, folder, on_phase)
         run.check_folder = check_folder
         run.load()
-        with StopSignals(again) as signals, tracked(run.accelerator, config, folder), products(run.precision):
+        with StopSignals() as signals, tracked(run.accelerator, config, folder), products(run.precision):
             return _train(run, on_step, signals)
 
 
@@ -495,7 +487,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     seen = run.step  # losses up to here are in `latest`
     if run.step == 0 and run.evaluates() and not run.history:
         run.evaluate()
-    while run.step < config.steps:
+    while run.step < config.steps and not run.has_given_up:
         began = time.perf_counter()
         run.train_step()
         bar.update()
@@ -519,7 +511,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
                 run.save()
             bar.close()
             if not stop:
-                signals.stop(run.step, config.steps, kept=every > 0)
+                signals.stop(f"at step {run.step} of {config.steps}", run.folder if every else None)
             return Trained({"key": config.key, "status": "stopped", "step": run.step}, run.folder, run.model)
     bar.close()
     run.finish()

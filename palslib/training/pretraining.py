@@ -30,17 +30,15 @@ from palslib.training.loop import Run, run_in_folder
 from palslib.training.masked_language_model import HEAD, dev_scores, masked_language_model, predict_chosen
 
 DEV_ROWS = 500  # of each task, on which the model is measured
-_WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start")
+_WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start", "patience", "task_weights")
 _WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
 
 
-def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = None) -> dict:
+def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = None) -> dict:
     """Trains, writes the backbone into the run's folder, and returns the run's record.json, with the measurements
     before and after.
 
-    For a finished run only the record is returned; a killed run resumes from its checkpoint. `on_step` is called
-    with the number of steps done; if it returns False the run is saved and stops.
-    Locks, signals and exchanged inputs are handled as in `training.loop.train`.
+    Finished and killed runs, `on_step`, locks, signals and exchanged inputs are handled as in `training.loop.train`.
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
@@ -49,14 +47,13 @@ def pretrain(config: RunConfig, on_step: Callable[[int], bool | None] | None = N
     folder = place(config.folder) if config.folder else next(filter(Path.exists, folders), folders[0])
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
-    each = on_step and (lambda run: on_step(run.step))
-    return dict(run_in_folder(Pretraining, config, folder, "the same call resumes it", each))
+    return dict(run_in_folder(Pretraining, config, folder, on_step))
 
 
 def _check(config: RunConfig) -> None:
     """Raises ValueError for a setting of training that has no effect here and does not have its default value."""
     asked = {name: getattr(config, name) for name in _WITHOUT} | asdict(config.resolved_recipe())
-    usual = {name: getattr(RunConfig, name) for name in _WITHOUT} | asdict(RECIPES["paper"])
+    usual = {name: getattr(RunConfig(), name) for name in _WITHOUT} | asdict(RECIPES["paper"])
     for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
         if asked[name] != usual[name]:
             given = f"{name}={asked[name]!r}"

@@ -8,6 +8,7 @@ evaluation is finished first. A second Ctrl-C ends the run at once.
 import signal
 import threading
 import time
+from pathlib import Path
 
 import torch
 
@@ -33,8 +34,7 @@ class StopSignals:
     In a thread other than the main one, where Python handles no signals, it does nothing.
     """
 
-    def __init__(self, again: str = "the same call resumes it"):
-        self.again = again  # for the message: what resumes the run
+    def __init__(self):
         self.number, self._since, self._before = 0, 0.0, {}
 
     def __enter__(self) -> "StopSignals":
@@ -59,15 +59,14 @@ class StopSignals:
 
     def asked(self, accelerator, step: int) -> bool:
         """Whether to stop after this step; the same in all processes."""
-        if accelerator.num_processes == 1:
-            return self.number > 0
-        if step % AGREED_EVERY:
-            return False
-        numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
-        self.number = self.number or int(numbers.max())
+        if accelerator.num_processes > 1:
+            if step % AGREED_EVERY:
+                return False
+            numbers = accelerator.gather(torch.tensor([self.number], device=accelerator.device))
+            self.number = self.number or int(numbers.max())
         return self.number > 0
 
-    def stop(self, step: int, steps: int, kept: bool) -> None:
-        """Raises Stopped; `kept` says whether a checkpoint was saved."""
-        what = f"a checkpoint is kept: {self.again}" if kept else "no checkpoint is kept (checkpoint_every=0)"
-        raise Stopped(f"stopped by {signal.Signals(self.number).name} at step {step} of {steps}; {what}", self.number)
+    def stop(self, when: str, kept: Path | None) -> None:
+        """Raises Stopped; `kept` is the folder of the run if it has a checkpoint."""
+        what = f"a call with folder={str(kept)!r} resumes it" if kept else "no checkpoint is kept (checkpoint_every=0)"
+        raise Stopped(f"stopped by {signal.Signals(self.number).name} {when}; {what}", self.number)

@@ -163,10 +163,12 @@ def test_an_odd_number_of_texts_is_no_batch_of_pairs(head):
         ({"labels": torch.tensor([1.0])}, "labels of task 'rte'"),
         ({"labels": [1]}, "labels of task 'rte'"),
         ({"labels": [1.0], "task": "stsb"}, "labels of task 'stsb'"),
+        ({"labels": torch.tensor([0.5, 1.0]), "task": "stsb"}, r"labels of task 'stsb' must have shape \(1,\)"),
+        ({"labels": torch.zeros(1, 3), "task": "stsb"}, r"labels of task 'stsb' must have shape \(1,\)"),
     ],
 )
 def test_what_is_no_batch_is_refused_by_name(given, named):
-    model = MultiTaskModel.from_backbone("tiny", "pals-204", ("rte", "stsb"), size=24)
+    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method("pals-204"), ["rte", "stsb"])
     batch = given if "labels" not in given else {"input_ids": torch.tensor([[2, 5, 3]])} | given
     with pytest.raises(ValueError, match=named):
         model(**{"task": "rte"} | batch)

@@ -1,6 +1,5 @@
 """The model around the task functions: keys, recording, tasks apart from each other, gradients, training, losses."""
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from shapes import (
 )
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.bert.draws import own_draws
 from palslib.bert.rows import Rows
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Method
@@ -261,40 +261,19 @@ DROPOUTS = {  # a method, the part of it that drops, and the part's rate
     "feed-forward output": ("shared", lambda model: model.backbone.encoder.layer[0].output.dropout, "p"),
     "attention on top": ("attention-on-top-204", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
     "feed-forward on top": ("ffn-on-top-408", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
+    "attention of a PAL": ("pals-204", lambda model: model.adaptations["rte"].functions["0"], "dropout"),
 }
 
 
 @pytest.mark.parametrize("place", DROPOUTS)
 def test_each_dropout_acts_in_training_alone(place):
-    """All other rates are 0."""
+    """All other rates are 0. That of a PAL is the backbone's, on attention weights."""
     name, part_of, rate = DROPOUTS[place]
-    model = tiny_model(name, mode="train")
+    model = randomised(name, mode="train")
     calm = logits_of(model)
     setattr(part_of(model), rate, 0.5)
     assert not torch.equal(logits_of(model), calm)
     assert torch.equal(logits_of(model.eval()), calm)
-
-
-def test_recomputed_layers_run_twice():
-    """Equal gradients alone would not show whether anything is recomputed."""
-    model, runs = tiny_model("pals-204", mode="train"), []
-    model.recomputes = True
-    for layer in model.backbone.encoder.layer:
-        layer.intermediate.register_forward_hook(lambda *_: runs.append(1))
-    loss_of(model).backward()
-    assert len(runs) == 2 * LAYERS
-
-
-def test_attention_dropout_of_a_pal():
-    """The backbone's rate, on the attention weights, in train mode only."""
-    encoder, rows = tiny_encoder(), Rows.from_padded(**batch())
-    encoder.config.attention_probs_dropout_prob = 0.5  # and not that of the hidden states
-    model = MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
-    attention = model.adaptations["rte"].functions["0"]
-    z = torch.randn(18, 12, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(attention(z, rows, 0), attention(z, rows, 0))
-    attention.train()
-    assert not torch.equal(attention(z, rows, 0), attention(z, rows, 0))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -309,17 +288,6 @@ def test_bf16_autocast(name):
     torch.testing.assert_close(loss, plain, atol=0.05, rtol=0.05)
     for key, p in model.named_parameters():
         assert p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()), key
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_deepcopy(name):
-    """A copy gives the same logits and shares no memory; its tasks use its own V^E and V^D, where tasks share them."""
-    model = randomised(name)
-    other = copy.deepcopy(model)
-    assert torch.equal(logits_of(model), logits_of(other))
-    assert not {p.data_ptr() for p in model.parameters()} & {p.data_ptr() for p in other.parameters()}
-    if other.shared is not None:
-        assert other.adaptations["rte"].projection(0) is other.shared.projections[0]
 
 
 # Gradients.
@@ -398,38 +366,20 @@ def test_separate_poolers(name, shape):
     assert torch.equal(logits_of(model, shape, "stsb"), before["stsb"])
 
 
-# Training.
-
-
-@pytest.mark.parametrize(("shape", "task"), [("bert", "rte"), ("roberta", "stsb"), ("bert-without-pooler", "rte")])
-@pytest.mark.parametrize("name", METHODS)
-def test_twenty_steps(name, shape, task):
-    """Twenty steps of AdamW on one batch: the loss falls by a quarter at least."""
-    model = tiny_model(name, shape, mode="train")
-    rate = 0.03 if name in FROZEN else 0.003
-    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=rate)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss = loss_of(model, shape, task)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.75 * losses[0], losses
-
-
 @pytest.mark.parametrize(("shape", "dropout"), [("bert", 0.0), ("bert-without-pooler", 0.3)])
 @pytest.mark.parametrize("name", METHODS)
 def test_gradient_checkpointing(name, shape, dropout):
-    """Recomputed activations give the same gradients, with dropout too since its random state is kept."""
-    grads = []
+    """Layers run twice; they give the same gradients, with dropout too since its random state is kept."""
+    grads, runs = [], []
     for checkpointing in (False, True):
         model = randomised(name, shape, dropout=dropout).train()
         model.recomputes = checkpointing
-        torch.manual_seed(3)
-        loss_of(model, shape).backward()
+        encoder = getattr(model.adaptations["rte"], "backbone", model.backbone)
+        encoder.encoder.layer[0].intermediate.register_forward_hook(lambda *_: runs.append(1))
+        with own_draws(3, torch.device("cpu")):
+            loss_of(model, shape).backward()
         grads.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
-    assert grads[0].keys() == grads[1].keys()
+    assert (len(runs) == 1 + 2 or name in FROZEN) and grads[0].keys() == grads[1].keys()
     for key, grad in grads[0].items():
         torch.testing.assert_close(grads[1][key], grad, atol=1e-6, rtol=1e-5, msg=key)
 
@@ -459,22 +409,16 @@ def test_parameter_groups(name, decay_lhuc):
 # Losses, labels and errors.
 
 
-@pytest.mark.parametrize("tasks", ["rte", None, 3])
-def test_one_task_is_a_list_of_one(tasks):
-    with pytest.raises(ValueError, match=f"tasks must be a list of names or Tasks, not {tasks!r}"):
-        tiny_model("shared", tasks=tasks)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda m: m("rtee", **batch()), ["rtee", "did you mean 'rte'", "stsb"]),
         (lambda m: m.encode("stbs", Rows.from_padded(**batch())), ["stbs", "did you mean 'stsb'"]),
-        (lambda m: m("cola", **batch()), ["cola", "rte, stsb"]),
         (lambda m: m.remove_task("rt"), ["did you mean 'rte'"]),
         (lambda m: m.add_task("rte"), ["already", "rte"]),
         (lambda m: m.add_task("mrcp"), ["did you mean 'mrpc'"]),
         (lambda m: m.save_task("rtee", "nowhere"), ["did you mean 'rte'"]),
+        (lambda m: MultiTaskModel(m.backbone, m.method, "rte"), ["tasks must be a list of names or Tasks, not 'rte'"]),
     ],
 )
 def test_unknown_tasks(call, words):
@@ -486,13 +430,7 @@ def test_unknown_tasks(call, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("pals-204", "bert"),
-        ("attention-on-top-204", "bert"),
-        (SHARED_BY_TASKS, "bert"),
-        ("shared", "bert-without-pooler"),
-    ],
+    ("name", "shape"), [("attention-on-top-204", "bert"), (SHARED_BY_TASKS, "bert-without-pooler")]
 )
 def test_new_parts_have_the_type_of_the_backbone(name, shape):
     """An encoder that was loaded in bfloat16 computes, and is trained, in bfloat16."""

@@ -17,8 +17,6 @@ from palslib.data.tasks import SUITES, TASKS
 from palslib.methods.operations import count_operations, layer_passes
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
-from palslib.plan.config import RunConfig
-from palslib.training.loop import train
 
 SINGLE, PAIRED = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte")
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -164,14 +162,6 @@ def test_texts_apart_by_hand():
             assert label == model.tasks[task].labels[yes > 0.5]
 
 
-def test_a_tokenizer_of_the_callers(served):
-    class Adding:
-        def __call__(self, *columns, **options):
-            return served.tokenizer(*([text + " no" for text in column] for column in columns), **options)
-
-    check_equal(served.predict("It rains.", "cola", tokenizer=Adding()), served.predict("It rains. no", "cola"))
-
-
 def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:
     """The same rows, tasks and labels, and probabilities within 1e-5."""
     for column in ("row", "task"):
@@ -182,18 +172,15 @@ def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:
     assert frame["probabilities"].tolist() == of_classes
 
 
-def test_all_tasks_on_one_text(served):
+def test_labels_and_scores_of_one_row(served):
+    """A label is the most probable one; STS-B's logits are scores divided by five."""
     frame = served.predict(TEXTS[0], ["cola", "sst2"])
     assert frame["task"].tolist() == ["cola", "sst2"] and frame["row"].tolist() == [0, 0]
     for task, label, score, probabilities in frame.drop(columns="row").itertuples(index=False):
         assert label == TASKS[task].labels[max(range(2), key=probabilities.__getitem__)]
         assert score == max(probabilities) and sum(probabilities) == pytest.approx(1)
     check_equal(frame[1:].reset_index(), served.predict(TEXTS[0], "sst2"))
-
-
-def test_a_score_is_on_the_scale_of_its_task(served):
-    """STS-B's logits are scores divided by five."""
-    (row,) = served.predict(PAIRS[0], ["stsb"]).itertuples(index=False)
+    (row,) = served.predict(PAIRS[0], ["stsb"], tokenizer=load_tokenizer("tiny")).itertuples(index=False)
     tokens = served.tokenizer(*PAIRS[0], return_tensors="pt")
     assert row.label is None and row.probabilities == ()
     assert row.score == pytest.approx(5 * one_at_a_time(served, "stsb", tokens).item(), abs=1e-5)
@@ -258,50 +245,28 @@ def test_long_texts_are_cut(served):
     check_equal(served.predict("rain " * 6, "cola"), served.predict(long, "cola", max_length=8))
 
 
-def test_texts_are_cut_where_they_were_in_training(tmp_path):
-    """A run's limit is its model's, saved and read."""
-    long, config = "rain " * 300, {"backbone": "tiny", "tasks": ("cola",), "steps": 2, "batch_size": 4, "size": 12}
-    record = train(RunConfig(**config, max_length=16, keep="last", folder=str(tmp_path / "run"), progress=False))
-    here, there = record.model(), MultiTaskModel.from_pretrained(tmp_path / "run" / "last")
-    assert here.max_length == there.max_length == 16
-    check_equal(there.predict(long, "cola"), there.predict("rain " * 14, "cola", max_length=128))
-
-
-def test_dropout_is_off_and_the_mode_is_restored(served):
-    served.train()
-    try:
-        check_equal(served.predict(TEXTS, "cola"), served.predict(TEXTS, "cola"))
-        assert all(part.training for part in served.modules())
-    finally:
-        served.eval()
-
-
 @pytest.mark.parametrize(
     ("texts", "tasks", "message"),
     [
         ("a", ["colla"], r"unknown task of this model 'colla': did you mean 'cola'\? Valid: cola, sst2, mrpc"),
         ([], "cola", "no texts to predict"),
-        ("a", [], r"row 0 \(the first is 0\) has no task: name at least one\. Valid: cola, sst2, mrpc, stsb, mnli"),
-        (["a", "b"], ["cola", []], r"row 1 .* has no task"),
+        (["a", "b"], ["cola", []], r"row 1 .* its tasks, \[\], must be one or more"),
         (("a", "b"), ["cola"], r"row 0 .*'cola' takes one text \(sentence\), not a pair"),
         (["a", "b"], ["cola", "mnli"], r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text$"),
         (["a", "b", "c"], ["cola", "sst2"], r"3 texts, but tasks for 2: a list of texts needs one entry of tasks"),
         (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
-        ([{"text": "a", "text_pair": "b"}], "mnli", "row 0 .*premise"),
         ({"text": ["a"], "text_pair": ["b"]}, "mnli", "row 0 .*premise"),
-        (pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"]}), "mnli", "row 0 .*premise"),
-        ({"a", "b"}, "mnli", "not a set"),
-        ([{"a", "b"}], "mnli", "row 0 .*neither a text nor a pair"),
+        ({"a", "b"}, "mnli", "must be in an order"),
         ([("a", "b", "c")], "mnli", "row 0 .*neither a text nor a pair"),
-        (None, "mnli", "not a NoneType"),
-        (b"ab", "mnli", "not a bytes"),
-        ([("a", "b\ud800")], "mnli", "row 0 .*surrogate"),
+        ([("a", "b\ud800")], "mnli", "row 0 .*neither a text nor a pair"),
     ],
 )
 def test_bad_input(served, texts, tasks, message):
     with pytest.raises(ValueError, match=message):
         served.predict(texts, tasks)
+    with pytest.raises(ValueError, match="max_length must be at least 8, not 7"):
+        served.predict("a", ["cola"], max_length=7)
 
 
 def test_rows_are_what_they_are(served):
@@ -316,13 +281,6 @@ def test_rows_are_what_they_are(served):
         check_equal(served.predict(texts, "mnli"), expected)
     check_equal(served.predict(frame.to_dict("records")[0], ["mnli"]), expected[:1])
     check_equal(served.predict(pd.Series(TEXTS), "cola"), served.predict(TEXTS, "cola"))
-
-
-def test_labels_of_another_shape_are_refused(served):
-    inputs = served.tokenizer(*map(list, zip(*PAIRS, strict=True)), return_tensors="pt", padding=True)
-    for labels in (torch.tensor([0.5]), torch.tensor(0.5), torch.zeros(1, 3), torch.zeros(4)):
-        with pytest.raises(ValueError, match=r"labels of task 'stsb' must have shape \(3,\)"):
-            served("stsb", **inputs, labels=labels)
 
 
 @pytest.mark.parametrize(("texts", "said"), [("", "0"), (["a", " \n", ""], "1, 2")])
@@ -343,9 +301,3 @@ def test_word_pieces_and_token_types_without_embeddings(served):
             served("cola", input_ids=torch.tensor(wrong))
     with pytest.raises(ValueError, match="token type 2, "):
         served("cola", input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, 2]]))
-
-
-@pytest.mark.parametrize("options", [{"max_length": 7}, {"batch_size": 0}, {"batch_size": 2.5}])
-def test_no_room_for_a_text(served, options):
-    with pytest.raises(ValueError, match=r"max_length must be .* at least 8, and batch_size one of at least 1, not"):
-        served.predict("a", ["cola"], **options)

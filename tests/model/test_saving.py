@@ -13,7 +13,7 @@ from transformers import AutoModel
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.common.files import LIST
-from palslib.data.tasks import TASKS, Task
+from palslib.data.tasks import TASKS, Task, get_task
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -221,8 +221,6 @@ def test_where_no_model_is(tmp_path):
             MultiTaskModel.from_pretrained(folder)
     with pytest.raises(ValueError, match="method is an option for a model on the Hub"):
         MultiTaskModel.from_pretrained(tmp_path, method="lhuc")
-    with pytest.raises(TypeError, match="no option 'private' without push_to_hub=True"):
-        tiny_model("shared").save_pretrained(tmp_path / "b", private=True)
 
 
 def test_what_could_not_be_read_is_not_saved(tmp_path):
@@ -238,9 +236,9 @@ def test_what_could_not_be_read_is_not_saved(tmp_path):
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} and path in before
 
 
-def test_models_and_tasks_of_half_precision(tmp_path):
-    """A file of a narrower type is read without loss, and the model that reads it keeps its own; a configuration may
-    still say float16, a seed be NumPy's."""
+def test_models_and_tasks_of_other_types(tmp_path):
+    """A file of a narrower type is read without loss, and the model that reads it keeps its own; one of float64 stays
+    so. A configuration may still say float16, a seed be NumPy's."""
     encoder = AutoModel.from_config(tiny_encoder().half().config).float()
     model = MultiTaskModel(encoder, tiny_method("lhuc"), ["rte"], seed=np.int64(7))
     model.save_pretrained(tmp_path / "model")
@@ -253,6 +251,9 @@ def test_models_and_tasks_of_half_precision(tmp_path):
     assert model.half().fingerprint() == model.float().fingerprint()
     model.to(torch.bfloat16).save_pretrained(tmp_path / "model")
     assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), model.float())
+    randomise(model.double().backbone, std=1e-9)
+    model.save_pretrained(tmp_path / "model")
+    assert equal_states(MultiTaskModel.from_pretrained(tmp_path / "model"), model)
 
 
 def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
@@ -267,21 +268,24 @@ def test_an_encoder_cut_by_hand_is_not_what_its_configuration_says():
 # ------------------------------------------------------------------------------------- runs that go on from a model
 
 
+def continued(saved, folder, *tasks, **changes):
+    """The saved model, prepared for training tasks with the method, backbone and seed that it has, unless changed."""
+    about = {"method": saved.method, "backbone_name": saved.backbone_name, "seed": None} | changes
+    saved.save_pretrained(folder)
+    return MultiTaskModel.continued(folder, tasks=[get_task(task) for task in tasks], **about)
+
+
 @pytest.mark.parametrize("name", ["houlsby-64", "pals-204", "fine-tuned"])
 def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
     """The earlier task's parameters come back bit for bit and are not trained; the new one's are."""
     saved = trained(name, tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
-    model = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]])
+    model = continued(saved, tmp_path, "stsb")
     assert list(model.tasks) == ["rte", "stsb"]
     for part in (model.adaptations, model.heads):
         assert not any(p.requires_grad for p in part["rte"].parameters())
         assert all(p.requires_grad for p in part["stsb"].parameters())
-    first, again, other = (
-        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["stsb"]], seed)
-        for seed in (saved.seed, None, saved.seed + 1)
-    )
-    assert equal_states(first, model) and equal_states(again, model) and not equal_states(other, model)
+    other = continued(saved, tmp_path, "stsb", seed=saved.seed + 1)
+    assert equal_states(continued(saved, tmp_path, "stsb", seed=saved.seed), model) and not equal_states(other, model)
     model.remove_task("stsb")
     other.remove_task("stsb")
     assert equal_states(model, saved) and equal_states(other, saved)
@@ -289,33 +293,27 @@ def test_further_tasks_leave_the_earlier_ones_alone(name, tmp_path):
 
 def test_a_task_goes_on_from_its_parameters_and_freezing_is_decided_anew(tmp_path):
     saved = trained("pals-204", tasks=("rte", "cola"))
-    saved.save_pretrained(tmp_path / "model")
     frozen = replace(saved.method, freeze="backbone")
-    model = MultiTaskModel.continued(tmp_path / "model", frozen, saved.backbone_name, [TASKS["rte"], TASKS["sst2"]])
+    model = continued(saved, tmp_path, "rte", "sst2", method=frozen)
     trains = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert trains == {
-        n for n, _ in model.named_parameters() if n.startswith(("adaptations.", "heads.")) and "cola" not in n
-    }
+    own = {name for name, _ in model.named_parameters() if name.startswith(("adaptations.", "heads."))}
+    assert trains == {name for name in own if "cola" not in name}
     model.remove_task("sst2")
     assert equal_states(model, saved) and model.method == frozen
-    whole = MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [TASKS["rte"]])
-    assert all(p.requires_grad for p in whole.backbone.parameters())
+    assert all(p.requires_grad for p in continued(saved, tmp_path, "rte").backbone.parameters())
 
 
 def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
     saved = tiny_model("pals-204", tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
     other = replace(TASKS["rte"], labels=("no", "yes"))
-    with pytest.raises(ValueError, match=r"a different task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"):
-        MultiTaskModel.continued(tmp_path / "model", saved.method, saved.backbone_name, [other])
-    with pytest.raises(ValueError, match="is on the backbone BertModel, not on minilm"):
-        MultiTaskModel.continued(tmp_path / "model", saved.method, "minilm", [TASKS["stsb"]])
-    for other, said in (
-        (tiny_method("houlsby-64"), "kind 'pal', not 'houlsby'"),
-        (replace(saved.method, heads=1), "heads 3, not 1"),
+    for task, changes, words in (
+        (other, {}, r"a different task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"),
+        ("stsb", {"backbone_name": "minilm"}, "is on the backbone BertModel, not on minilm"),
+        ("stsb", {"method": tiny_method("houlsby-64")}, "kind 'pal', not 'houlsby'"),
+        ("stsb", {"method": replace(saved.method, heads=1)}, "heads 3, not 1"),
     ):
-        with pytest.raises(ValueError, match=said):
-            MultiTaskModel.continued(tmp_path / "model", other, saved.backbone_name, [TASKS["stsb"]])
+        with pytest.raises(ValueError, match=words):
+            continued(saved, tmp_path, task, **changes)
 
 
 @pytest.mark.parametrize(
@@ -324,10 +322,8 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
 def test_under_a_frozen_backbone_no_task_but_the_trained_ones_changes(name, shape, tmp_path):
     """Neither by the projections that all tasks share nor by a pooler that the backbone did not have."""
     saved = tiny_model(name, shape, tasks=("rte",))
-    saved.save_pretrained(tmp_path / "model")
-    frozen = replace(saved.method, freeze="backbone")
     for task, trains in (("cola", False), ("rte", True)):
-        model = MultiTaskModel.continued(tmp_path / "model", frozen, saved.backbone_name, [TASKS[task]])
+        model = continued(saved, tmp_path, task, method=replace(saved.method, freeze="backbone"))
         shared = [p for part in (model.shared, model.new_pooler) if part is not None for p in part.parameters()]
         assert shared and all(p.requires_grad == trains for p in shared)
 

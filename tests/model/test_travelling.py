@@ -8,14 +8,14 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from safetensors.torch import load_file
-from shapes import batch, equal_states, randomised, tiny_encoder, tiny_method, tiny_model
-from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+from shapes import batch, equal_states, randomise, randomised, tiny_encoder, tiny_method, tiny_model
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 from transformers.utils import ModelOutput
 
 import palslib.model.saving
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tasks import load_rows
+from palslib.methods.lora import LoRA
 from palslib.model.multi_task import MultiTaskModel
 
 TEXTS = ("It rains.", "The street is wet.")
@@ -66,25 +66,38 @@ def test_a_model_on_an_encoder_object_has_the_tokenizer_that_it_is_given(folder,
         load_tokenizer(str(tmp_path / "without"))
 
 
-@pytest.mark.parametrize("shape", ["bert", "roberta"])
+@pytest.mark.parametrize("shape", ["bert", "roberta", "bert-without-pooler"])
 def test_auto_model_reads_the_backbone(shape, tmp_path):
-    """Every tensor of it, the pooler too; and a model can be made on the folder as on any other backbone's."""
+    """Every tensor of it, and a pooler also where it had none; a model can be made on the folder as on any other."""
     model = randomised("pals-204", shape)
     model.save_pretrained(tmp_path)
     encoder = AutoModel.from_pretrained(tmp_path)
-    assert type(encoder) is type(model.backbone)
-    assert equal_states(encoder, model.backbone)
+    assert type(encoder) is type(model.backbone) and equal_states(encoder.pooler, model.pooler)
+    assert all(torch.equal(encoder.state_dict()[name], value) for name, value in model.backbone.state_dict().items())
     on_it = MultiTaskModel.from_backbone(str(tmp_path), tiny_method("lhuc"), ["rte"])
-    assert equal_states(on_it.backbone, model.backbone)
+    assert equal_states(on_it.backbone, encoder)
 
 
-def test_auto_model_reads_a_pooler_that_the_backbone_lacked(tmp_path):
-    encoder = tiny_encoder()
-    encoder.pooler = None
-    model = MultiTaskModel.from_backbone(encoder, tiny_method("lhuc"), ["rte"])
-    model.save_pretrained(tmp_path)
-    assert equal_states(AutoModel.from_pretrained(tmp_path).pooler, model.pooler)
-    assert equal_states(MultiTaskModel.from_pretrained(tmp_path), model)
+@pytest.mark.parametrize("task", ["rte", "stsb"])
+@pytest.mark.parametrize("name", ["lora", "shared", "fine-tuned"])
+def test_a_task_merged_into_plain_bert_is_loaded_by_transformers_alone(name, task, tmp_path):
+    method = LoRA("lora", size=3) if name == "lora" else name
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
+    randomise(model.adaptations)
+    randomise(model.heads)
+    model.merged(task).save_pretrained(tmp_path)
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(**batch()).logits, model(task, **batch()).logits)
+    assert list(plain.config.label2id) == list(model.tasks[task].labels or [task])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("pals-204", "bert"), ("bert-layer-on-top", "bert"), ("shared", "roberta")]
+)
+def test_what_cannot_be_merged_is_refused(name, shape):
+    with pytest.raises(ValueError, match=r"cannot be merged: it|merged only with a linear head on a BERT"):
+        tiny_model(name, shape).merged("rte")
 
 
 @pytest.fixture
@@ -106,7 +119,7 @@ def hub(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hub"
 
 
-def test_to_the_hub_and_back(hub):
+def test_to_the_hub_and_back(hub, monkeypatch):
     model = small("tiny")
     model.push_to_hub("me/two-tasks")
     loaded = MultiTaskModel.from_pretrained("me/two-tasks", revision="main")
@@ -116,17 +129,11 @@ def test_to_the_hub_and_back(hub):
     assert tokens == load_tokenizer("tiny")(*TEXTS)["input_ids"]
     card = (hub / "me" / "two-tasks" / "README.md").read_text()
     assert "library_name: palslib" in card and "# 2 tasks on one tiny" in card
-    assert "\n| rte | sentence1, sentence2 | entailment, not_entailment |\n" in card
-    assert "\n| stsb | sentence1, sentence2 | a score |\n" in card
-
-
-def test_a_card_that_somebody_wrote_stays(tmp_path):
-    (tmp_path / "README.md").write_text("mine")
-    tiny_model("lhuc").save_pretrained(tmp_path)
-    assert (tmp_path / "README.md").read_text() == "mine"
-
-
-def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch):
+    assert (
+        "\n| rte | sentence1, sentence2 | entailment, not_entailment |\n| stsb | sentence1, sentence2 | a score |\n"
+        in card
+    )
+    monkeypatch.undo()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(FileNotFoundError, match="there is no folder me/none, nor is that model on the Hub"):
         MultiTaskModel.from_pretrained("me/none")
@@ -169,8 +176,6 @@ def test_inside_transformers_trainer(task, tmp_path):
     assert math.isfinite(trainer.evaluate()["eval_loss"])
     assert not equal_states(model.heads[task], before.heads[task])
     assert equal_states(model.heads[other], before.heads[other])
-    trainer.save_model(str(tmp_path / "kept"))
-    assert set(load_file(tmp_path / "kept" / "model.safetensors")) == {f"model.{key}" for key in model.state_dict()}
 
 
 def shapes(inputs: dict) -> dict:

@@ -115,13 +115,14 @@ def test_key_depends_on_what_decides_the_outcome_and_on_nothing_else():
         "micro_batches": 2, "gradient_checkpointing": True, "evaluate_every": 7,
         "head_dropout": 0.3, "memory": 8, "memory_margin": 0.0, "memory_over": "shared", "start": "earlier",
         "evaluate_first": True, "adaptation_rate": 10.0, "inspect": True, "weights": "random",
-        "own": {"m": {"labels": ["a", "b"]}}, "held_out": True, "passes": 2,
+        "own": {"m": {"labels": ["a", "b"]}}, "held_out": True, "passes": 2, "task_weights": {"rte": 2},
     }  # fmt: skip
     same = {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5, "log_with": "tensorboard"}
     same |= {"setting": "PALs"}
     left = {field.name for field in fields(RunConfig)} - set(other) - set(same)
-    assert left == {"own_method", "held_out_by"}, "a new field that decides the outcome is in `other`"
+    assert left == {"own_method", "held_out_by", "patience"}, "a new field that decides the outcome is in `other`"
     assert replace(config, held_out_by="texts").key == config.key  # it decides nothing, unless rows are held out
+    assert replace(config, evaluate_every=7, patience=2).key != replace(config, evaluate_every=7).key
     by = {replace(config, held_out=True, held_out_by=by).key for by in ("texts", "groups")}
     assert len(by) == 2 and as_now({"held_out": True})["held_out_by"] == "texts"  # of runs recorded without the field
     assert len({replace(config, **{name: value}).key for name, value in other.items()} | {config.key}) == len(other) + 1

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import torch
 
-from palslib import MultiTaskModel, train
+from palslib import train
 from palslib.bert.draws import new_weights, own_draws
 from palslib.bert.dropout import kept
 from palslib.methods.low_rank import LowRank, LowRankLayers
@@ -68,18 +68,6 @@ def test_own_draws_are_those_of_torchs_generator_from_the_same_seed():
         assert torch.equal(torch.nn.init.normal_(torch.empty(6)), more)
 
 
-def test_recomputed_layers_draw_the_same_numbers():
-    model, found = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte"], size=12).train(), []
-    ids = torch.arange(10, 34).view(2, 12)
-    for model.recomputes in (False, True):
-        model.zero_grad()
-        with own_draws(1, torch.device("cpu")):
-            for _ in range(2):
-                model(task="rte", input_ids=ids, labels=torch.tensor([0, 1])).loss.backward()
-        found.append([p.grad.to_dense().clone() for p in model.parameters() if p.grad is not None])
-    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*found, strict=True))
-
-
 class NoisyLayers(LowRankLayers):
     """Draws its weights, and noise in each step, in ways of its own from torch's generator."""
 
@@ -123,15 +111,9 @@ def float64():
 
 
 @pytest.mark.parametrize(
-    ("around", "word"),
-    [
-        (float64, "torch.float64"),
-        (lambda: torch.autocast("cpu", torch.bfloat16), "precision"),
-        (torch.no_grad, "gradients"),
-        (torch.inference_mode, "gradients"),
-    ],
+    "around", [float64, lambda: torch.autocast("cpu", torch.bfloat16), torch.no_grad, torch.inference_mode], ids="ABCD"
 )
-def test_surroundings_that_would_change_a_run_are_refused(tmp_path, around, word):
-    with around(), pytest.raises(ValueError, match=word):
+def test_surroundings_that_would_change_a_run_are_refused(tmp_path, around):
+    with around(), pytest.raises(ValueError, match=r"train outside of torch.autocast .*float32"):
         trained(tmp_path / "run")
     assert not (tmp_path / "run").exists()
