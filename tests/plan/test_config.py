@@ -118,7 +118,7 @@ def test_key_depends_on_what_decides_the_outcome_and_on_nothing_else():
         "own": {"m": {"labels": ["a", "b"]}}, "held_out": True, "passes": 2, "task_weights": {"rte": 2},
     }  # fmt: skip
     same = {"folder": "x", "progress": False, "keep": "best", "checkpoint_every": 5, "log_with": "tensorboard"}
-    same |= {"setting": "PALs"}
+    same |= {"setting": "PALs", "study": "mine", "arm": "pals"}
     left = {field.name for field in fields(RunConfig)} - set(other) - set(same)
     assert left == {"own_method", "held_out_by", "patience"}, "a new field that decides the outcome is in `other`"
     assert replace(config, held_out_by="texts").key == config.key  # it decides nothing, unless rows are held out
