@@ -62,8 +62,8 @@ ASKED = {
 _NAMES = {"pals-204": "PALs", EIGHT: EIGHT, "shared": "sharing everything", "pal-common": "one PAL for all tasks"}
 _NAMES |= {"low-rank-100": "low rank (about as many parameters, without attention)"}
 _OWN_OR_MORE = (
-    " PALs for eight tasks also have eight times as many parameters as one PAL for all, so even then *own* and *more* "
-    "would not be told apart."
+    " PALs for eight tasks also have eight times as many parameters as one PAL for all, so a difference could come "
+    "from having *own* parameters, or just from having *more*."
 )
 NOT_SHOWN = (
     "**Not shown**: what holds for BERT-base, after the paper's 60,000 steps, or with all texts of the three largest "
@@ -73,12 +73,13 @@ NOT_SHOWN = (
 NOTES = (
     "In [a, b], a minus says that PALs score less. *As well*: the whole interval lies above -0.5 points. *Open*: no "
     "difference and one of more than half a point, up or down, are both possible. There are two studies. In the "
-    "*first* a run took 2,000 steps; in the *second* it took 8,000, and each method has the best of four settings of "
-    "its learning rates, chosen on a tenth of the training texts. (Of SST-2's phrases in this tenth, 89 % are part of "
-    "a longer phrase that was trained on; no choice depends on SST-2.) The eight BERTs have the rate that is best for "
-    "sharing everything, not one of their own, which may favour PALs. *99.5 %*: the second study's questions are "
-    "looked at with 6 seeds and, if then open, with 12. A strict first look (99.5 %, then 95.2 %) keeps the chance of "
-    "a false alarm in either at 5 %. Intervals cover chance between seeds, not the choice of texts: RTE has only 277."
+    "*first* a run took 2,000 steps; in the *second* it took 8,000 (each of the eight BERTs 2,000 of its own), and "
+    "each method has the best of four settings of its learning rates, chosen on a tenth of the training texts. (Of "
+    "SST-2's phrases in this tenth, 89 % are part of a longer phrase that was trained on; no choice depends on "
+    "SST-2.) The eight BERTs have the rate that is best for sharing everything, not one of their own, which may "
+    "favour PALs. *99.5 %*: the second study's questions are looked at with 6 seeds and, if then open, with 12. A "
+    "strict first look (99.5 %, then 95.2 %) keeps the chance that one of the two finds a difference where there is "
+    "none at 5 %. Intervals cover chance between seeds, not the choice of texts: RTE has only 277."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 Scores = dict[int, dict[str, float]]
@@ -170,7 +171,7 @@ def _in_words(row: dict) -> str:
     again = (row["verdict"], row["level"]) == (OPEN, second.FIRST_LOOK)
     level += "; six more seeds are planned, and are looked at when all are there" if again else ""
     excluded = row["verdict"] == OPEN and found.high < MARGIN
-    end = ". There a gain of half a point or more is excluded" if excluded else ""
+    end = ". It rules out that PALs are better by half a point or more" if excluded else ""
     return f"{said} {found.text.removeprefix(f'{found.value:+.2f} ')}{seeds} ({row['study']}{level}){end}"
 
 
