@@ -192,12 +192,12 @@ class Evaluate(Predict):
     """The column of the label; None: as in training."""
     splits: tuple[str, ...] = ()
     """Splits of each file, to be scored separately (train validation test); none: all rows of a file."""
-    skip_unlabelled: bool = False
-    """Leave out rows without a label, which is an error unless it was done in training."""
+    skip_unlabelled: bool | None = None
+    """Leave out rows without a label, or not; None: as in training."""
 
     def run(self) -> None:
         model, options = self.opened()
-        table = model.evaluate_file(*self.files, **options | {"skip_unlabelled": self.skip_unlabelled or None})
+        table = model.evaluate_file(*self.files, **options)
         shown = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else f"{value:,}")
         self.write(table.to_csv(), f"{shown.to_string()}\n")
 
@@ -230,7 +230,9 @@ class Sweep:
 
     def check(self) -> None:
         check_least(1, slots=self.slots)
-        check_least(0, retries=self.retries, limit=self.limit)
+        check_least(0, retries=self.retries)
+        if self.limit is not None and not self.limit > 0:
+            raise ValueError(f"limit must be above 0, not {self.limit}")
         _ = self.configs
 
     @property
@@ -305,6 +307,8 @@ class Clean:
 LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "task-weights")
 LISTS += ("text", "splits", "base", "options", "parameters", "parts")
 """Flags that take several values."""
+SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "skip-unlabelled", "quick")
+"""Flags that are true or false."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 
 
@@ -327,7 +331,8 @@ def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
     taken = [""]
     for word in words:
         flag, equals, value = word.partition("=")
-        if word.lower() in ("true", "false") and taken[-1].startswith("--"):
+        flag = flag.replace("_", "-") if flag.startswith("--") else flag
+        if word.lower() in ("true", "false") and taken[-1][2:] in SWITCHES:
             taken[-1] = taken[-1] if word.lower() == "true" else f"--no-{taken[-1][2:]}"
             continue
         if flag.startswith("--"):
@@ -335,7 +340,7 @@ def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
                 raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
             if words[0] in ("train", "pretrain") and (ours := MEANT.get(flag[2:].replace("-", "_"))):
                 raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
-        taken.append(flag + equals + os.path.expanduser(value))
+        taken.append(flag + equals + (os.path.expanduser(value) if value.startswith("~/") else value))
     return taken[1:]
 
 

@@ -250,7 +250,7 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     found = []
     for path, record in _runs(source):
         file, names = path.as_posix(), {}
-        if path.is_relative_to(RECORDS):
+        if (path := path.resolve()).is_relative_to(RECORDS):
             file = path.relative_to(RECORDS).as_posix()
             names = _names().get((file, record.get("key")), {})
         found.append(record | {"file": file, "config": record["config"] | names})

@@ -92,7 +92,8 @@ WRONG = {
     "adapters r.json --folder=x --tasks=rte --options rows=1": "own flag", "sweep nosuch": "'nosuch'",
     "sweep pilot --slots 0": "slots", "sweep pilot --base seed=3": "--base", "clean --folder /nowhere": "/nowhere",
     "benchmark --adapters-python /nowhere": "/nowhere", "benchmark --draw FILE --quick": "--quick",
-    "benchmark --parts stepp": "'step'",
+    "benchmark --parts stepp": "'step'", "sweep pilot --limit 0": "limit must be above 0",
+    "train --method-options heads=6 --method_options sharing=layers": "--method-options is given twice",
 }  # fmt: skip
 LATE = {"--backbone /nowhere/bert": "/nowhere/bert", "--data /nowhere/glue": "/nowhere/glue"}
 

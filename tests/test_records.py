@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from palslib import RunConfig, records, train
+from palslib.common.places import RECORDS
 from palslib.records import load_records, read_records, summarise, write_record
 from palslib.study.ledger.verdicts import ASIDE, evidence
 
@@ -129,6 +130,12 @@ def test_a_file_that_is_no_record_is_named(content, message, tmp_path):
     (tmp_path / "one.json").rename(tmp_path / "record.json")  # as a run calls its own
     with pytest.raises(ValueError, match=rf"record\.json: {message}"):
         read_records(tmp_path)
+
+
+def test_committed_runs_have_their_names_however_their_folder_is_spelt(monkeypatch):
+    monkeypatch.chdir(RECORDS.parent)
+    for folder in ("records/gem", RECORDS / "gem"):
+        assert {run["config"]["study"] for run in read_records(folder)} == {"GEM"}
 
 
 def test_nan_is_null(tmp_path):

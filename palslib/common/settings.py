@@ -67,7 +67,10 @@ def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
     label = f"{part} {name}" if part.endswith(":") else f"{part} {name!r}" if part else name
     if first["type"] == "missing":
         return ValueError(f"{label} is missing")
-    wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == place]  # several for a union
+    told = [one["msg"] for one in errors if one["loc"][:1] == place]  # several for a union
+    wanted = [text.partition(" should ")[2] for text in told if " should " in text]
+    if not wanted:
+        return ValueError(f"{label}: {told[0]}")
     choices = re.findall("'(.*?)'", " ".join(wanted))
     if choices and isinstance(first["input"], str):
         others = [words.removeprefix("be ") for words in wanted if "'" not in words]

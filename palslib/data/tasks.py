@@ -307,7 +307,8 @@ def tasks_from_file(
         score: those of the columns that are scores.
         options: those of `task_from_file`, for all tasks; `skip_unlabelled` leaves each task the rows with its label.
     """
-    name = name or name_of(Path(path))
+    name, labels = name or name_of(Path(path)), (labels,) if isinstance(labels, str) else labels
+    score = (score,) if isinstance(score, str) else score
     for one in score:
         check_name("score", one, labels)
     return [

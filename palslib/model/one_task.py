@@ -57,11 +57,11 @@ def merged(model: nn.Module, task: str) -> nn.Module:
     config.id2label = dict(enumerate(about.labels or [task]))
     config.label2id = {label: i for i, label in config.id2label.items()}
     with new_weights(0):  # which are then replaced
-        plain = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype).eval()
+        plain = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype).eval().to(model.device)
     encoder = getattr(adaptation, "backbone", model.backbone)
     pooler = adaptation.pooler or encoder.pooler or model.pooler
     plain.bert.load_state_dict(encoder.state_dict(), strict=False)  # perhaps without a pooler
     plain.bert.pooler.load_state_dict(pooler.state_dict())
     plain.classifier.load_state_dict(model.heads[task].state_dict())
     adaptation.merge(plain.bert.encoder.layer)
-    return plain.to(model.device)
+    return plain

@@ -1,11 +1,13 @@
 """The configuration of a training run: fields of JSON types, which are checked before anything is loaded."""
 
+import glob
 import hashlib
 import json
 import math
 import os
 import re
 from dataclasses import asdict, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.bert.backbones import portable
-from palslib.common.files import LIST
+from palslib.common.files import LIST, digest
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -297,14 +299,14 @@ class RunConfig:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """`key`, and the one of earlier versions, in which a user's own data counted with their absolute path."""
-        own = {name: _without_folder(task) for name, task in self.own.items()}
-        return self._hash({"own": own, "data": _without_folder(self.data)}), self._hash({})
+        """`key`, and the one of earlier versions, in which a file of the user's own counted with its absolute path."""
+        own = {name: _by_content(task) for name, task in self.own.items()}
+        return self._hash({"own": own}), self._hash({})
 
     @property
     def key(self) -> str:
-        """A hash of everything that decides the run's outcome. Files and folders of data count by name, wherever they
-        lie; a record or checkpoint made from other content is refused (`content.exchanged`)."""
+        """A hash of everything that decides the run's outcome. A file of the user's own that is given by its absolute
+        path counts by its name and content, so that a project may be moved."""
         return self.keys[0]
 
     def _hash(self, changed: dict) -> str:
@@ -361,11 +363,20 @@ def _is_file(task: str) -> bool:
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
-def _without_folder(task: str | dict) -> str | dict:
-    """A task of the user's own, or `data`, in which an absolute path is reduced to its last name."""
+def _by_content(task: str | dict) -> str | dict:
+    """A task of the user's own, in which an absolute path is replaced by its last name and a hash of its files."""
     if isinstance(task, dict):
-        return task | ({"data": _without_folder(task["data"])} if task.get("data") else {})
-    return place(task).name if place(task).is_absolute() else task
+        return task | ({"data": _by_content(task["data"])} if task.get("data") else {})
+    path = place(task)
+    files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*"))) if path.is_absolute() else []
+    hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+    return " ".join([path.name, *hashes]) if hashes else task
+
+
+@lru_cache
+def _hash_of(file: Path, size: int, changed: int) -> str:
+    """The hash of a file, which is read again when its size or its time of change is another."""
+    return digest(file)
 
 
 def _method_fields(method: Method, given: dict) -> dict:

@@ -254,8 +254,9 @@ class Run:
         """Goes on from a state of this run. Raises ValueError, saying what differs, for another run's, and where the
         weights of the best point are to be kept now and were not before, or the other way round."""
         config, before = self.config, state["config"]
-        same = state["key"] in config.keys
-        differ = exchanged(state["content"], config, self.content) if same else config.differing(before)
+        differ = [] if state["key"] in config.keys else config.differing(before)
+        if differ in ([], ["others"]):
+            differ = exchanged(state["content"], config, self.content) or differ
         scored = any("dev_average" in point for point in state["history"])  # in pre-training none is
         if scored and (before["keep"] == "best") != (config.keep == "best"):
             differ.append(f"keep ({before['keep']})")
@@ -441,6 +442,8 @@ def run_in_folder(
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
+    if config.start and place(config.start).resolve() in [(folder / name).resolve() for name in ("", "last", "best")]:
+        raise ValueError(f"folder {folder}: the run would overwrite what it starts from; choose another folder")
     if record := _record(kind, config, folder):
         checkpoints.remove(folder)  # of a run that was killed when it had its record
         return Trained(record, folder)
@@ -469,7 +472,9 @@ def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     elif not config.has_kept(kept := record.get("config", {}).get("keep")):
         differ = [f"keep ({kept})"]
     else:
-        differ = exchanged(record.get("content") or {}, config)
+        differ = []
+    if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
+        differ = exchanged(record.get("content") or {}, config) or differ
     if differ:
         raise ValueError(f"{folder} holds the record of another run, which differs in {', '.join(differ)}: {_ELSE}")
     if kind is Run:

@@ -112,16 +112,16 @@ def test_a_file_that_no_task_would_read_is_refused():
         RunConfig(own={"mood": "mood.csv"})
 
 
-@pytest.mark.parametrize("shape", ["a file as a task", "a folder as data"])
+@pytest.mark.parametrize("shape", ["a file as a task", "fields of a task"])
 def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
     """Its data count by name and content, wherever they lie; a run of an earlier version is found by their path."""
 
     def settings(home) -> RunConfig:
         monkeypatch.setenv("PALSLIB_RUNS", str(home / "runs"))
-        file = home / "data" / "mood.csv"
-        return (
-            config(str(file), keep="best") if "file" in shape else config("mood", data=str(home / "data"), keep="best")
-        )
+        file = str(home / "data" / "mood.csv")
+        if shape == "a file as a task":
+            return config(file, keep="best")
+        return config("mood", own={"mood": {"labels": ["bad", "good"], "data": file}}, keep="best")
 
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "data").mkdir(parents=True)
@@ -137,13 +137,14 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
     assert again == record | {name: again[name] for name in ("seconds", "tokens_per_second", "weights")}
     assert begun["key"] == again["key"] and len(list((second / "runs" / "train").iterdir())) == 1
     assert all(torch.equal(value, weights[name]) for name, value in again.model("best").state_dict().items())
-    now, (_, earlier) = settings(second), settings(second).keys
-    again.folder.rename(again.folder.with_name(again.folder.name.replace(now.key, earlier)))
+    now, (key, earlier) = settings(second), settings(second).keys
+    again.folder.rename(again.folder.with_name(again.folder.name.replace(key, earlier)))
     (now.found_in(second / "runs" / "train") / "record.json").write_text(json.dumps(again | {"key": earlier}))
     assert train(now)["key"] == earlier
     frame[::-1].to_csv(second / "data" / "mood.csv", index=False)
+    assert settings(second).key != key  # of other content: another run
     with pytest.raises(ValueError, match="another run, which differs in mood/train"):
-        train(settings(second))
+        train(replace(settings(second), folder=str(second / "runs" / "mine")))
 
 
 @pytest.mark.parametrize(

@@ -60,21 +60,34 @@ def named(records: Iterable[dict]) -> list[dict]:
     Where these are not stated, all runs are of one study, and an arm is a method with its options and with every
     setting in which a run differs from most of them, such as `shared steps=4000`.
     """
-    finished = [record for record in records if record["status"] == "finished"]
-    unnamed = [record for record in finished if record["config"]["arm"] is None]
+    studies: dict[str, list[dict]] = {}
+    for record in records:
+        if record["status"] == "finished":
+            studies.setdefault(record["config"]["study"] or "", []).append(record)
+    return [
+        record | {"config": record["config"] | {"study": study, "arm": arm}}
+        for study, runs in studies.items()
+        for record, arm in zip(runs, _arms(runs), strict=True)
+    ]
+
+
+def _arms(records: list[dict]) -> list[str]:
+    """The arms of a study's runs: those that they state, and for the others the names that `named` describes."""
+    unnamed = [record for record in records if record["config"]["arm"] is None]
     each = list(map(settings_of, unnamed))
     usual = {name: mode(settings[name] for settings in each) for name in (each[0] if each else ())}
     rates: dict[str, list[str]] = {}  # by method, as one that adds nothing does not use it
     for record, settings in zip(unnamed, each, strict=True):
         rates.setdefault(record["config"]["method"], []).append(settings["adaptation_rate"])
-    arms = {}
+    inferred = []
     for record, settings in zip(unnamed, each, strict=True):
         method = record["config"]["method"]
         expected = usual | {"adaptation_rate": mode(rates[method])}
         differing = {name: text for name, text in settings.items() if text != expected[name]}
         words = sorted(f"{name}={text}" for name, text in (_options(record["config"]) | differing).items())
-        arms[id(record)] = {"study": record["config"]["study"] or "", "arm": " ".join([method, *words])}
-    return [record | {"config": record["config"] | arms.get(id(record), {})} for record in finished]
+        inferred.append(" ".join([method, *words]))
+    names = iter(inferred)
+    return [next(names) if record["config"]["arm"] is None else record["config"]["arm"] for record in records]
 
 
 def _options(config: dict) -> dict[str, str]:

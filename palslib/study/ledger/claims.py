@@ -119,7 +119,7 @@ class Comparison:
         longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
         def evidence(of: Outcome) -> tuple:
-            return of.enough_seeds and min(r["config"]["steps"] for r in of.records), len(of.seeds), len(of.records)
+            return of.enough_seeds and min(map(_steps, of.records)), len(of.seeds), len(of.records)
 
         studies: dict[str, list[dict]] = {}
         for record in named(records):
@@ -142,6 +142,10 @@ class Comparison:
         cut = len(self.left)
         left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
         used = [run for of_term in each for seed in (seeds or of_term) for run in of_term[seed]]
+        for name in ("data", "steps", "batch_size"):
+            if used[0]["config"]["study"] and len({run["config"][name] for run in used}) > 1:
+                study = used[0]["config"]["study"]
+                raise ValueError(f"{self.sentence}: runs of the study {study!r} differ in {name}")
         parts = {}
         if self.of_glue_averages and seeds:
             parts = parts_of_tasks(*([_merged(map(_task_scores, of_term[s])) for s in seeds] for of_term in each))
@@ -240,7 +244,7 @@ class Outcome:
 
     def verdict_for(self, row: Row) -> str:
         """The verdict for this row: `not testable` if a run has fewer steps than the row needs."""
-        short = any(record["config"]["steps"] < row.steps for record in self.records)
+        short = any(_steps(record) < row.steps for record in self.records)
         return NOT_TESTABLE if short else self.verdict
 
     @property
@@ -269,6 +273,11 @@ class Outcome:
             return f"{text} (1 seed)"
         just = ", only just" if self.only_just else ""
         return f"{text}, {self.interval.text}{just} ({len(self.seeds)} seeds)"
+
+
+def _steps(record: dict) -> int:
+    """The steps of a run, which may have ended early."""
+    return record["results"]["last"].get("step", record["config"]["steps"])
 
 
 def _task_scores(record: dict) -> dict[str, float]:

@@ -57,7 +57,7 @@ def _rate_and_start(record: dict) -> tuple[float, str]:
 def acting(
     records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Two frames of the inspected runs of these lines , by `setting`: ‖TS(h)‖ / ‖h‖ after the last
+    """Two frames of the inspected runs of these lines, by `setting`: ‖TS(h)‖ / ‖h‖ after the last
     step (`layer`, `size`, `seed`; a mean over tasks), and the change of the dev average when TS(h) is off
     (`difference`). `more`: runs used for settings that `records` lacks. Lines other than PALs are named in `setting`.
     """

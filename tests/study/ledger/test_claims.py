@@ -212,6 +212,15 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
     stated = made_up(0, 60.0, study="mine", arm="pals")
     assert named([*most, stated])[-1] is not stated and named([*most, stated])[-1] == stated
     assert named([stated | {"status": "running"}]) == named([]) == []
+    longer = [made_up(0, 60.0, method=m, steps=4_000, study="longer") for m in ("pals-204", "shared")]
+    found = [run["config"] for run in named([*most, *longer])][-2:]
+    assert [(of["study"], of["arm"]) for of in found] == [("longer", "pals-204"), ("longer", "shared")]
+
+
+def test_a_study_with_other_steps_is_refused():
+    found = [made_up(0, 60.0, method=m, steps=s, study="x", arm=m) for m, s in (("pals-204", 10), ("shared", 20))]
+    with pytest.raises(ValueError, match="runs of the study 'x' differ in steps"):
+        decide(CLAIM, found)
 
 
 def test_the_study_with_the_longest_runs_decides_once_it_has_enough_seeds():
