@@ -192,12 +192,12 @@ class Evaluate(Predict):
     """The column of the label; None: as in training."""
     splits: tuple[str, ...] = ()
     """Splits of each file, to be scored separately (train validation test); none: all rows of a file."""
-    skip_unlabelled: bool | None = None
-    """Leave out rows without a label, or not; None: as in training."""
+    skip_unlabelled: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Leave out rows without a label, which is an error unless it was done in training."""
 
     def run(self) -> None:
         model, options = self.opened()
-        table = model.evaluate_file(*self.files, **options)
+        table = model.evaluate_file(*self.files, **options | {"skip_unlabelled": self.skip_unlabelled or None})
         shown = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else f"{value:,}")
         self.write(table.to_csv(), f"{shown.to_string()}\n")
 
@@ -307,7 +307,7 @@ class Clean:
 LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "task-weights")
 LISTS += ("text", "splits", "base", "options", "parameters", "parts")
 """Flags that take several values."""
-SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "skip-unlabelled", "quick")
+SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "quick")
 """Flags that are true or false."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 

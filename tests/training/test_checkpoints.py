@@ -152,7 +152,7 @@ def test_a_full_disk_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "field", "start", "damaged", "error", "words"),
     [
-        ("run", "start", "run/last", False, ValueError, "holds the record of another run, which differs in tasks"),
+        ("run", "start", "run/last", False, ValueError, "the run would overwrite what it starts from"),
         ("run", "backbone", "run/best", False, ValueError, "holds the record of another run, which differs in"),
         ("new", "start", "run", False, FileNotFoundError, "holds no weights: give .*run/last or .*run/best"),
         ("new", "start", "rum", False, FileNotFoundError, "rum holds no weights$"),
