@@ -57,8 +57,8 @@ class Term:
 def named(records: Iterable[dict]) -> list[dict]:
     """The finished runs, each with a study and an arm in its config.
 
-    Where these are not stated, all runs are of one study, and an arm is a method with its options and with every
-    setting in which a run differs from most of them, such as `shared steps=4000`.
+    Runs that state no study are of one. Within a study, the arm of a run that states none is its method with its
+    options and with every setting in which it differs from most of these runs, such as `shared steps=4000`.
     """
     studies: dict[str, list[dict]] = {}
     for record in records:
