@@ -316,8 +316,8 @@ class Run:
         return self.step == self.config.steps or (every > 0 and self.step % every == 0)
 
     def evaluate(self) -> None:
-        """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss (times its factor) since the
-        last evaluation."""
+        """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss, times its
+        factor, since the last evaluation."""
         self.read_losses()
         self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
