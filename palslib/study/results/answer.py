@@ -178,7 +178,8 @@ def _in_words(row: dict) -> str:
 def _beside_eight(new: Sequence[dict]) -> str:
     """What the difference from the eight is without one task, and how far sharing everything is from them."""
     eight, runs = second.separate(new), second.arms(new)
-    pals, shared = ({seed: _scores(runs[name])[seed] for seed in eight} for name in ("pals-204", "shared"))
+    sides = (_scores(runs[name]) for name in ("pals-204", "shared"))
+    pals, shared = ({seed: of[seed] for seed in eight if seed in of} for of in sides)
     rest = welch(_means(pals, "rte"), _means(eight, "rte"))
     gap = welch(_means(shared), _means(eight))
     return (
