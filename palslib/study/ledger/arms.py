@@ -58,7 +58,8 @@ def named(records: Iterable[dict]) -> list[dict]:
     """The finished runs, each with a study and an arm in its config.
 
     Runs that state no study are of one. Within a study, the arm of a run that states none is its method with its
-    options and with every setting in which it differs from most of these runs, such as `shared steps=4000`.
+    options and with every setting in which it differs from most of the runs that state one (where no run does, from
+    most runs), such as `shared steps=4000`.
     """
     studies: dict[str, list[dict]] = {}
     for record in records:
@@ -74,16 +75,17 @@ def named(records: Iterable[dict]) -> list[dict]:
 def _arms(records: list[dict]) -> list[str]:
     """The arms of a study's runs: those that they state, and for the others the names that `named` describes."""
     unnamed = [record for record in records if record["config"]["arm"] is None]
-    each = list(map(settings_of, unnamed))
-    usual = {name: mode(settings[name] for settings in each) for name in (each[0] if each else ())}
+    standard = [record for record in records if record["config"]["arm"] is not None] or unnamed
+    each = list(map(settings_of, standard))
+    usual = {name: mode(settings[name] for settings in each) for name in each[0]}
     rates: dict[str, list[str]] = {}  # by method, as one that adds nothing does not use it
-    for record, settings in zip(unnamed, each, strict=True):
-        rates.setdefault(record["config"]["method"], []).append(settings["adaptation_rate"])
+    for record in [*standard, *unnamed]:
+        rates.setdefault(record["config"]["method"], []).append(settings_of(record)["adaptation_rate"])
     inferred = []
-    for record, settings in zip(unnamed, each, strict=True):
+    for record in unnamed:
         method = record["config"]["method"]
         expected = usual | {"adaptation_rate": mode(rates[method])}
-        differing = {name: text for name, text in settings.items() if text != expected[name]}
+        differing = {name: text for name, text in settings_of(record).items() if text != expected[name]}
         words = sorted(f"{name}={text}" for name, text in (_options(record["config"]) | differing).items())
         inferred.append(" ".join([method, *words]))
     names = iter(inferred)

@@ -21,7 +21,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
 try:
-    from playwright.sync_api import expect, sync_playwright
+    from playwright.sync_api import Error, expect, sync_playwright
 except ImportError:
     sync_playwright = None
 
@@ -105,18 +105,30 @@ def page(lab):
     expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = chromium.new_page(viewport={"width": 1280, "height": 1500})
-        page.set_default_timeout(120_000)
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        own = re.compile(r"(?:https?|wss?)://127\.0\.0\.1[:/]|data:|blob:")
-        page.on("request", lambda asked: own.match(asked.url) or page.wrong.append(asked.url))
-        page.goto(lab)
-        page.get_by_text(re.compile(r"Python 3.*\| Idle")).first.wait_for()
-        page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(r"^Run$")).click()
-        page.locator(".lm-Menu-itemLabel", has_text=re.compile(r"^Run All Cells$")).click()
+        try:
+            page = all_cells_run(chromium, lab)
+        except Error:
+            if chromium.is_connected():
+                raise
+            chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)  # Chromium itself broke down
+            page = all_cells_run(chromium, lab)
         yield page
         chromium.close()
+
+
+def all_cells_run(chromium, lab: str):
+    page = chromium.new_page(viewport={"width": 1280, "height": 1500})
+    page.set_default_timeout(120_000)
+    page.wrong = []
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+    own = re.compile(r"(?:https?|wss?)://127\.0\.0\.1[:/]|data:|blob:")
+    page.on("request", lambda asked: own.match(asked.url) or page.wrong.append(asked.url))
+    page.goto(lab)
+    page.get_by_text(re.compile(r"Python 3.*\| Idle")).first.wait_for()
+    page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(r"^Run$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile(r"^Run All Cells$")).click()
+    page.locator(".jp-Notebook .palslib-explore-training").wait_for()
+    return page
 
 
 def press(box, label: str, times: int = 1) -> None:
