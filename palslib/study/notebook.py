@@ -1,4 +1,4 @@
-"""Small helpers for all notebooks: they show versions, source code, tables and figures."""
+"""Small helpers for all notebooks: they show versions, source code, text, tables and figures."""
 
 import ast
 import contextlib
@@ -90,6 +90,11 @@ def show_source(*objects) -> None:
     """Displays the source code of classes or functions."""
     for thing in objects:
         display(Markdown(f"```python\n{textwrap.dedent(inspect.getsource(thing)).strip()}\n```"))
+
+
+def show_text(*lines: str) -> None:
+    """Displays lines of Markdown: what a page says of the values that it computed."""
+    display(Markdown("\n".join(lines)))
 
 
 def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
