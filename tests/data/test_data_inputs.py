@@ -64,7 +64,7 @@ def test_messages_say_what_to_do(tmp_path, monkeypatch, call, words):
         call()
 
 
-FRAME = pd.DataFrame({"text": ["NA", *(f"t{i}, é" for i in range(39))], "label": ["b", "a"] * 20, "stars": range(40)})
+FRAME = pd.DataFrame({"text": [*(f"t{i}, é" for i in range(39)), "NA"], "label": ["b", "a"] * 20, "stars": range(40)})
 WAYS = {  # of pandas, to write a file, and to read it here
     "m.csv.gz": ("to_csv", {"index": False}, {}),
     "m.TSV": ("to_csv", {"sep": "\t", "index": False}, {}),
