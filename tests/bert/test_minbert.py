@@ -145,14 +145,6 @@ def test_every_method_adapts_it(name, attention):
         torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-4)
 
 
-def test_a_task_fits_either_class(tmp_path):
-    model, other = (adapted(load_encoder(name), "pals-204") for name in ("minbert:tiny", "tiny"))
-    assert model.fingerprint() == other.fingerprint()
-    randomise(model.adaptations["rte"], seed=8)
-    assert other.load_task(model.save_task("rte", tmp_path)) == "rte"
-    assert equal_states(other, model)
-
-
 # --- weights
 def small(**options) -> BertConfig:
     return BertConfig(**(tiny_encoder().config.to_dict() | options))
@@ -181,8 +173,6 @@ def test_every_key_has_to_fit():
 
 
 # --- configurations and inputs
-
-
 def test_what_is_refused():
     """Configurations that are none of BERT's; 40 positions take 40 tokens, not 41; unknown attention."""
     configs = {"roberta": RobertaConfig(), "decoder": small(is_decoder=True), "'gelo'": small(hidden_act="gelo")}

@@ -93,28 +93,21 @@ def test_from_padded(rows_and_pads):
     check_groups(rows)
 
 
-def test_from_padded_without_the_rest():
-    """No mask: no padding. No token types: all of the first text. A row may have gaps."""
-    ids = torch.arange(1, 7).reshape(2, 3)
-    rows = Rows.from_padded(ids)
-    assert given_rows(rows, rows.input_ids) == ids.tolist() and not rows.token_type_ids.any()
-    rows = Rows.from_padded(ids, torch.tensor([[1, 0, 1], [0, 1, 1]]).bool())
-    assert given_rows(rows, rows.input_ids) == [[1, 3], [5, 6]]
-    assert given_rows(rows, rows.positions) == [[0, 2], [1, 2]]
+ONES = torch.ones(2, 3, dtype=torch.long)
 
 
-def test_what_is_no_batch():
-    """Inputs of other shapes, no row, a row of padding alone."""
-    ids = torch.ones(2, 3, dtype=torch.long)
-    for inputs, message in {
-        (ids, torch.ones(2, 4)): r"attention_mask .* \(B, S\), not \(2, 3\) and \(2, 4\)",
-        (ids, None, ids[0]): r"token_type_ids .* \(B, S\), not \(2, 3\) and \(3,\)",
-        (ids[0],): r"input_ids .* \(B, S\), not \(3,\)",
-        (ids[:0],): r"at least one row, .* not 0 word pieces in rows of \[\]",
-        (ids, torch.tensor([[1, 1, 0], [0, 0, 0]])): r"at least one word piece, not 2 word pieces in rows of \[2, 0\]",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            Rows.from_padded(*inputs)
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((ONES, None, ONES[0]), r"token_type_ids .* \(B, S\), not \(2, 3\) and \(3,\)"),
+        ((ONES[0],), r"input_ids .* \(B, S\), not \(3,\)"),
+        ((ONES[:0],), "at least one row"),
+        ((ONES, torch.tensor([[1, 1, 0], [0, 0, 0]])), r"at least one word piece, not 2 .* \[2, 0\]"),
+    ],
+)
+def test_what_is_no_batch(inputs, words):
+    with pytest.raises(ValueError, match=words):
+        Rows.from_padded(*inputs)
 
 
 @settings(deadline=None)
@@ -149,20 +142,6 @@ def test_take(lengths, data):
     again, pieces = rows.with_padding(12).take(some)  # out of rows that were padded all the same
     assert torch.equal(again.input_ids, taken.input_ids) and torch.equal(again.positions, taken.positions)
     assert torch.equal(rows.with_padding(12).input_ids[pieces], taken.input_ids)
-
-
-@settings(deadline=None)
-@given(LENGTHS, st.integers(1, ALIKE + 1))
-def test_joined(lengths, size):
-    """The rows of each part stay together, in its order; a group is as wide as its longest row, wherever that is."""
-    rows = Rows.pack(*pieces_of(lengths), lengths)
-    parts = [rows.take(range(i, min(i + size, len(lengths))))[0] for i in range(0, len(lengths), size)]
-    joined = Rows.joined(parts)
-    for name in ("input_ids", "token_type_ids", "positions"):
-        assert torch.equal(getattr(joined, name), torch.cat([getattr(part, name) for part in parts]))
-    assert joined.lengths == sum((part.lengths for part in parts), ()) and joined.width == joined.reach == max(lengths)
-    assert joined.order.tolist() == list(range(len(lengths)))
-    check_groups(joined)
 
 
 @settings(deadline=None)

@@ -6,7 +6,6 @@ import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from palslib.bert.backbones import load_tokenizer
@@ -18,26 +17,9 @@ from palslib.plan.config import RunConfig
 from palslib.training import evaluation
 
 
-def in_parquet(folder, labels, texts=None):
-    """A folder of one task `mine` whose Parquet file declares no classes."""
-    (folder / "mine").mkdir(parents=True)
-    texts = texts or [f"t{i}" for i in range(len(labels))]
-    pq.write_table(pa.table({"text": texts, "label": labels}), folder / "mine" / "train-0.parquet")
-    return str(folder)
-
-
-@pytest.mark.parametrize("labels", [("0", "1", "10", "11", "2"), ("1", "0"), ("9007199254740993", "7")])
-def test_whole_numbers_are_names_of_classes_in_every_source(tmp_path, labels):
-    task = Task("mine", ("text",), labels)
-    folder = in_parquet(tmp_path / "p", [int(name) for name in labels])
-    pd.DataFrame({"text": list("abcde"[: len(labels)]), "label": labels}).to_csv(tmp_path / "x.csv", index=False)
-    for rows in (load_rows(task, folder), load_rows(task, str(tmp_path / "{split}.csv"), "x")):
-        assert rows["label"].tolist() == list(range(len(labels)))
-
-
 def test_labels_that_differ(tmp_path):
     """1_0 is no number, and whole numbers beyond 2^53 are told apart; in JSON Lines they stay as written."""
-    for labels in (["1_0", "10"], ["9007199254740993", "9007199254740992"], ["9" * 40, "8" * 40]):
+    for labels in (["1_0", "10"], ["9007199254740993", "9007199254740992"]):
         rows = "".join(f"t{i},{labels[i % 2]}\n" for i in range(20))
         (tmp_path / "mine.csv").write_text("text,label\n" + rows)
         assert set(task_from_file(tmp_path / "mine.csv").labels) == set(labels)
@@ -46,31 +28,18 @@ def test_labels_that_differ(tmp_path):
     assert task.labels == ("7", "9007199254740993") and load_rows(task, split="all")["text"].tolist() == ["1.10", "2e0"]
 
 
-def test_a_folder_is_no_pattern(tmp_path):
-    for name, text in (("data", "wrong"), ("d[ab]ta", "right")):
-        in_parquet(tmp_path / name, [1, 0], [text, "b"])
-    task = Task("mine", ("text",), ("no", "yes"))
-    with pytest.raises(ValueError, match=r"d\[ab\]ta .* patterns: rename it"):
-        load_rows(task, str(tmp_path / "d[ab]ta"))
-    with pytest.raises(FileNotFoundError, match=r"da\*"):
-        load_rows(task, str(tmp_path / "da*"))
-
-
 def test_what_files_may_be(tmp_path, monkeypatch):
     """A long cell, an ending in capitals, the home folder in a path, quotation marks as GLUE has them, empty lines of a
     file of one column, which are empty texts, except at its end."""
     (tmp_path / "MOOD.CSV").write_text("text,label\n" + f"{'x' * 200_000},a\ny,b\n")
-    assert task_from_file(tmp_path / "MOOD.CSV").labels == get_task("MOOD", tmp_path).labels == ("a", "b")
+    assert get_task("MOOD", tmp_path).labels == ("a", "b")
     monkeypatch.setenv("HOME", str(tmp_path))
-    fields = {"labels": ["a", "b"], "data": "~/MOOD.CSV"}
-    tasks = [task_from_file("~/MOOD.CSV", name="m"), RunConfig(tasks=("m",), own={"m": "~/MOOD.CSV"}).task("m")]
-    for task in (*tasks, RunConfig(tasks=("m",), own={"m": fields}).task("m")):
-        assert len(load_rows(task, split="all")) == 2
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text('text\tlabel\n"He" said\tno\nShe "said\tyes\n')
-    assert len(load_rows(task_from_file(tmp_path / "{split}.tsv", quoted=False), split="validation")) == 2
+    for own in ("~/MOOD.CSV", {"labels": ["a", "b"], "data": "~/MOOD.CSV"}):
+        assert len(load_rows(RunConfig(tasks=("m",), own={"m": own}).task("m"), split="all")) == 2
+    (tmp_path / "m.tsv").write_text('text\tlabel\n"He" said\tno\nShe "said\tyes\n')
+    assert len(load_rows(task_from_file(tmp_path / "m.tsv", quoted=False), split="all")) == 2
     with pytest.raises(ValueError, match="quoted=False"):
-        task_from_file(tmp_path / "{split}.tsv")
+        task_from_file(tmp_path / "m.tsv")
     (tmp_path / "new.csv").write_text('text\nfirst\n\nthird\n""\n\n\n')
     frame = sources.read_table(tmp_path / "new.csv")
     assert frame["text"].tolist() == ["first", "", "third", ""] and frame.index.tolist() == [2, 3, 4, 5]
@@ -81,11 +50,8 @@ def test_what_files_may_be(tmp_path, monkeypatch):
     [
         (lambda: [load_rows("mine", "mine.csv", s) for s in PARTS], "by groups that share a text, and has 1"),
         (lambda: load_rows("few", "few.csv", split=HELD_OUT), "held-out part of train' of task 'few' is empty"),
-        (lambda: load_rows("mine", pd.DataFrame()), "task_from_frame"),
         (lambda: tasks_from_file("mine.csv", data="glue"), "unknown option of task_from_file 'data'"),
-        (lambda: tasks_from_file("mine.csv", labels=["lab"]), "no column 'lab'"),
         (lambda: tasks_from_file("few.csv", score=["lable"]), "unknown score 'lable': did you mean 'label'"),
-        (lambda: task_from_frame({"text": ["a"]}, "mood"), r"no column 'label' .* has: \['text'\]: give label="),
         (lambda: task_from_frame({"a", "b"}, "mine"), "task 'mine': a table must be .*, not a set"),
         (lambda: task_from_file("few.csv", score=True, labels=("a", "b")), "score=True contradicts labels"),
     ],
@@ -98,15 +64,13 @@ def test_messages_say_what_to_do(tmp_path, monkeypatch, call, words):
         call()
 
 
-FRAME = pd.DataFrame({"text": [f"t{i}, é" for i in range(40)], "label": ["b", "a"] * 20, "stars": range(40)})
-JSON = {"orient": "records", "lines": True}
+FRAME = pd.DataFrame({"text": [*(f"t{i}, é" for i in range(39)), "NA"], "label": ["b", "a"] * 20, "stars": range(40)})
 WAYS = {  # of pandas, to write a file, and to read it here
     "m.csv.gz": ("to_csv", {"index": False}, {}),
     "m.TSV": ("to_csv", {"sep": "\t", "index": False}, {}),
     "m.csv": ("to_csv", {"encoding": "utf-16", "index": False}, {"encoding": "utf-16"}),
     "n.csv": ("to_csv", {"encoding": "cp1252", "index": False}, {"encoding": "cp1252"}),
-    "m.jsonl": ("to_json", JSON, {}),
-    "m.jsonl.gz": ("to_json", JSON, {}),
+    "m.jsonl.gz": ("to_json", {"orient": "records", "lines": True}, {}),
     "m.parquet": ("to_parquet", {}, {}),
 }
 
@@ -136,7 +100,8 @@ def test_a_task_for_each_label_column(tmp_path):
         options = {"score": ["stars"], "skip_unlabelled": True}
         tasks = tasks_from_file(tmp_path / "m.csv", labels=("label", "mood", "stars"), **options)
         sizes = [len(load_rows(task, split="all")) for task in tasks]
-    assert [task.name for task in tasks] == ["m-label", "m-mood", "m-stars"] and sizes == [40, 27, 40]
+        label, mood = (set(load_rows(task, split="test")["text"]) for task in tasks[:2])
+    assert [task.name for task in tasks] == ["m-label", "m-mood", "m-stars"] and sizes == [40, 27, 40] and mood < label
     assert [task.labels for task in tasks] == [("a", "b"), ("gay", "sad"), ()] and tasks[2].scale == 39
 
 
@@ -159,24 +124,8 @@ def test_tables_of_every_kind_hold_the_same_rows(tmp_path, monkeypatch):
         task = task_from_frame(table, "mine")
         assert load_rows(task, split="all")["text"].tolist() == FRAME["text"].tolist()
         plain[::-1].to_parquet(task.data)  # by another program
-    assert len(list((tmp_path / "data").iterdir())) == 1
     by_split = {split: Foreign(arrow) for split in ("train", "test")}
     assert len(load_rows(task_from_frame(by_split, "mine"), split="test")) == 40
-
-
-def test_a_data_set_of_several_splits(tmp_path, monkeypatch):
-    """Its classes by name, not by number; -1 is a row without a label."""
-    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["yes", "no"])})
-    parts = {
-        split: datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(len(x))], "label": x}, features)
-        for split, x in {"train": [0, 1, 1], "validation": [1, 0], "test": [-1, -1]}.items()
-    }
-    task = task_from_frame(datasets.DatasetDict(parts), "mine")
-    assert task.labels == ("yes", "no")
-    assert [load_rows(task, split=split)["label"].tolist() for split in PARTS[:2]] == [[0, 1, 1], [1, 0]]
-    with pytest.raises(ValueError, match=r"row 0 .*column 'label': '' is not a label"):
-        load_rows(task, split="test")
 
 
 def test_each_split_keeps_its_own_scores(monkeypatch):
@@ -189,8 +138,6 @@ def test_each_split_keeps_its_own_scores(monkeypatch):
     )
     scores = evaluation.evaluate(None, {"mine": {"validation": right, "test": wrong}})
     assert scores == {"mine": {"accuracy": 100.0, "accuracy (test)": 0.0}}
-    scores = evaluation.evaluate(None, {"mnli": {"validation_matched": right, "validation_mismatched": wrong}})
-    assert scores == {"mnli": {"accuracy": 100.0, "accuracy_mm": 0.0}}
 
 
 @pytest.mark.parametrize(("first", "second", "room"), [(9, 9, 8), (9, 9, 9), (6, 9, 9), (2, 9, 7), (9, 2, 7)])

@@ -1,8 +1,6 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +8,10 @@ import pandas as pd
 import pytest
 
 from palslib.data.sources import locate
-from palslib.data.tasks import SUITES, TASKS, Task, get_task, load_rows, name_of, task_from_file
+from palslib.data.tasks import BUILT_IN, SUITES, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.plan.config import RunConfig
 
 SENTIMENT = Task("sentiment", ("text",), ("negative", "neutral", "positive"), label="mood")
-PAIRS = Task("pairs", ("first", "second"), (), ("pearson",), label="similarity", separator="\t")
 
 
 @pytest.fixture
@@ -43,14 +40,9 @@ def test_table_of_tasks():
         "stsb": (1, "pearson", "spearman"), "qqp": (2, "accuracy", "f1"), "mnli": (3, "accuracy"),
         "qnli": (2, "accuracy"), "rte": (2, "accuracy"),
     }  # fmt: skip
-    assert list(TASKS) == list(expected)
     assert {name: (t.num_outputs, *t.metrics) for name, t in TASKS.items()} == expected
-    assert [name for name, t in TASKS.items() if t.is_regression] == ["stsb"]
     assert TASKS["mnli"].evaluation == ("validation_matched", "validation_mismatched")
-    assert TASKS["rte"].labels == TASKS["qnli"].labels == ("entailment", "not_entailment")
-    names = [name for suite in SUITES.values() for name in suite]
-    assert len(names) == len(set(names)), "SUITES: a name is looked up in all of them"
-    assert get_task("rte") is TASKS["rte"] and get_task(SENTIMENT) is SENTIMENT
+    assert sum(map(len, SUITES.values())) == len(BUILT_IN), "SUITES: a name is looked up in all of them"
 
 
 @pytest.mark.parametrize("name", ["/tmp/x", "a\\b", "..", " ", "model", None])
@@ -60,29 +52,28 @@ def test_names_of_tasks_are_names_of_files(name, tmp_path):
             make()
 
 
-@pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "-", "a%2E", "[a]"])
+@pytest.mark.parametrize("name", ["a.b", "airline tweets", "日本", "a%2E", "[a]"])
 def test_names_that_a_file_may_have(name, tmp_path):
     path = written(tmp_path, "text,label\na,no\nb,yes\n", f"{name}.csv")
-    assert Task(name, ("text",)).name == get_task(name, tmp_path).name == get_task(name, path).name == name
+    assert get_task(name, tmp_path).name == get_task(name, path).name == name
 
 
 NO_VALUES = {
-    "texts": ["sentence", ("a", "a"), ("a", "b", "c"), ("label",), ("label", "a")],
+    "texts": [("a", "a"), ("a", "b", "c"), ("label",)],
     "labels": [("a",), ("a", "a")],
     "metrics": [()],
-    "evaluation": [(), ("test", "test")],
+    "evaluation": [("test", "test")],
     "scale": [0.0],
-    "head": ["cosine", "lineer"],  # a cosine is of two texts, and a score
+    "head": ["cosine"],  # of two texts
 }
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, of in NO_VALUES.items() for value in of])
 def test_what_a_task_cannot_have(field, value):
-    with pytest.raises(ValueError, match=f"^(unknown value of )?task 'mine': {field} "):
+    with pytest.raises(ValueError, match=f"^task 'mine': {field} "):
         Task(**{"name": "mine", "texts": ("text",), field: value})
-    for values in ({"labels": ("x", "y"), "scale": 1.0}, {}):
-        with pytest.raises(ValueError, match="head 'cosine' gives scores from 0 to 5"):
-            Task("mine", ("a", "b"), head="cosine", **values)
+    with pytest.raises(ValueError, match="head 'cosine' gives scores from 0 to 5"):
+        Task("mine", ("a", "b"), ("x", "y"), scale=1.0, head="cosine")
 
 
 # --------------------------------------------------------------------------------------------------- folder of Parquet
@@ -130,11 +121,12 @@ def test_a_folder_is_read_as_it_is_now(tmp_path, own_cache, readme):
         assert load_rows("rte", folder).to_numpy().tolist() == expected  # an empty text is a text
     assert len(load_rows("rte", folder, "validation")) == 1
     assert not (tmp_path / "datasets-cache").exists()
-    assert {p.name for p in (tmp_path / "own").iterdir()} <= {"rte", "README.md"}
     lacking = "unknown task 'mnli'.*Valid: rte" if readme else "no files mnli/validation_"
     for task, split, words in (("rte", "test", "own rte/test: ."), ("mnli", "validation_matched", lacking)):
         with pytest.raises((ValueError, FileNotFoundError), match=words):
             load_rows(task, folder, split)
+    with pytest.raises(ValueError, match=r"o\[wv\]n .* patterns: rename it"):  # it would be read from `own`
+        load_rows("rte", mirror(tmp_path / "o[wv]n", readme))
 
 
 SIZES = "  splits:\n  - {name: train, num_bytes: 1, num_examples: 1234}\n---"
@@ -145,7 +137,6 @@ SIZES = "  splits:\n  - {name: train, num_bytes: 1, num_examples: 1234}\n---"
     [
         (README % ("up", "down"), r"row 0 .*, column 'label': 'up' is not a label \(valid: entailment, not_entailment"),
         (README.rstrip()[:-3] % ("entailment", "not_entailment") + SIZES, "says 1,234 rows, and the files have 3$"),
-        ("---\nconfigs: [{\n---\n", "flow node"),
     ],
 )
 def test_a_readme_that_says_something_else(tmp_path, own_cache, readme, words):
@@ -154,13 +145,11 @@ def test_a_readme_that_says_something_else(tmp_path, own_cache, readme, words):
 
 
 # ------------------------------------------------------------------------------------------------------ no such source
-def test_hub_out_of_reach():
-    """In a process of its own: datasets reads HF_HUB_OFFLINE when it is imported."""
-    code = "from palslib import load_rows\ntry: load_rows('rte', 'glue')\nexcept ConnectionError as e: print(e)"
-    known = {k: v for k, v in os.environ.items() if k != "PALSLIB_DATA"} | {"HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=120)
-    for words in ("nyu-mll/glue", "'rte'", "data='synthetic'", "PALSLIB_DATA=FOLDER", "HF_HUB_OFFLINE"):
-        assert words in done.stdout, done.stderr
+def test_hub_out_of_reach(monkeypatch):
+    """`conftest.py` sets HF_HUB_OFFLINE, which datasets reads when it is imported."""
+    monkeypatch.delenv("PALSLIB_DATA", raising=False)
+    with pytest.raises(ConnectionError, match=r"nyu-mll/glue.*'rte'.*data='synthetic'.*PALSLIB_DATA=.*HF_HUB_OFFLINE"):
+        load_rows("rte", "glue")
 
 
 @pytest.mark.parametrize(
@@ -168,14 +157,11 @@ def test_hub_out_of_reach():
     [
         ("rte", "sythetic", "unknown data source 'sythetic'"),
         ("rte", "", "unknown data source ''"),  # was the working folder
-        ("rte", "own/missing", "no data folder or file 'own/missing'; .*own has: mood.csv"),
         ("mood", "airlines.csv", r"no data file 'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"),
         ("mood", "owm", r"unknown data source 'owm': did you mean 'own'\? Valid: .*glue, own,"),
         ("sst5", "minbert-x", r"minbert-x has no file 'ids-sst-train\*.csv' for task 'sst5'; there is no such folder"),
         ("moode", "{own}", r"did you mean 'mood'\?.*has no file moode.csv or moode.tsv, it has: mood"),
         ("rte", "{own}", r"no files rte/train-\*.parquet; .* has: mood.csv"),
-        ("mood", "{own}/x.csv", "no data file '.*x.csv'; .*own has: mood.csv"),
-        ("rtee", "synthetic", r"unknown task 'rtee': did you mean 'rte'\? Valid: cola, sst2"),
     ],
 )
 def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, data, words):
@@ -189,14 +175,8 @@ def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, da
 
 def test_a_folder_of_data_that_does_not_exist_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path / "nowhere"))
-    monkeypatch.chdir(tmp_path)
-    for data in ("glue", "minbert"):
-        with pytest.raises(
-            FileNotFoundError, match=f"'{data}' is looked for in PALSLIB_DATA=.*nowhere, and there is no"
-        ):
-            load_rows("rte", data)
-    written(tmp_path, "text,label\na,b\nc,d\n", "mood.csv")
-    assert len(load_rows("rte")) and len(load_rows(get_task("mood", "mood.csv"), split="all")) == 2
+    with pytest.raises(FileNotFoundError, match=r"'glue' is looked for in PALSLIB_DATA=.*nowhere, and there is no"):
+        load_rows("rte", "glue")
 
 
 def test_a_file_of_the_working_folder_goes_before_one_in_the_folder_of_data(tmp_path, monkeypatch):
@@ -211,7 +191,6 @@ def test_a_file_of_the_working_folder_goes_before_one_in_the_folder_of_data(tmp_
     written(tmp_path / "mirror", "text,label\na,b\n", "m-test.csv")
     written(tmp_path / "here", "text,label\na,b\n", "m-notes.csv")
     assert locate("m-{split}.csv") == str(tmp_path / "mirror" / "m-{split}.csv")
-    assert [locate(folder) for folder in (".", "..")] == [".", ".."]  # those of the working folder
 
 
 def test_a_named_folder_of_the_data(tmp_path, own_cache, monkeypatch):
@@ -228,21 +207,9 @@ def test_a_named_folder_of_the_data(tmp_path, own_cache, monkeypatch):
 
 
 # ----------------------------------------------------------------------------------------------------- delimited files
-def test_comma_and_tab_separated_files(tmp_path):
-    """With a first column without a name, as minBERT's files; "NA" is a text too. The index is the line in the file."""
-    text = 'id,text,mood\n7,"Yes, good.",positive\n8,Bad.,negative\n'
-    for content in (text, f"\ufeff{text}"):
-        frame = load_rows(SENTIMENT, as_split(tmp_path, content), "x")
-        assert frame.to_numpy().tolist() == [["Yes, good.", 2], ["Bad.", 0]] and frame.index.tolist() == [2, 3]
-    text = "\tid\tfirst\tsecond\tsimilarity\n0\ta\tA, one\tAn one\t4.75\n1\tb\tNA\tnull\t0\n"
-    frame = load_rows(PAIRS, as_split(tmp_path, text), "x")
-    assert frame.to_numpy().tolist() == [["A, one", "An one", 4.75], ["NA", "null", 0.0]]
-    assert frame["label"].dtype == "float32"
-
-
-@pytest.mark.parametrize("labels", [("1", "2", "3"), ("-1", "1"), ("1.0", "2.0"), ("0.5", "1"), ("²", "2")])
+@pytest.mark.parametrize("labels", [("1", "10", "2"), ("-1", "1"), ("1.0", "2"), ("9007199254740993", "7"), ("²", "2")])
 def test_names_that_are_numbers(tmp_path, labels):
-    """Of classes called "1" to "3" the label 1 is the first, and 0 is none of them."""
+    """Of classes called "1", "10" and "2" the label 1 is the first, and 0 is none of them."""
     task = Task("stars", ("text",), labels)
     rows = load_rows(task, as_split(tmp_path, f"text,label\na,{labels[0]}\nb,{labels[1]}\n"), "x")
     assert rows["label"].tolist() == [0, 1]
@@ -252,13 +219,10 @@ def test_names_that_are_numbers(tmp_path, labels):
 
 DOUBT = r".* \(is its separator ','\? the first line looks separated by"
 STRAY = "\n".join(["text\tmood", "a\tneutral", '"b\tneutral', "c\tneutral", 'd"\tneutral', "e\tneutral"])
-KEYS = "\n".join(f'{{"text": "a", "{i}": 1}}' for i in range(3000))
 WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]: give label='...'"),
-    ("s.csv", "texts,mood\na,neutral\n", r"no column 'text' .*: give text='texts' \(in --own: .texts.: \[.texts.\]\)"),
+    ("s.csv", "texts,mood\na,neutral\n", "no column 'text' .*: give text='texts'"),
     ("s.csv", "text,mood\na,neutral\nb,happy\n", r", line 3, column 'mood': 'happy' is not a label \(valid: negative"),
-    ("s.csv", "text,mood\na,neutral\nb,1\n", r"line 3.*'1' is not a label .*; a number is a place among them only"),
-    ("s.csv", "text,mood\na,neutral\nb,\n", ", line 3, column 'mood': ''"),
     ("s.csv", "", ": the file is empty"),
     ("s.csv", "text,mood\na,b,neutral\n", ", line 2: 3 cells, but the header has 2"),
     ("s.csv", 'text,mood\na,neutral\n"a,neutral\n', ", line 3: unexpected end of data"),
@@ -267,14 +231,12 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,text,mood\na,b,neutral\n", r"2 columns 'text' for task .*it has: \['text', 'text', 'mood'\]"),
     ("s.csv", 'text,mood\n"one\ntwo\nthree",neutral\n\n"four\nfive",happy\n', ", line 6, column 'mood': 'happy'"),
     ("s.tsv", STRAY, "line 3: a quotation mark opens a cell here .*quoted=False"),
-    ("s.xlsx", b"PK\x03\x04", r"unknown ending '.xlsx' .*task_from_frame\(pd.read_excel\('s.xlsx'\), name\)"),
     # files as tasks, whose classes are those that occur
     ("mood.csv", "text,label\na,up\nb, \nc,down\n", ", line 3, column 'label': ' ' is empty"),
     ("mood.csv", "text,label\na,up\nb,up\n", r", column 'label': .* two classes or more, not \['up'\]"),
     ("mood.csv", "text,label\na,up\nb,down\nc,up \n", r"'up' and 'up ' \(line 4\) differ only in how they are written"),
     ("mood.csv", "text,label\na,1\nb,1.0\nc,2\n", r"'1' and '1\.0' \(line 3\) differ only in how they are written"),
     ("mood.csv", "text;label\na;up\n", rf": no column 'text'{DOUBT} ';': separator=';'\)$"),
-    ("mood.csv", "text\tlabel\na\tup\n", rf": no column 'text'{DOUBT} '\\t': separator='\\t'\)$"),
     ("mood.csv", 'text;label\n"Yes, it is";up\n', rf", line 2: ',' expected {DOUBT} ';': separator=';'\)$"),
     ("mood.csv", "text,label\n" + "a,0\nb,0.5\nc,1\n" * 9, "3 different values in 27 rows, .*like scores.*score=True"),
     ("mood.csv", "text,label\n" + "".join(f"t,name {i % 9}\n" for i in range(20)), r"too many for classes.*labels=\("),
@@ -283,11 +245,9 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("m.jsonl", '{"text": "a", "mood": null}', "line 1, column 'mood': '' is not a label"),
     ("m.jsonl", '{"text": ["b"], "mood": "neutral"}', r"line 1, column 'text': \['b'\] is not a text"),
     ("m.jsonl", '{"text": "a", "mood": "neutral", "mood": 3}', "line 1: .* the key 'mood' occurs twice"),
-    ("m.jsonl", '{"text": "a", "mood": "neutral \\ud83d"}', "line 1, column 'mood': .* is not a label"),
-    ("m.jsonl", KEYS, "nearly every line has columns of its own"),
     ("mood.jsonl", '{"text": "a", "label": "\\ud83d"}\n{"text": "b", "label": "y"}', "line 1, column 'label'"),
     ("mood.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0", "cannot be read as a .csv.gz file"),
-    ("mood.txt", "text,label\na,b\n", r"unknown ending '.txt' of mood.txt\. Valid: .csv, .tsv"),
+    ("mood.xls", "", r"unknown ending '.xls' of mood.xls\. Valid: .csv, .tsv.* task_from_frame\(pd.read_excel"),
 ]  # fmt: skip
 
 
@@ -301,15 +261,13 @@ def test_wrong_files_are_named(tmp_path, name, content, words):
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize("score", ["high", "inf", "1e39", "", "4,5"])
+@pytest.mark.parametrize("score", ["inf", "1e39", "", "4,5"])
 def test_bad_scores(tmp_path, score):
     """1e39 is finite, but not as float32, which is what is trained on. The scale is the largest size of a score."""
     path = written(tmp_path, f"first\tsecond\tsimilarity\na\tb\t4.5\nc\td\t{score}\n")
-    for read in (load_rows, lambda t, path: task_from_file(path, t.texts, "similarity", "\t", score=True)):
-        with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite"):
-            read(PAIRS, path)
+    with pytest.raises(ValueError, match=rf"data.csv, line 3, column 'similarity': '{score}' is not a finite"):
+        task_from_file(path, ("first", "second"), "similarity", "\t", score=True)
     assert task_from_file(written(tmp_path, "text,label\na,-7.3\nb,5\n"), score=True).scale == 7.3
-    assert task_from_file(written(tmp_path, "a,b,label\nc,d,4\n"), ("a", "b"), score=True, head="cosine").scale == 1
     text = "id\tsentence1\tsentence2\tsimilarity\n1\ta\tb\t0\n2\tc\td\t5\n"  # of the course's STS, from 0 to 5
     assert load_rows("sts", as_split(tmp_path, text), "x")["label"].tolist() == [0, 5]
     with pytest.raises(ValueError, match=r"x.csv, line 4, column 'similarity': '5.01' is not a score from 0 to 5"):
@@ -344,16 +302,8 @@ def test_a_file_is_a_task(tmp_path):
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")
     task = task_from_file(path, "tweet", "mood", ";")
     assert (task.texts, task.label, task.labels, task.separator) == (("tweet",), "mood", ("a", "b"), ";")
-    for few in ([f"emotion {i}" for i in range(18)] * 140, [str(i) for i in range(20)] * 5, ["a", "b"]):  # are classes
-        content = "text,label\n" + "".join(f"t{i},{x}\n" for i, x in enumerate(few))
-        assert task_from_file(written(tmp_path, content)).labels == tuple(sorted(set(few)))
-
-
-def test_a_bad_row_of_another_part_is_seen(tmp_path):
-    path = written(tmp_path, "text,mood\n" + "".join(f"t{i},neutral\n" for i in range(50)) + "t50,happy\n")
-    for split in ("train", "validation", "test"):
-        with pytest.raises(ValueError, match=r"data\.csv, line 52, column 'mood': 'happy'"):
-            load_rows(SENTIMENT, path, split)
+    content = "text,label\n" + "".join(f"t{i},{i % 20}\n" for i in range(100))  # are classes
+    assert task_from_file(written(tmp_path, content)).labels == tuple(sorted(str(i) for i in range(20)))
 
 
 def test_a_task_from_a_file_for_each_split(tmp_path):
@@ -367,13 +317,10 @@ def test_a_task_from_a_file_for_each_split(tmp_path):
     with pytest.raises(ValueError, match=r"mood-test.csv, line 2, column 'label': .*fine"):
         load_rows(task, split="test")
     (tmp_path / "mood-val.csv").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"no data file '.*mood-validation.csv' .*\(evaluation=\('test',\) scores"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"mood-validation.csv' .*\(evaluation=\('test',\) scores"):
         load_rows(task, split="validation")
     names = {"b/{split}.csv": "b", "{split}-mood.csv": "mood", "mood.{split}.csv": "mood", "my-mood.csv": "my-mood"}
     assert {path: name_of(Path(path)) for path in names} == names
-    assert RunConfig(tasks=(str(tmp_path / "mood-{split}.csv"),)).tasks == ("mood",)
     config = RunConfig(tasks=("rte", "mood"), own={"mood": str(tmp_path / "mood-{split}.csv")})
     assert config.task("mood") == task
 
