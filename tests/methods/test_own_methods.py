@@ -2,18 +2,16 @@
 
 import json
 import linecache
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from shapes import batch, logits_of, randomise, states, tiny_encoder
 
-from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
+from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, fit_budget, train
 from palslib.data.tasks import get_task
 from palslib.methods import ia3, lora
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.low_rank import LowRank
 from palslib.methods.method import Method, Term
 from palslib.methods.pal import PAL
 
@@ -37,7 +35,7 @@ own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 
 
 @own
-def test_counted_as_built_and_fitted(method):
+def test_counted_as_built(method):
     """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 128 tokens · 12 layers · (q, v) · 2ds more
     products; (IA)³: 3 · 85. No vector is decayed: the released code decays LHUC's alone (ledger D15)."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
@@ -46,9 +44,6 @@ def test_counted_as_built_and_fitted(method):
     assert added == {"lora": 128 * 12 * 2 * 2 * 768 * 4, "ia3": 0}[method.name]
     decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
     assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
-    if method.has_size:
-        fitted = fit_budget(method)
-        assert count_parameters(fitted).ratio <= 1.1371 < count_parameters(fitted, size=fitted.size + 1).ratio
 
 
 @own
@@ -145,20 +140,6 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
     assert type(config("mine", own_method={"kind": "lora"}).resolved_method()) is lora.LoRA
-
-
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_a_recipe_leaves_what_a_user_says_of_a_method(recipe):
-    """Also a default of a class of one's own, under the recipe that follows the paper."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class Smooth(LowRank):
-        activation: Literal["identity", "gelu"] = "gelu"
-
-    for method in (PAL("mine", size=24, heads=12, activation="gelu", init="normal"), Smooth("smooth")):
-        resolved = config(method, recipe=recipe).resolved_method()
-        assert resolved.activation == "gelu"
-        assert resolved.init == ("normal" if recipe == "released" else method.init)
 
 
 @pytest.mark.parametrize(
