@@ -80,13 +80,8 @@ class TaskModules(nn.ModuleDict):
         return super().__contains__(self.form(task))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def keys(self):
-        return [form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules]
-
-    def items(self):
-        return list(zip(self.keys(), self.values(), strict=True))
+        for form in self._modules:
+            yield form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
 
 
 class MultiTaskModel(
@@ -351,23 +346,16 @@ class MultiTaskModel(
         return self.heads[task](drop(pooled, dropout, self.training)).float()
 
     def forward(
-        self,
-        task: str,
-        input_ids=None,
-        attention_mask=None,
-        token_type_ids=None,
-        labels=None,
-        rows: Rows | None = None,
-        scores=None,
+        self, task: str, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, rows: Rows | None = None
     ) -> Output:
-        """One task's logits, and its loss where `labels` or `scores` (B,) are given.
+        """One task's logits, and its loss where `labels` (B,) are given.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
                 texts then second texts, for a task that encodes them separately.
-            labels: class numbers; for a task with a score, the score divided by the task's scale.
+            labels: class numbers; for a task with a score, the score divided by the task's scale (STS-B: 5). Those of
+                `load_rows` are on the task's own scale, as `one_task` takes them.
             rows: a batch without padding, in place of the padded one.
-            scores: in place of labels, on the task's own scale (STS-B: 0 to 5), as in `load_rows` and `predict`.
         """
         if rows is None:
             pack = Rows.grid if torch.compiler.is_exporting() else Rows.from_padded
@@ -375,10 +363,6 @@ class MultiTaskModel(
         if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # they see no padding
             rows = rows.filled(self.config.pad_token_id or 0)
         logits = self.logits(task, self._embed(self.adaptations[self._known(task).name], rows), rows)
-        if scores is not None:
-            if labels is not None or not self.tasks[task].is_regression:
-                raise ValueError(f"task {task!r}: give scores without labels, and only to a task that predicts a score")
-            labels = scores.float() / self.tasks[task].scale
         return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
 
     def forward_many(
@@ -454,14 +438,12 @@ class MultiTaskModel(
         parts = () if self.method.copies_backbone else (self.adaptations, self.shared)  # a BERT per task adds nothing
         added = {id(p) for part in parts if part is not None for p in part.parameters()}
         scales = {id(p) for part in self.modules() if isinstance(part, Vectors) for p in part.parameters()}
-        groups: dict[tuple, list] = {}
+        groups: dict[tuple[bool, bool], list] = {}
         for p in self.parameters():
             if p.requires_grad:
-                decayed = p.ndim > 1 or (decay_scales and id(p) in scales)
-                multiple = adaptation_rate if id(p) in added else 1.0
-                groups.setdefault((multiple, decayed), []).append(p)
-        ordered = sorted(groups, key=lambda group: (group[0] != 1.0, not group[1]))
+                vector = p.ndim < 2 and not (decay_scales and id(p) in scales)
+                groups.setdefault((id(p) in added and adaptation_rate != 1, vector), []).append(p)
         return [
-            {"params": groups[group], "weight_decay": weight_decay * group[1], "multiple": group[0]}
-            for group in ordered
+            {"params": of, "weight_decay": 0.0 if vector else weight_decay, "multiple": adaptation_rate if own else 1.0}
+            for (own, vector), of in sorted(groups.items(), key=operator.itemgetter(0))
         ]

@@ -35,8 +35,9 @@ class OneTask(nn.Module):
                 of a pair separately.
             labels: (B,) as in `palslib.load_rows`: class numbers, or scores on the task's own scale.
         """
-        given = {"scores" if self.task.is_regression else "labels": labels}
-        output = self.model(self.task.name, input_ids, attention_mask, token_type_ids, **given)
+        if labels is not None and self.task.is_regression:
+            labels = labels.float() / self.task.scale
+        output = self.model(self.task.name, input_ids, attention_mask, token_type_ids, labels)
         if self.task.is_regression:
             output.logits = output.logits * self.task.scale
         return output

@@ -76,16 +76,10 @@ def _write(tensors: Mapping[str, torch.Tensor], path: Path, **about: str) -> Non
 def _names_in_file(model) -> dict[str, str]:
     """The name of each of a model's tensors -> its name in a file, where the backbone has the prefix that Transformers
     gives it inside larger models (`bert.`), and a pooler that it lacked is its own."""
-    theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type) + "."
-    beginnings = {"backbone.": theirs, "new_pooler.": f"{theirs}pooler."}
-
-    def in_file(name: str) -> str:
-        for ours, others in beginnings.items():
-            if name.startswith(ours):
-                return others + name.removeprefix(ours)
-        return name
-
-    return {name: in_file(name) for name in model.state_dict()}
+    theirs = getattr(model.backbone, "base_model_prefix", model.config.model_type)
+    parts = {"backbone": theirs, "new_pooler": f"{theirs}.pooler"}
+    split = {name: name.partition(".") for name in model.state_dict()}
+    return {name: f"{parts.get(part, part)}.{rest}" for name, (part, _, rest) in split.items()}
 
 
 def fingerprint(model) -> str:

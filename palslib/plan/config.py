@@ -209,8 +209,7 @@ class RunConfig:
             raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
         if self.memory and len(self.tasks) == 1:
             raise ValueError(
-                f"memory={self.memory} has no effect on a single task: it keeps examples of the run's other tasks, "
-                "but not of the tasks that come with `start`"
+                f"memory={self.memory} needs a second task in the run: of those of `start` there are no examples"
             )
         for task, weight in self.task_weights.items():
             check_name("task in task_weights", task, self.tasks)

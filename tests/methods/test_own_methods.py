@@ -2,20 +2,18 @@
 
 import json
 import linecache
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import asdict, replace
 
 import pytest
 import torch
-from shapes import batch, randomise, states, tiny_encoder
+from shapes import batch, logits_of, randomise, states, tiny_encoder
 
-from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, count_parameters, fit_budget, train
+from palslib import METHODS, MultiTaskModel, RunConfig, count_operations, fit_budget, train
 from palslib.data.tasks import get_task
 from palslib.methods import ia3, lora
-from palslib.methods.low_rank import LowRank
-from palslib.methods.method import Method, half_of
+from palslib.methods.adaptation import Adaptation
+from palslib.methods.method import Method, Term
 from palslib.methods.pal import PAL
-from palslib.study.figures.diagrams import draw_layer
 
 
 class LoRA(lora.LoRA):
@@ -37,22 +35,15 @@ own = pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 
 
 @own
-def test_counted_as_built_drawn_and_fitted(method):
+def test_counted_as_built(method):
     """d = 24, d_ff = 37, L = 3. LoRA of rank 4: 6 · 2 · 24 · 4 = 1,152, and 128 tokens · 12 layers · (q, v) · 2ds more
     products; (IA)³: 3 · 85. No vector is decayed: the released code decays LHUC's alone (ledger D15)."""
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
-    counted = count_parameters(method, model.config, 2, exact=True)
-    assert counted.per_task == sum(p.numel() for p in model.adaptations["rte"].parameters())
-    assert counted.per_task == {"lora": 1_152, "ia3": 255}[method.name]
+    assert sum(p.numel() for p in model.adaptations["rte"].parameters()) == {"lora": 1_152, "ia3": 255}[method.name]
     added = count_operations(method).per_task - count_operations("lhuc").per_task
     assert added == {"lora": 128 * 12 * 2 * 2 * 768 * 4, "ia3": 0}[method.name]
     decayed = {id(p) for group in model.parameter_groups(0.01, True) if group["weight_decay"] for p in group["params"]}
     assert decayed and not any(id(p) in decayed for p in model.parameters() if p.ndim == 1)
-    texts = [text.get_text() for text in draw_layer(method).texts]
-    assert all(box.text in texts for part in method.parts(count_parameters(method).backbone) for box in part.boxes)
-    if method.has_size:
-        fitted = fit_budget(method)
-        assert count_parameters(fitted).ratio <= 1.1371 < count_parameters(fitted, size=fitted.size + 1).ratio
 
 
 @own
@@ -101,26 +92,16 @@ def test_starts_as_bert_and_does_what_it_says(method):
 
 
 @own
-def test_trained_saved_loaded(method, tmp_path, monkeypatch):
+def test_saved_and_loaded(method, tmp_path, monkeypatch):
     """Loaded where it is defined; elsewhere it is named."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"]).train()
-    optimizer = torch.optim.AdamW(model.parameter_groups(0.01), lr=0.03 if method.freeze != "nothing" else 0.003)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        losses.append(model("rte", **batch(), labels=torch.tensor([0, 1, 0])).loss)
-        losses[-1].backward()
-        optimizer.step()
-    assert losses[-1] < 0.75 * losses[0]
+    model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
+    randomise(model.adaptations)
     model.save_pretrained(tmp_path / "model")
-    with torch.no_grad():
-        logits = model.eval()("rte", **batch()).logits
-        other = MultiTaskModel.from_pretrained(tmp_path / "model")
-        assert type(other.method) is type(method)
-        assert torch.equal(other("rte", **batch()).logits, logits)
-        other.remove_task("rte")
-        other.load_task(model.save_task("rte", tmp_path))
-        assert torch.equal(other("rte", **batch()).logits, logits)
+    other, logits = MultiTaskModel.from_pretrained(tmp_path / "model"), logits_of(model)
+    assert type(other.method) is type(method) and torch.equal(logits_of(other), logits)
+    other.remove_task("rte")
+    other.load_task(model.save_task("rte", tmp_path))
+    assert torch.equal(logits_of(other), logits)
     monkeypatch.delitem(Method.families, method.kind)
     with pytest.raises(ValueError, match=f"unknown kind of method '{method.kind}'.*; define a family of your"):
         MultiTaskModel.from_pretrained(tmp_path / "model")
@@ -155,25 +136,10 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     assert changed.method_options == {"heads": 6, "activation": "gelu"} and changed.resolved_method().size == 60
     for size in (None, "paper"):  # its own
         assert config(METHODS["pals-204"].with_options(size=60), size=size).resolved_method().size == 60
-    assert config(METHODS["pals-204"], size="paper") == config("pals-204", size="paper")
     assert replace(config(fitted), method=METHODS["low-rank-100"], size=None).resolved_method().size == 100
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
     assert type(config("mine", own_method={"kind": "lora"}).resolved_method()) is lora.LoRA
-
-
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_a_recipe_leaves_what_a_user_says_of_a_method(recipe):
-    """Also a default of a class of one's own, under the recipe that follows the paper."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class Smooth(LowRank):
-        activation: Literal["identity", "gelu"] = "gelu"
-
-    for method in (PAL("mine", size=24, heads=12, activation="gelu", init="normal"), Smooth("smooth")):
-        resolved = config(method, recipe=recipe).resolved_method()
-        assert resolved.activation == "gelu"
-        assert resolved.init == ("normal" if recipe == "released" else method.init)
 
 
 @pytest.mark.parametrize(
@@ -196,39 +162,25 @@ def test_what_a_config_refuses_of_a_method(changes, message):
 # --- in a cell of a notebook
 SOURCE = """
 from dataclasses import dataclass
-from torch import nn, ones
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Method, Term
+from palslib.methods.method import Method
 
-class Scaled(Adaptation):
-    def __init__(self, method, encoder, pooler):
-        super().__init__(method, encoder, pooler)
-        self.by = nn.Parameter(ones(encoder.config.hidden_size))
-
+class Moved(Adaptation):
     def value(self, layer, v, h):
-        return v * self.by
+        return v * 2
 
 @dataclass(frozen=True, kw_only=True)
 class OnValues(Method):
     layers: str = "all"
 
-    def terms(self, backbone):
-        yield Term("scale", "d", backbone.hidden_size)
-
     def build(self, encoder, pooler, shared=None):
-        return Scaled(self, encoder, pooler)
+        return Moved(self, encoder, pooler)
 """
-NORMS = "self.layers = nn.ModuleList(nn.LayerNorm(encoder.config.hidden_size, bias=False) for _ in range(3))"
 
 
-def cell(number: int = 0, **changes: str) -> Method:
-    """The method that a cell of a notebook defines, with some of its lines changed: the `parameters`, what is
-    `returned`, the `count`, the `place`."""
-    lines = {"parameters": "self.by = nn.Parameter(ones(encoder.config.hidden_size))", "returned": "v * self.by"}
-    lines |= {"count": "backbone.hidden_size)", "place": "def value"}
-    source, name, space = SOURCE, f"<cell {number}>", {"__name__": "__main__"}
-    for part, line in changes.items():
-        source = source.replace(lines[part], line)
+def cell(number: int, returned: str = "v * 2") -> Method:
+    """The method that a cell of a notebook defines, perhaps with another line."""
+    source, name, space = SOURCE.replace("v * 2", returned), f"<cell {number}>", {"__name__": "__main__"}
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     exec(compile(source, name, "exec"), space)
     return space["OnValues"]("mine")
@@ -239,72 +191,13 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path):
     first, again = (train(config(cell(number), folder=str(tmp_path)))["results"]["last"] for number in range(2))
     assert first == again
     with pytest.raises(ValueError, match="method"):
-        train(config(cell(2, returned="v + self.by"), folder=str(tmp_path)))
-
-
-THREE = {"parameters": NORMS, "returned": "v * self.layers[layer].weight", "count": "3 * backbone.hidden_size)"}
-
-
-def test_a_module_may_call_its_parts_layers_and_freeze_them(tmp_path):
-    """What is adapted is the method's to say. Its terms are those of what is built: three norms of d = 24 gains."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), cell(**THREE), ["rte"])
-    before = states(model, "rte", batch())[1]
-    randomise(model.adaptations)
-    assert not torch.allclose(states(model, "rte", batch())[1], before)
-    frozen = cell(**THREE | {"parameters": NORMS + "; self.layers[0].requires_grad_(False)"})
-    model = MultiTaskModel.from_backbone(tiny_encoder(), frozen, ["rte"])
-    model.save_pretrained(tmp_path / "frozen")
-    for one in (model, MultiTaskModel.continued(tmp_path / "frozen", frozen, model.backbone_name, [get_task("rte")])):
-        assert [p.requires_grad for p in one.adaptations["rte"].parameters()] == [False, True, True]
-
-
-def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
-    """safetensors takes no memory under two names."""
-    twice = {"parameters": NORMS + "; self.layers[2] = self.layers[0]", "count": "2 * backbone.hidden_size)"}
-    model = MultiTaskModel.from_backbone(tiny_encoder(), cell(**THREE | twice), ["rte"])
-    randomise(model.adaptations)
-    model.save_pretrained(tmp_path / "twice")
-    again = MultiTaskModel.from_pretrained(tmp_path / "twice").adaptations["rte"].layers
-    assert again[2] is again[0] and torch.equal(again[0].weight, model.adaptations["rte"].layers[2].weight)
-
-
-def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
-    """A count that is not that of the module, a place by another name, a module for layers of a family without, and
-    shared parameters that are not counted."""
-
-    class Uncounted(LoRA):
-        def build_shared(self, encoder):
-            return torch.nn.Linear(4, 4)
-
-    @dataclass(frozen=True)
-    class Nowhere(Method):
-        def build(self, encoder, pooler, shared=None):
-            return OWN[1].build(encoder, pooler).__class__(self, encoder, pooler)
-
-    wrong = {
-        r"'mine': its `terms` count 24 .* 72": cell(parameters=NORMS, returned="v * self.layers[layer].weight"),
-        r"Scaled of method 'mine' must define at least one of .*value": cell(place="def values"),
-        "defines key, value, inner for layers, but adapts no layer": Nowhere("mine"),
-        "`terms` count 0 parameters shared by tasks, but its module has 20": Uncounted("mine", size=4),
-    }
-    for message, method in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-
-
-def test_options_of_other_kinds():
-    @dataclass(frozen=True, kw_only=True)
-    class Mine(Method):
-        where: tuple[str, ...] = ("query", "value")
-        layers: int = 2
-
-    assert Mine("mine").where == ("query", "value") and half_of(Mine("mine").layers) == "per task and layer"
+        train(config(cell(2, returned="v + 1"), folder=str(tmp_path)))
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path):
     """The family is another class of the same kind then; tasks of a model made before and of one made after it fit."""
     before, after = (MultiTaskModel.from_backbone(tiny_encoder(), cell(number), ["rte"]) for number in range(2))
-    randomise(before.adaptations)
+    randomise(before.heads)
     assert type(before.method) is not type(after.method)
     after.load_task(before.save_task("rte", tmp_path))
     assert all(map(torch.equal, before.state_dict().values(), after.state_dict().values()))
@@ -313,14 +206,61 @@ def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path)
 
 
 def test_two_families_of_one_name_are_no_silent_exchange():
-    """Another module's is refused, unless it has a `kind` of its own; a cell that is run again defines its own anew."""
+    """Another module's is refused, unless it has a `kind` of its own."""
     kind, elsewhere = OWN[0].kind, {"__module__": "elsewhere"}
     with pytest.raises(ValueError, match=r"test_own_methods already has a family 'LoRA': give this one another"):
         type("LoRA", (Method,), elsewhere)
     assert Method.families[kind] is type(OWN[0])
-    for _ in range(2):
-        other = type("LoRA", (Method,), elsewhere | {"kind": "LoRA, elsewhere"})
-        assert other is Method.families["LoRA, elsewhere"]
+    other = type("LoRA", (Method,), elsewhere | {"kind": "LoRA, elsewhere"})
+    assert other is Method.families["LoRA, elsewhere"]
+
+
+def test_a_module_used_in_two_places_is_saved_and_read(tmp_path):
+    """safetensors takes no memory under two names."""
+
+    class Twice(LoRA):
+        def build(self, encoder, pooler, shared=None):
+            made = super().build(encoder, pooler)
+            made.again = made.pairs
+            return made
+
+    model = MultiTaskModel.from_backbone(tiny_encoder(), Twice("twice", size=4), ["rte"])
+    randomise(model.adaptations)
+    model.save_pretrained(tmp_path)
+    again = MultiTaskModel.from_pretrained(tmp_path)
+    assert again.adaptations["rte"].again is again.adaptations["rte"].pairs
+    assert torch.equal(logits_of(again), logits_of(model))
+
+
+def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
+    """A count that is not that of the module, a place by another name, a module for layers of a family without, and
+    shared parameters that are not counted."""
+
+    class Miscounted(LoRA):
+        def terms(self, backbone):
+            return [Term("A and B", "2dr", 24)]
+
+    class Uncounted(LoRA):
+        def build_shared(self, encoder):
+            return torch.nn.Linear(4, 4)
+
+    class Misplaced(LoRA):
+        def build(self, encoder, pooler, shared=None):
+            return type("Misplaced", (Adaptation,), {"values": None})(self, encoder, pooler)
+
+    class Nowhere(Method):
+        def build(self, encoder, pooler, shared=None):
+            return OWN[1].build(encoder, pooler).__class__(self, encoder, pooler)
+
+    wrong = {
+        r"'mine': its `terms` count 24 .* 1,152": Miscounted("mine", size=4),
+        "`terms` count 0 parameters shared by tasks, but its module has 20": Uncounted("mine", size=4),
+        r"Misplaced of method 'mine' must define at least one of .*value": Misplaced("mine", size=4),
+        "defines key, value, inner for layers, but adapts no layer": Nowhere("mine"),
+    }
+    for message, method in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
 
 
 def test_lora_is_drawn_as_published():

@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from shapes import tiny_encoder, tiny_method
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
@@ -24,21 +22,12 @@ MINBERT = SUITES["minbert"]
 
 
 def test_cosine_by_hand():
-    """Equal directions: 5σ(1) = 3.655; at right angles: 2.5; opposite: 5σ(-1) = 1.345. Lengths do not matter."""
-    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 4.0]])
-    second = torch.tensor([[5.0, 0.0], [0.0, 9.0], [-6.0, -8.0]])
+    """Equal directions: 5σ(1) = 3.655; at right angles, and at length 0: 2.5; opposite: 5σ(-1) = 1.345. Lengths do not
+    matter, so that a score of 0 or 5 is out of reach (ledger B16)."""
+    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    second = torch.tensor([[5.0, 0.0], [0.0, 9.0], [-6.0, -8.0], [1.0, 0.0]])
     found = Cosine(2, 1)(torch.cat([first, second]))
-    torch.testing.assert_close(found, torch.tensor([[3.6553], [2.5], [1.3447]]), atol=1e-4, rtol=0)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**31))
-def test_cosine_never_leaves_its_range(rows, d, seed):
-    """5σ(-1) to 5σ(1), so a score of 0 or 5 is out of reach (ledger B16); also at length 0."""
-    h = torch.randn(2 * rows, d, generator=torch.Generator().manual_seed(seed)) * 100
-    h[0] = 0
-    found = Cosine(d, 1)(h)
-    assert found.shape == (rows, 1) and found.min() >= 1.3447 and found.max() <= 3.6554
+    torch.testing.assert_close(found, torch.tensor([[3.6553], [2.5], [1.3447], [2.5]]), atol=1e-4, rtol=0)
 
 
 def test_concatenation_by_hand():
@@ -49,15 +38,6 @@ def test_concatenation_by_hand():
         head.bias.fill_(5)
     h = torch.tensor([[1.0, 2], [0, 0], [3, 4], [1, 0]])  # two pairs: rows 0 and 2, 1 and 3
     assert head(h).tolist() == [[4326.0], [105.0]]
-
-
-@pytest.mark.parametrize(
-    ("task", "shape"),
-    [("sst5", (5, 8)), ("quora", (1, 16)), ("quora-pair", (2, 8)), ("sts-pair", (1, 8)), ("rte", (2, 8))],
-)
-def test_shapes_of_weights(task, shape):
-    assert make_head(get_task(task), 8).weight.shape == shape
-    assert list(make_head(MINBERT["sts"], 8).parameters()) == []  # a cosine has none
 
 
 def test_losses_by_hand():
@@ -98,7 +78,6 @@ def test_balanced_class_weights_are_scikit_learn_s():
 
 def test_class_of_one_logit():
     assert class_of(np.array([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
-    assert class_of(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
     assert score(MINBERT["quora"], np.array([0, 1, 1, 0]), np.array([[-1.0], [1], [-1], [-1]]))["accuracy"] == 75
 
 
@@ -154,21 +133,17 @@ def test_an_odd_number_of_texts_is_no_batch_of_pairs(head):
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("task", "labels"),
     [
-        ({}, "input_ids"),
-        ({"input_ids": [[2, 5, 3]]}, "input_ids"),
-        ({"input_ids": torch.tensor([[2.0, 5.0]])}, "input_ids"),
-        ({"labels": torch.tensor([7])}, "labels of task 'rte'"),
-        ({"labels": torch.tensor([1.0])}, "labels of task 'rte'"),
-        ({"labels": [1]}, "labels of task 'rte'"),
-        ({"labels": [1.0], "task": "stsb"}, "labels of task 'stsb'"),
-        ({"labels": torch.tensor([0.5, 1.0]), "task": "stsb"}, r"labels of task 'stsb' must have shape \(1,\)"),
-        ({"labels": torch.zeros(1, 3), "task": "stsb"}, r"labels of task 'stsb' must have shape \(1,\)"),
+        *(("rte", labels) for labels in (torch.tensor([7]), torch.tensor([1.0]), [1])),
+        *(("stsb", labels) for labels in ([1.0], torch.tensor([0.5, 1.0]), torch.zeros(1, 3))),
     ],
+    ids=str,
 )
-def test_what_is_no_batch_is_refused_by_name(given, named):
-    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method("pals-204"), ["rte", "stsb"])
-    batch = given if "labels" not in given else {"input_ids": torch.tensor([[2, 5, 3]])} | given
-    with pytest.raises(ValueError, match=named):
-        model(**{"task": "rte"} | batch)
+def test_labels_of_no_class_or_another_shape_are_refused_by_name(task, labels):
+    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method("pals-204"), [task])
+    with pytest.raises(ValueError, match=f"labels of task '{task}'"):
+        model(task, input_ids=torch.tensor([[2, 5, 3]]), labels=labels)
+    for ids in (None, [[2, 5, 3]], torch.tensor([[2.0, 5.0]])):
+        with pytest.raises(ValueError, match="input_ids"):
+            model(task, ids)

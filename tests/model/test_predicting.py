@@ -114,15 +114,16 @@ def test_any_tasks_on_any_rows_equal_one_at_a_time(models, name, data):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["pals-204", "pals-276-top", "attention-on-top-204", "feature-extraction"])
 def test_every_family_of_encoder(name, shape):
+    """Without a mask all tokens are real."""
     model, inputs = randomised(name, shape), batch(shape)
     with torch.inference_mode():
         logits = model.forward_many({"rte": None, "stsb": [1, 2]}, **inputs)
-        bare = model.forward_many({"rte": None}, inputs["input_ids"])["rte"]
-    torch.testing.assert_close(logits["rte"], one_at_a_time(model, "rte", inputs), atol=1e-5, rtol=1e-5)
-    kept = {k: v[1:] for k, v in inputs.items()}
-    torch.testing.assert_close(logits["stsb"], one_at_a_time(model, "stsb", kept), atol=1e-5, rtol=1e-5)
-    alone = one_at_a_time(model, "rte", {"input_ids": inputs["input_ids"]})  # no mask: all tokens are real
-    torch.testing.assert_close(bare, alone, atol=1e-5, rtol=1e-5)
+        bare = model.forward_many({"rte": None}, inputs["input_ids"])
+    alone = {"rte": one_at_a_time(model, "rte", inputs)}
+    alone["stsb"] = one_at_a_time(model, "stsb", {k: v[1:] for k, v in inputs.items()})
+    torch.testing.assert_close(logits, alone, atol=1e-5, rtol=1e-5)
+    expected = one_at_a_time(model, "rte", {"input_ids": inputs["input_ids"]})
+    torch.testing.assert_close(bare["rte"], expected, atol=1e-5, rtol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -164,12 +165,8 @@ def test_texts_apart_by_hand():
 
 def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:
     """The same rows, tasks and labels, and probabilities within 1e-5."""
-    for column in ("row", "task"):
-        assert frame[column].tolist() == other[column].tolist()
-    assert frame["label"].fillna("none").tolist() == other["label"].fillna("none").tolist()
-    assert frame["score"].tolist() == pytest.approx(other["score"].tolist(), abs=1e-5)
-    of_classes = [pytest.approx(p, abs=1e-5) for p in other["probabilities"]]
-    assert frame["probabilities"].tolist() == of_classes
+    frame, other = (one.reset_index(drop=True).fillna({"label": "none"}) for one in (frame, other))
+    pd.testing.assert_frame_equal(frame, other, check_dtype=False, atol=1e-5, rtol=0)
 
 
 def test_labels_and_scores_of_one_row(served):
@@ -179,7 +176,7 @@ def test_labels_and_scores_of_one_row(served):
     for task, label, score, probabilities in frame.drop(columns="row").itertuples(index=False):
         assert label == TASKS[task].labels[max(range(2), key=probabilities.__getitem__)]
         assert score == max(probabilities) and sum(probabilities) == pytest.approx(1)
-    check_equal(frame[1:].reset_index(), served.predict(TEXTS[0], "sst2"))
+    check_equal(frame[1:], served.predict(TEXTS[0], "sst2"))
     (row,) = served.predict(PAIRS[0], ["stsb"], tokenizer=load_tokenizer("tiny")).itertuples(index=False)
     tokens = served.tokenizer(*PAIRS[0], return_tensors="pt")
     assert row.label is None and row.probabilities == ()
@@ -214,27 +211,14 @@ def text_models():
 @pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
 @pytest.mark.parametrize("name", ["pals-276-top", "fine-tuned", "attention-on-top-204"])
 def test_tasks_that_encode_a_pair_apart(backbone, name):
-    """Rows of three forms in one pass: one text, a pair in one sequence, a pair encoded apart. The tiny BERT has two
-    layers."""
+    """Rows of three forms in one pass, which runs each of the tiny BERT's two layers once: one text, a pair in one
+    sequence, a pair encoded apart."""
     model = texts_model(name, backbone, [SUITES["minbert"][t] for t in ("sst5", "quora", "sts", "quora-pair")])
     counted, tasks = count_passes(model), ["quora", "sts", "quora-pair"]
     frame = model.predict([*PAIRS, TEXTS[0]], [tasks, tasks, tasks, "sst5"])
     assert counted["runs"] == 2 * (4 if name == "fine-tuned" else 1)
     alone = [model.predict(pair, [task]).assign(row=i) for i, pair in enumerate(PAIRS) for task in tasks]
     check_equal(frame, pd.concat([*alone, model.predict(TEXTS[0], ["sst5"]).assign(row=3)]))
-    assert frame.query("task == 'sts'")["score"].between(1.34, 3.66).all()
-    for p in frame.query("task == 'quora'")["probabilities"]:
-        assert len(p) == 2 and sum(p) == pytest.approx(1)
-
-
-def test_a_batch_of_mixed_tasks_runs_each_layer_once(served):
-    """Five tasks, texts and pairs, and two layers."""
-    counted = count_passes(served)
-    served.predict([TEXTS[0], TEXTS[1], *PAIRS], ["cola", "sst2", "mrpc", "stsb", "mnli"])
-    assert counted["runs"] == 2
-    counted.clear()
-    served.predict([TEXTS[0]] * 5, "cola", batch_size=2)
-    assert counted["runs"] == 3 * 2
 
 
 def test_long_texts_are_cut(served):
@@ -258,8 +242,6 @@ def test_long_texts_are_cut(served):
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
         ({"text": ["a"], "text_pair": ["b"]}, "mnli", "row 0 .*premise"),
         ({"a", "b"}, "mnli", "must be in an order"),
-        ([("a", "b", "c")], "mnli", "row 0 .*neither a text nor a pair"),
-        ([("a", "b\ud800")], "mnli", "row 0 .*neither a text nor a pair"),
     ],
 )
 def test_bad_input(served, texts, tasks, message):
@@ -276,8 +258,7 @@ def test_rows_are_what_they_are(served):
     frame = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(idx=range(3))
     columns, expected = frame.to_dict("list"), served.predict(PAIRS, "mnli")
     given = [frame, frame.to_dict("records"), columns, datasets.Dataset.from_dict(columns), iter(PAIRS)]
-    given += [frame[["premise", "hypothesis"]].to_numpy(), map(list, PAIRS)]
-    for texts in given:
+    for texts in [*given, frame[["premise", "hypothesis"]].to_numpy()]:
         check_equal(served.predict(texts, "mnli"), expected)
     check_equal(served.predict(frame.to_dict("records")[0], ["mnli"]), expected[:1])
     check_equal(served.predict(pd.Series(TEXTS), "cola"), served.predict(TEXTS, "cola"))

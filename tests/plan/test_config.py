@@ -1,7 +1,6 @@
 """A run as plain data: nonsense is refused by name before anything is loaded, and the key says which runs are one."""
 
-import json
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -9,11 +8,10 @@ from palslib.methods.table import METHODS
 from palslib.plan.config import PRESETS, RunConfig, as_now
 
 WRONG = {
-    "method": ["pal-204", 3], "tasks": [("rte", "colla"), "rte", ["rte", 1], (), ("rte", "rte"), ("/tmp/x",)],
-    "schedule": ["anneal"], "precision": ["bf61"], "size": ["bugdet", 120.0, True, 0], "steps": [0, 10.0],
-    "recipe_options": [None, {"dropuot": "throughout"}, {"dropout": "never"}, {"pal_heads": 0}, {"epsilon": -1}],
-    "method_options": [["heads"], {"size": 12}, {"haeds": 6}], "seed": [-1, True, 2**63], "data": [""],
-    "warmup": [1.0], "learning_rate": [float("nan"), float("inf"), "2e-5"], "inspect": ["no"], "stesp": [1],
+    "method": ["pal-204", 3], "tasks": [("rte", "colla"), "rte", (), ("rte", "rte")], "schedule": ["anneal"],
+    "size": ["bugdet", 120.0, True, 0], "steps": [0, 10.0], "data": [""], "warmup": [1.0], "inspect": ["no"],
+    "recipe_options": [None, {"dropuot": "throughout"}, {"dropout": "never"}, {"pal_heads": 0}], "stesp": [1],
+    "method_options": [["heads"], {"size": 12}, {"haeds": 6}], "learning_rate": [float("nan"), "2e-5"],
 }  # fmt: skip
 """Field -> values that it does not take."""
 REFUSED = [
@@ -28,7 +26,6 @@ REFUSED += [
     ({"size": "paper", "method_options": {"heads": 24}}, "size 204"),
     ({"memory": 4, "tasks": ("rte",)}, "memory"),
     ({"own": {"mood": {"labels": ("bad", "good")}}, "tasks": ("rte", "mod")}, "task"),
-    ({"own": ["x"], "tasks": ("f.csv",)}, "own"),
     ({"own": 5, "tasks": ("rte",)}, "own"),
     ({"alpha": 0.5}, "alpha"),
     ({"alpha": -1, "schedule": "proportional"}, "alpha"),
@@ -58,10 +55,14 @@ def test_what_is_given_stays_as_it_is():
 def test_presets(preset, rows, epoch):
     """Ledger A20: 60,000 steps are 25 epochs of 2,400; warm-up 6,000. The reports: ten epochs, and so ten values of α,
     each evaluated; s of 204 on three tasks, where the budget allows 348."""
-    assert all(RunConfig.from_dict({"preset": name, "seed": 3}).checkpoint_every for name in PRESETS)  # to be resumed
+    assert all(RunConfig.from_dict({"preset": name}).checkpoint_every for name in PRESETS)  # to be resumed
     paper = RunConfig.from_dict({"preset": "paper"})
-    assert (paper.backbone, paper.learning_rate) == ("bert-base-uncased", 2e-5)
-    assert (paper.batch_size, paper.max_length, paper.resolved_method().size) == (32, 128, 204)
+    assert (paper.learning_rate, paper.batch_size, paper.max_length, paper.resolved_method().size) == (
+        2e-5,
+        32,
+        128,
+        204,
+    )
     assert paper.steps / paper.alpha_parts == 2400 == 300 * 8 and paper.steps * paper.warmup == 6000
     config = RunConfig.from_dict({"preset": preset})
     assert (config.batch_size, config.steps, config.evaluate_every) == (rows, 10 * epoch, epoch)
@@ -71,37 +72,21 @@ def test_presets(preset, rows, epoch):
     assert RunConfig.from_dict({"preset": preset, "size": 324}).resolved_method().size == 324  # goes before the preset
 
 
-def test_from_file(tmp_path):
-    path = tmp_path / "run.json"
-    config = RunConfig(tasks=("rte", "cola"), recipe_options={"pal_heads": 6}, folder="somewhere")
-    path.write_text(json.dumps(asdict(config)))
-    assert RunConfig.from_file(path) == config
-    path.write_text('{"steps": -1}')
-    with pytest.raises(ValueError, match=r"run\.json: steps .*-1"):
-        RunConfig.from_file(path)
-
-
 # ----------------------------------------------------------------------------------------------------------------- key
 @pytest.mark.parametrize(
     ("key", "values"),
     [
         ("ca5b590903", {}),
-        ("5631d7d4cb", {"preset": "smoke"}),
-        ("f880167948", {"preset": "mini"}),
         ("f7052073e1", {"preset": "paper", "size": "budget"}),
         ("4a33780067", {"preset": "minbert"}),
-        ("4bcebc7699", {"method": "shared"}),
-        ("f08fd61e80", {"size": 120}),
-        ("66843797d2", {"recipe": "released", "size": "budget"}),
         ("d15d1d50f3", {"recipe": "released"}),
-        ("4613dbcb8a", {"weight_decay": 0, "learning_rate": 1}),
         ("63f5903dfc", {"alpha": 0, "schedule": "proportional"}),
         ("a6466ce0e5", {"head_dropout": 0.1, "memory": 8, "evaluate_first": True}),
         ("26c7057131", {"method_options": {"heads": 6}, "recipe_options": {"order": "replayed", "epsilon": 1e-6}}),
     ],
 )
 def test_golden_keys(key, values):
-    """By these the runs and records of earlier versions are found."""
+    """By these the runs of earlier versions are found; those of committed records are in oracle.json."""
     assert RunConfig.from_dict(values).key == key, "a new field's default belongs into _LATER of plan/config.py"
 
 
@@ -158,9 +143,8 @@ def test_sizes(values, size):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-@pytest.mark.parametrize("size", ["paper", "budget"])
-def test_every_method_resolves(method, recipe, size):
-    resolved = RunConfig(method=method, recipe=recipe, size=size, backbone="tiny", tasks=("rte",)).resolved_method()
-    assert resolved.name == method and (resolved == METHODS[method] or (recipe, size) != ("paper", "paper"))
-    if getattr(resolved, "heads", None):
-        assert resolved.size % resolved.heads == 0
+def test_every_method_resolves(method, recipe):
+    for size in ("paper", "budget"):
+        resolved = RunConfig(method=method, recipe=recipe, size=size, backbone="tiny", tasks=("rte",)).resolved_method()
+        assert resolved.name == method and (resolved == METHODS[method] or (recipe, size) != ("paper", "paper"))
+        assert not getattr(resolved, "heads", None) or resolved.size % resolved.heads == 0

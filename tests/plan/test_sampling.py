@@ -2,7 +2,6 @@
 vectors, and what holds for every plan."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -41,15 +40,6 @@ def test_what_leaves_no_probabilities_is_named(sizes, alpha, named):
     """They would be NaN, and every step the first task's."""
     with pytest.raises(ValueError, match=f"^{named}( must be|=.*'a': 1)"):
         task_probabilities(sizes, alpha)
-
-
-@FEW
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
-def test_probabilities_sum_to_one_and_keep_the_order_of_sizes(numbers, alpha):
-    p = task_probabilities(dict(enumerate(numbers)), alpha)
-    assert list(p) == list(range(len(numbers))) and sum(p.values()) == pytest.approx(1)
-    by_size = [p[i] for i in sorted(p, key=numbers.__getitem__)]
-    assert all(larger >= smaller * (1 - 1e-12) for smaller, larger in pairwise(by_size))
 
 
 # --- annealing ------------------------------------------------------------------------------------------------------
@@ -127,20 +117,13 @@ def test_a_step_needs_nothing_that_came_before(schedule, order, seed):
     """Asked in any order, or alone of a new object, a step has the same task and the same examples."""
     one, other = plan(schedule, seed=seed), plan(schedule, seed=seed)
     there = {k: one.examples(k).tolist() for k in order}
-    assert there == {k: other.examples(k).tolist() for k in range(20)}
+    assert there == {k: other.examples(k).tolist() for k in range(20)} and one.tasks == other.tasks
     k = order[0]
     assert plan(schedule, seed=seed).examples(k).tolist() == there[k]
-    assert one.tasks == other.tasks
     for it in (one, plan(schedule, seed=seed, reshuffle=False)):  # what a caller does with a batch changes no plan
         before = it.examples(k).copy()
         it.examples(k)[:] = -1
         assert (it.examples(k) == before).all()
-
-
-def test_other_seeds_give_other_orders():
-    for schedule in CHANCE:
-        assert len({tuple(plan(schedule, seed=seed).tasks) for seed in range(10)}) == 10
-    assert len({tuple(plan("round-robin", seed=seed).examples(0)) for seed in range(10)}) == 10
 
 
 # --- batches and passes ---------------------------------------------------------------------------------------------
@@ -259,13 +242,9 @@ def test_each_quirk_is_a_field_of_the_recipe():
         ({"schedule": "anealed"}, "anealed"),
         ({"sizes": {}}, "task"),
         ({"sizes": {"cola": 5, "rte": 0}}, "'rte'"),
-        ({"steps": 0}, "steps"),
-        ({"batch_size": -1}, "batch_size"),
-        ({"epochs": 0}, "epochs"),
-        ({"alpha": 0.5}, "alpha=0.5 .*'annealed'"),
+        *(({name: number}, name) for name, number in (("steps", 0), ("batch_size", -1), ("epochs", 0))),
         ({"schedule": "round-robin", "alpha": 0.0}, "alpha=0.0 .*'round-robin'"),
         ({"sampling_sizes": {"cola": 1, "mrpc": 1, "mnli": 1}}, "rte"),
-        ({"sampling_sizes": SIZES | {"qqp": 1}}, "qqp"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(options, named):
