@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.files import LOCK
 from palslib.plan.config import RunConfig
 from palslib.training.loop import train
@@ -53,6 +54,12 @@ def flip(path: Path) -> None:
 def names_in(folder: str | Path) -> list[str]:
     """What lies in a folder, by name, besides the lock of a run's folder."""
     return sorted(path.name for path in Path(folder).iterdir() if path.name != LOCK)
+
+
+def save_tiny(folder: Path, seed: int = 0) -> None:
+    """Saves the tiny backbone and its tokenizer in a folder."""
+    for one in (load_encoder("tiny", seed), load_tokenizer("tiny")):
+        one.save_pretrained(folder)
 
 
 def two_classes(path: Path, yes: str = "yes", no: str = "no", rows: int = 60) -> None:
