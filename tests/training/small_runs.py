@@ -1,5 +1,6 @@
 """Small runs for the tests of this folder: their settings, where they stop, what they leave and how it is damaged."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -20,6 +21,12 @@ SEVERAL = ["--multi_gpu", "--main_process_port", "0"]
 def small(folder: Path | None, **options) -> RunConfig:
     """The config of a small run in a folder, by default in that of all runs."""
     return RunConfig(**SMALL | options, folder=folder and str(folder))
+
+
+def on_cpus() -> dict[str, str]:
+    """The environment of processes that compute on CPUs, one thread each."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
+    return others | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def stop_at(*steps: int):
