@@ -45,7 +45,7 @@ def trained(monkeypatch):
          {"recipe_options": {"epsilon": 1e-6, "bias_correction": False}}),
         ("--learning-rate 1e-3 --evaluate-first --no-progress --start 12",
          {"learning_rate": 1e-3, "evaluate_first": True, "progress": False, "start": "12"}),
-        ("--progress false --inspect true --folder=~/x",
+        ("--no-progress --inspect --folder=~/x",
          {"progress": False, "inspect": True, "folder": os.path.expanduser("~/x")}),
     ],
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
     python tests/training/attack_runs.py --seed 1 --fraction 1.0
 
-Runs and saves are killed before any file-system event, by the kernel in the middle of a write, or asked to end; two
-processes write at once. `same bits`: the run ended with the weights of one that nothing had befallen, and with nothing
-else in its folder. The other outcomes are defects. (`test_checkpoints.py` damages checkpoints.)
+Runs and saves are killed before any file-system event, by the kernel in the middle of a write, or asked to end. `same
+bits`: the run ended with the weights of one that nothing had befallen, and with nothing else in its folder. The other
+outcomes are defects. (`test_checkpoints.py` damages checkpoints; `test_one_writer.py` starts a run twice.)
 """
 
 import argparse
@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from small_runs import SMALL
 
-from palslib.common.files import LOCK, InUse
+from palslib.common.files import LOCK
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import environment, write_record
@@ -57,18 +57,16 @@ WORKS = {
 
 
 def start(name: str, folder: Path, before=lambda: None) -> int:
-    """A process that works, and ends with status 0, 3 for a folder in use, or 4; what it prints is in a file."""
+    """A process that works, and ends with status 0, or 1 after an error; what it prints is in a file."""
     if number := os.fork():
         return number
-    status = 4
+    status = 1
     try:
         sys.stdout = sys.stderr = open(f"{folder}.printed", "a")  # noqa: SIM115
         signal.alarm(PATIENCE)
         before()
         WORKS[name](folder)
         status = 0
-    except InUse:
-        status = 3
     except BaseException:
         traceback.print_exc()
     sys.stderr.flush()
@@ -84,8 +82,8 @@ def files_in(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*")} - {Path(LOCK)}
 
 
-# The attacks: each returns the exit statuses of the processes that it has struck.
-def killed_at_an_event(name: str, folder: Path, draw: Random) -> list[int]:
+# The attacks: each returns the exit status of the process that it has struck.
+def killed_at_an_event(name: str, folder: Path, draw: Random) -> int:
     """Before anything that opens, makes, renames or removes in the folder, up to the 150th time."""
     left = [draw.randint(1, 150)]
 
@@ -95,10 +93,10 @@ def killed_at_an_event(name: str, folder: Path, draw: Random) -> list[int]:
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    return [end(start(name, folder, lambda: sys.addaudithook(hook)))]
+    return end(start(name, folder, lambda: sys.addaudithook(hook)))
 
 
-def killed_in_a_write(name: str, folder: Path, draw: Random) -> list[int]:
+def killed_in_a_write(name: str, folder: Path, draw: Random) -> int:
     """By the kernel, at a byte of the first file that grows so long."""
     most = int(10 ** draw.uniform(1.5, 7.2))
 
@@ -106,38 +104,27 @@ def killed_in_a_write(name: str, folder: Path, draw: Random) -> list[int]:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python's own way would be an error
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
-    return [end(start(name, folder, before))]
+    return end(start(name, folder, before))
 
 
-def asked_to_end(name: str, folder: Path, draw: Random) -> list[int]:
+def asked_to_end(name: str, folder: Path, draw: Random) -> int:
     """By a signal: a run saves a checkpoint, if it has begun, and goes on from there."""
     number = start(name, folder)
     time.sleep(draw.uniform(0, 2))
     os.kill(number, draw.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]))
-    return [end(number)]
+    return end(number)
 
 
-def two_writers(name: str, folder: Path, draw: Random) -> list[int]:
-    """One is refused, or both were never there at once; one may be killed, too."""
-    numbers = []
-    for _ in range(2):
-        numbers.append(start(name, folder))
-        time.sleep(draw.uniform(0, 1))
-    if draw.random() < 0.5:
-        os.kill(draw.choice(numbers), signal.SIGKILL)
-    return [end(number) for number in numbers]
-
-
-KINDS = {killed_at_an_event: 100, killed_in_a_write: 60, asked_to_end: 40, two_writers: 20}
+KINDS = {killed_at_an_event: 100, killed_in_a_write: 60, asked_to_end: 40}
 """How many of each are one whole attack."""
 
 
 def outcome(kind, name: str, folder: Path, whole: Path, draw: Random) -> str:
     """A work is attacked, taken to its end, and compared with one that was not."""
-    statuses, last = kind(name, folder, draw), end(start(name, folder))
-    if -signal.SIGALRM in [*statuses, last]:
+    struck, last = kind(name, folder, draw), end(start(name, folder))
+    if -signal.SIGALRM in (struck, last):
         return "hang"
-    if last != 0 or (kind is two_writers and 4 in statuses):
+    if last != 0:
         return "error"
     if files_in(folder) != files_in(whole):
         return "left over"
@@ -152,7 +139,7 @@ def attacked(seed: int, fraction: float) -> pd.DataFrame:
     assert [end(start(name, folder / name)) for name in WORKS] == [0] * len(WORKS)
     for kind, most in KINDS.items():
         for _ in range(max(1, round(most * fraction))):
-            name = "train" if kind is two_writers else draw.choice(list(WORKS))
+            name = draw.choice(list(WORKS))
             rows.append((kind.__name__, outcome(kind, name, folder / f"attack-{len(rows)}", folder / name, draw)))
             if rows[-1][1] != "same bits":
                 print(*rows[-1], f"{folder}/attack-{len(rows) - 1}", flush=True)

@@ -99,16 +99,12 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        ("pals-204", {}),
-        ("houlsby-64", {"method_options": {"freeze": "backbone but norms"}}),
-        ("pals-shared-across-tasks-204", {"method_options": {"freeze": "backbone"}}),
-    ],
+    ("method", "freeze"), [("houlsby-64", "backbone but norms"), ("pals-shared-across-tasks-204", "backbone")]
 )
-def test_a_method_that_trains_what_tasks_share_is_refused(method, options, tmp_path):
+def test_a_method_that_trains_what_tasks_share_is_refused(method, freeze, tmp_path):
+    options = {"size": 12, "method_options": {"freeze": freeze}} | TINY
     with pytest.raises(ValueError, match=r"trains parameters that all tasks read .*freeze='backbone'"):
-        train_in_turn(["rte"], tmp_path, method, **{"size": 12} | TINY | options)
+        train_in_turn(["rte"], tmp_path, method, **options)
 
 
 def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
