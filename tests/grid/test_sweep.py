@@ -210,16 +210,17 @@ def test_what_is_not_a_runs_record_costs_the_run_alone(write, configs, capsys, b
 def test_collect(write, configs, tmp_path, capsys):
     """Records and predictions; a name may have a dot. A file of another machine is not replaced."""
     own = {"method": "lora-1.5", "own_method": {"kind": "lora", "size": 8}, "size": None}
-    main(write([0], **own))
-    (config,), kept = configs(), tmp_path / "kept"
-    Path(config.folder, "predictions.npz").write_bytes(b"p")
+    assert main(write([0, 1], **own)) == 0
+    (one, other), kept = configs(), tmp_path / "kept"
+    Path(one.folder, "predictions.npz").write_bytes(b"p")
     for _ in range(2):
-        assert main(write([0, 1], "", "--collect", str(kept), **own)) == 0
-        assert {path.name for path in kept.iterdir()} == {f"{config.name}.json", f"{config.name}.npz"}
-    assert (kept / f"{config.name}.json").read_bytes() == Path(config.folder, "record.json").read_bytes()
-    (other := kept / f"{config.name}.npz").write_text("another machine's")
-    assert main(write([0, 1], "", "--collect", str(kept), **own)) == 1
-    assert "differs from" in capsys.readouterr().err and other.read_text() == "another machine's"
+        assert main(write([0, 1, 2], "", "--collect", str(kept), **own)) == 0
+        assert {path.name for path in kept.iterdir()} == {f"{one.name}.json", f"{one.name}.npz", f"{other.name}.json"}
+    assert (kept / f"{one.name}.json").read_bytes() == Path(one.folder, "record.json").read_bytes()
+    (kept / f"{one.name}.npz").write_text("another machine's")
+    assert main(write([0, 1, 2], "", "--collect", str(kept), **own)) == 1
+    assert "differs from" in capsys.readouterr().err
+    assert (kept / f"{one.name}.npz").read_text() == "another machine's"
 
 
 # --------------------------------------------------------------------------------------------------------- what it says
