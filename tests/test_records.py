@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from palslib import RunConfig, records, train
+from palslib import records
 from palslib.common.places import RECORDS
 from palslib.records import load_records, read_records, summarise, write_record
 from palslib.study.ledger.verdicts import evidence
@@ -51,17 +51,6 @@ def test_round_trip(tmp_path):
         read_records(tmp_path / "nome")  # a mistyped folder is no folder without runs
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         load_records(tmp_path / "none.json")
-
-
-def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
-    """A run that goes on has a checkpoint and perhaps weights, with JSON of their own, and no record."""
-    write_record(tmp_path / "one" / "record.json", record(0))
-    about = {"backbone": "tiny", "tasks": ("rte",), "steps": 4, "batch_size": 4, "checkpoint_every": 1}
-    about |= {"progress": False, "keep": "best", "evaluate_every": 1}
-    train(RunConfig(**about, folder=str(tmp_path / "two")), on_step=lambda run: run.step != 2)
-    assert len(list((tmp_path / "two").rglob("*.json"))) > 1
-    assert [run["config"]["seed"] for run in read_records(tmp_path)] == [0]
-    assert len(evidence(tmp_path)) == len(load_records(tmp_path)) == 1
 
 
 def test_a_record_of_several_runs_is_each_of_them(tmp_path):

@@ -223,21 +223,12 @@ def test_collect(write, configs, tmp_path, capsys):
     assert (kept / f"{one.name}.npz").read_text() == "another machine's"
 
 
-# --------------------------------------------------------------------------------------------------------- what it says
 def test_how_far_runs_are_is_shown_while_they_work(write, configs, monkeypatch, capsys):
     """Once a minute, here at once; from the bar in the log, whatever other bars are there."""
     monkeypatch.setattr(sweep, "MINUTE", 0.1)
     bars = r"\rLoading: 100%|##| 9/9 [00:00<00:00, 9it/s]\n\rpals: 33%|#| 2/6 [00:01<00:02, 7.16it/s, rte 0.69]\r"
     assert main(write([0], f"print('{bars}', end='', flush=True); time.sleep(2)")) == 0
     assert f"{configs()[0].name}  2/6 steps, 7.16it/s, 00:02 left\n" in capsys.readouterr().out
-
-
-def test_a_label_says_what_tells_runs_apart(tmp_path):
-    """Method, schedule and seed are in a name already; other settings that differ come first."""
-    runs = [{"learning_rate": rate, "method": name} for rate in (0.5, 0.25) for name in ("pals-204", "lhuc")]
-    configs = Grid(BASE | {"size": "budget"}, {}, runs).configs(tmp_path)
-    assert list(sweep.labels(configs).values()) == [f"learning_rate={c.learning_rate}  {c.name}" for c in configs]
-    assert list(sweep.labels(configs[:2]).values()) == [c.name for c in configs[:2]]
 
 
 # ------------------------------------------------------------------------------------------------------------- the grid

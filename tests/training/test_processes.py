@@ -14,7 +14,6 @@ from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
-from palslib.training import accelerator
 from palslib.training.evaluation import predict
 from palslib.training.loop import Run, train
 
@@ -191,16 +190,3 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     expected = first_gradients(tmp_path, monkeypatch, **options)
     found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
     assert_same_bits(found, expected)
-
-
-@pytest.mark.parametrize(("together", "left"), [(3.0, 1), (0.6, 2), (1.1, 2)])
-def test_a_busy_machine_is_left_to_others(monkeypatch, capsys, together, left):
-    """Where one thread (1 s) is faster than two, one computes, and a line says so."""
-    threads = [2]
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr("torch.set_num_threads", threads.append)
-    monkeypatch.setattr(accelerator, "_seconds_of_products", lambda n: threads.append(n) or {1: 1.0, 2: together}[n])
-    accelerator.leave_busy_cores.__wrapped__()
-    assert threads[-1] == left and ("3.0 times as fast as 2" in capsys.readouterr().err) == (left == 1)
