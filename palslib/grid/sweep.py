@@ -198,13 +198,19 @@ def end_session(process: subprocess.Popen) -> None:
 def slot_environments(slots: int) -> "queue.SimpleQueue[dict[str, str]]":
     """What each slot adds to the environment of its runs: its share of the cores (threads on busy cores slow a run
     down), and one of the GPUs if there are several."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // slots))}
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // slots))}
     gpus, environments = visible_gpus(), queue.SimpleQueue()
     for slot in range(slots):
         gpu = {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if len(gpus) > 1 else {}
         environments.put(threads | gpu)
     return environments
+
+
+def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The number of cores that this process may use, of which a container may have a quota (`150000 100000`: 1.5)."""
+    number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share, _, period = quota.read_text().partition(" ") if quota.is_file() else ("max", "", "")
+    return number if share == "max" else max(1, min(number, int(share) // int(period)))
 
 
 def visible_gpus() -> list[str]:
