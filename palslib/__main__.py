@@ -304,11 +304,6 @@ class Clean:
 
 # ------------------------------------------------------------------------------------------------------ from a terminal
 
-LISTS = ("tasks", "own", "method-options", "own-method", "recipe-options", "task-weights")
-LISTS += ("text", "splits", "base", "options", "parameters", "parts")
-"""Flags that take several values."""
-SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "quick")
-"""Flags that are true or false."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 
 
@@ -326,22 +321,19 @@ def program(name: str = "") -> object:
 
 
 def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
-    """The words of a call, where `--progress false` is `--no-progress`, and `~` after `=` the home folder. Raises
-    ValueError for other programs' names of flags, and where tyro would drop the first of two lists of values."""
-    taken = [""]
+    """The words of a call, where `~` after `=` is the home folder. Raises ValueError for a flag of other programs, and
+    for one that is given twice, of which tyro would drop the first."""
+    taken = []
     for word in words:
         flag, equals, value = word.partition("=")
-        flag = flag.replace("_", "-") if flag.startswith("--") else flag
-        if word.lower() in ("true", "false") and taken[-1][2:] in SWITCHES:
-            taken[-1] = taken[-1] if word.lower() == "true" else f"--no-{taken[-1][2:]}"
-            continue
         if flag.startswith("--"):
-            if flag[2:] in LISTS and flag in [earlier.partition("=")[0] for earlier in taken]:
+            flag = flag.replace("_", "-")
+            if flag in [earlier.partition("=")[0] for earlier in taken]:
                 raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
             if words[0] in ("train", "pretrain") and (ours := MEANT.get(flag[2:].replace("-", "_"))):
                 raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
         taken.append(flag + equals + (os.path.expanduser(value) if value.startswith("~/") else value))
-    return taken[1:]
+    return taken
 
 
 def pair(word: str) -> tuple[str, object]:
@@ -374,18 +366,15 @@ def by_name(info) -> PrimitiveConstructorSpec | None:
 
 def called(words: list[str]):
     """The command that is called, with its settings. Raises SystemExit after tyro's help, or its complaint."""
-    try:
-        return tyro.cli(
-            program(*words[:1]),
-            prog="palslib",
-            description="With any command, --debug shows the traceback of an error. palslib --version: the version.",
-            args=as_tyro_takes_them(words),
-            config=[tyro.conf.PositionalMetavarFromFieldName],
-            registry=READING,
-            console_outputs=FIRST,
-        )
-    finally:
-        sys.stdout.flush()  # an error of its own where the help's reader has gone
+    return tyro.cli(
+        program(*words[:1]),
+        prog="palslib",
+        description="With any command, --debug shows the traceback of an error. palslib --version: the version.",
+        args=as_tyro_takes_them(words),
+        config=[tyro.conf.PositionalMetavarFromFieldName],
+        registry=READING,
+        console_outputs=FIRST,
+    )
 
 
 def main(words: Sequence[str] | None = None) -> int:

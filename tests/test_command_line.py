@@ -1,7 +1,6 @@
 """One command line: settings are flags, files and presets come under them, and what is wrong is one line."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from torch import nn
 
 import palslib
 from palslib import __main__ as command_line
@@ -47,7 +45,7 @@ def trained(monkeypatch):
          {"recipe_options": {"epsilon": 1e-6, "bias_correction": False}}),
         ("--learning-rate 1e-3 --evaluate-first --no-progress --start 12",
          {"learning_rate": 1e-3, "evaluate_first": True, "progress": False, "start": "12"}),
-        ("--progress false --inspect true --folder=~/x",
+        ("--no-progress --inspect --folder=~/x",
          {"progress": False, "inspect": True, "folder": os.path.expanduser("~/x")}),
     ],
 )  # fmt: skip
@@ -95,7 +93,6 @@ WRONG = {
     "benchmark --parts stepp": "'step'", "sweep pilot --limit 0": "limit must be above 0",
     "train --method-options heads=6 --method_options sharing=layers": "--method-options is given twice",
 }  # fmt: skip
-LATE = {"--backbone /nowhere/bert": "/nowhere/bert", "--data /nowhere/glue": "/nowhere/glue"}
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -107,18 +104,11 @@ def test_a_wrong_call_ends_with_2(tmp_path, capsys, words):
     assert WRONG[words] in err and out == "" and (err.count("\n") == 1) == err.startswith("palslib")
 
 
-@pytest.mark.parametrize("words", LATE)
-def test_a_run_that_fails_ends_with_1(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    assert main(["train", *SMALL, *words.split()]) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("palslib train: ") and LATE[words] in line
-
-
 def test_any_exception_is_one_line(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(nn.functional, "cross_entropy", lambda logits, labels: logits.sum() * math.nan)
-    assert main(["train", *SMALL, "--folder", str(tmp_path / "run")]) == 1
-    assert capsys.readouterr().err.endswith("the loss is nan at step 0, task 'rte'; last good checkpoint: none\n")
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    assert main(["train", *SMALL, "--backbone", "/nowhere/bert"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("palslib train: ") and "/nowhere/bert" in line
     error = KeyError("a\nb")
     error.add_note("while reading x.json")
     monkeypatch.setattr("palslib.training.loop.train", lambda config: (_ for _ in ()).throw(error))
@@ -131,9 +121,6 @@ def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys
     monkeypatch.setattr(command_line, "FIRST", False)
     assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2 and main(["train", "--steps"]) == 2
     assert capsys.readouterr() == ("", "")
-    call = [sys.executable, "-c", "from palslib.common.processes import FIRST; print(FIRST)"]
-    said = [subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("1", "2")]
-    assert said == [b"True\n", b"False\n"]  # a RANK that was left over silences nothing
 
 
 def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
@@ -147,21 +134,6 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
     assert len(names) == 10 and all(f" {name} " in text for name in names) and "NAME=VALUE" in text
     assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
     assert "Word pieces a row; longer rows are cut. (default: 128)" in text
-
-
-def test_help_where_alpha_is_no_letter():
-    """On a terminal of ASCII alone."""
-    call, environment = [sys.executable, "-m", "palslib", "train", "--help"], os.environ | {"PYTHONIOENCODING": "ascii"}
-    assert b"\\u03b1" in subprocess.run(call, env=environment, capture_output=True, check=True).stdout
-
-
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
-def test_a_reader_that_has_enough_is_no_traceback(words):
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "palslib", *words], stdout=writing, stderr=subprocess.PIPE, text=True)
-    os.close(writing)
-    assert done.returncode in (1, 2) and "Broken pipe" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_version_and_no_command(capsys):

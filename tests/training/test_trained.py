@@ -4,10 +4,9 @@ import shutil
 
 import pytest
 import torch
-from small_runs import small, weights
+from small_runs import save_tiny, small, weights
 
 from palslib import train
-from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.data.tokens import tokenise_task
 from palslib.plan.config import RunConfig
 
@@ -32,8 +31,7 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
 
 def test_a_model_goes_on_without_the_folder_of_its_backbone(tmp_path):
     """It was trained on a backbone in a folder, and was moved, or that folder was removed."""
-    for one in (load_encoder("tiny"), load_tokenizer("tiny")):
-        one.save_pretrained(tmp_path / "mine")
+    save_tiny(tmp_path / "mine")
     first = small(tmp_path / "first", steps=2, keep="last", backbone=str(tmp_path / "mine"))
     train(first)
     shutil.rmtree(tmp_path / "mine")
