@@ -3,12 +3,6 @@
 What follows from the numbers (rows A and B) is worked out by hand in `test_verdicts.py`.
 """
 
-import re
-import tomllib
-from math import sqrt
-from pathlib import Path
-from statistics import fmean
-
 import pytest
 
 from palslib.plan.sampling import annealed_alpha, task_probabilities
@@ -44,47 +38,13 @@ def printed(row_id: str, *names: str) -> list:
 
 
 def test_every_row_is_there_once_and_in_order():
-    """TOML itself refuses a second table of the same name."""
+    """TOML itself refuses a second table of the same name. A malformed row is refused by its id and key."""
     rows = [f"{kind}{n}" for kind, count in COUNTS.items() for n in range(1, count + 1)]
     rows[rows.index("C14") : rows.index("C14")] = APART[1:]
     rows.insert(rows.index("C11"), APART[0])
     assert list(LEDGER) == rows, "a new row is counted in COUNTS, or in APART"
-    assert all(row.id == row_id and row.kind == row_id[0] for row_id, row in LEDGER.items())
-
-
-KEYS = {
-    "A": (["derived"], ["published", "counted", "unit", "note"]),
-    "B": (["derived"], ["published", "unit", "width", "note"]),
-    "C": ([], ["published", "needs", "compare", "scale", "steps", "note"]),
-    "D": (["fields"], ["published", "derived", "note"]),
-}
-"""Kind -> the keys, besides the texts and the page, that a row must have, and those that it may have."""
-
-
-def test_rows_have_the_keys_of_their_kind_and_short_statements():
-    for row_id, table in tomllib.loads((Path(paper.__file__).parent / "ledger.toml").read_text("utf-8")).items():
-        assert re.fullmatch(r"[A-D][1-9][0-9]*[b-z]?", row_id), row_id
-        required, optional = ({*keys} for keys in KEYS[row_id[0]])
-        required |= {"source", "statement", "derivation", "page"}
-        assert required <= table.keys() <= required | optional, row_id
-        assert len(table["statement"]) <= 200, f"{row_id} must stay readable in a table"
-
-
-def test_a_row_has_a_function_or_names_what_is_counted_and_a_claim_has_runs_or_says_why_not():
-    rows = [row for row in LEDGER.values() if row.kind in "AB"]
-    assert [row.id for row in rows if bool(row.counted) == hasattr(derivations, row.id.lower())] == []
-    claims = [row for row in LEDGER.values() if row.kind == "C"]
-    assert {row.id for row in claims if not row.needs} == {"C24", "C27"}
-    assert all(row.needs or row.note for row in claims)
-    assert [row.id for row in claims if row.scale] == ["C1", "C10b", "C13b"], "what no run of this size can show"
-    assert all(bool(row.steps) == bool(row.scale) for row in claims)
-
-
-@pytest.mark.parametrize("wrong", [{"scale": 3}, {"needs": "shared annealed"}, {"statement": 1}, {"scales": "long"}])
-def test_a_malformed_row_is_refused_by_row_and_key(wrong):
-    texts = dict.fromkeys(("source", "statement", "derivation"), "text")
-    with pytest.raises(ValueError, match=f"row C3.*{next(iter(wrong))}"):
-        paper.read_row("C3", texts | wrong)
+    with pytest.raises(ValueError, match=r"row C3.*scales"):
+        paper.read_row("C3", dict.fromkeys(("source", "statement", "derivation", "scales"), "text"))
 
 
 def test_sections_are_those_that_the_paper_has():
@@ -135,19 +95,6 @@ def test_averages_and_totals_are_those_of_the_tables():
     assert {row_id: derivations.numbers(LEDGER[row_id].published) for row_id in quoted} == quoted
 
 
-def test_b2_the_second_numbers_are_what_another_report_names_f1():
-    """For the same model, adapters T2 prints 71.2 and 88.9."""
-    for task in ("qqp", "mrpc"):
-        assert TABLE_2["fine-tuned"][f"{task}_f1"] == ADAPTERS_TABLE_2["fine-tuned"][task]
-
-
-def test_b8_by_its_scores_not_shared_is_first_of_three_adapters_not_last():
-    adapters = {m: dict(row) for m, row in ADAPTERS_TABLE_2.items() if m != "fine-tuned"}
-    totals = {m: row.pop("total") for m, row in adapters.items()}
-    means = {m: fmean(row.values()) for m, row in adapters.items()}
-    assert min(totals, key=totals.get) == max(means, key=means.get) == "houlsby-64-not-shared"
-
-
 # --- C: the claims quote the tables, and the tables say what the claims say -----------------------------------------
 
 
@@ -185,29 +132,6 @@ def test_claims_quote_table_2_and_the_reports():
     assert printed("C15") == [list(row.values())[:9] for row in ADAPTERS_TABLE_2.values()]
     assert printed("C16") == [list(row.values()) for row in ADAPTERS_TABLE_3.values()]
     assert LEDGER["C18"].published == ADAPTERS_FIGURE_6_BERT_BASE
-
-
-def test_table_3_says_what_the_claims_say_of_it():
-    """What the table itself bears out of C2, C3, C4, C7 and C12.
-
-    C2   PALs over shared in each schedule: 80.6 > 79.17, 81.0 > 80.56, 81.7 > 80.7
-    C3   annealed best for PALs, but not for the BERT layer (81.6 > 81.5) nor the FFN on top (81.07 > 80.8)
-    C4   every layer 81.7 > top half 81.61 > bottom half 81.4
-    C6   low rank 81.9 - PALs 81.7 = 0.2, within two standard errors of sqrt(.2² + .2²) = .28: equal on average
-    C7   PALs 81.7 > without sharing 81.3
-    C12  a larger error with annealed than with proportional sampling for shared alone: .3 against .03
-    """
-    annealed = {method: row["annealed"].mean for method, row in TABLE_3.items()}
-    pals = [TABLE_3["pals-204"][schedule].mean for schedule in SCHEDULES]
-    assert all(mean > TABLE_3["shared"][schedule].mean for mean, schedule in zip(pals, SCHEDULES, strict=True))
-    square_root = {m for m, row in TABLE_3.items() if "square-root" in row and row["square-root"].mean > annealed[m]}
-    assert pals == sorted(pals) and square_root == {"bert-layer-on-top", "ffn-on-top-408"}
-    assert annealed["pals-204"] > annealed["pals-276-top"] > annealed["pals-276-bottom"]
-    assert annealed["pals-204"] > annealed["pals-no-sharing-84"]
-    low_rank, errors = annealed["low-rank-100"], [TABLE_3[m]["annealed"].error for m in ("low-rank-100", "pals-204")]
-    assert abs(low_rank - annealed["pals-204"]) < 2 * sqrt(errors[0] ** 2 + errors[1] ** 2)
-    complete = {method: row for method, row in TABLE_3.items() if "proportional" in row}
-    assert {m for m, row in complete.items() if row["annealed"].error > row["proportional"].error} == {"shared"}
 
 
 def test_table_2_says_what_the_claims_say_of_it():
