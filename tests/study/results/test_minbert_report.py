@@ -12,15 +12,7 @@ from palslib.plan.config import RunConfig
 from palslib.study.figures.minbert import results_dots, similarity_range, training_curves
 from palslib.study.ledger.derivations import derive
 from palslib.study.ledger.paper import MINBERT_TABLE_1
-from palslib.study.results.minbert import (
-    COLUMNS,
-    LABELS,
-    claims_frame,
-    curves_frame,
-    rank_frame,
-    results_frame,
-    results_table,
-)
+from palslib.study.results import minbert
 
 
 def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.0), **options):
@@ -50,14 +42,14 @@ def test_mean_over_seeds():
 
     The seeds' means of three are 56.67 and 58: 57.33 ± 0.67.
     """
-    frame = results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
+    frame = minbert.results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
     columns = ["report", "ours", "standard_error", "seeds"]
     of = frame[frame["model"] == "shared annealed"].set_index("task")[columns]
     assert of.loc["sst5"].tolist() == approx([49.5, 41, 1, 2])
     assert of.loc["mean"].tolist() == approx([176.8 / 3, 172 / 3, 2 / 3, 2])
     rest = frame[frame["model"] != "shared annealed"]
     assert rest["ours"].isna().all() and (rest["seeds"] == 0).all()
-    table = results_table(frame).replace("\u00a0", " ", regex=True)  # cells do not break
+    table = minbert.results_table(frame).replace("\u00a0", " ", regex=True)  # cells do not break
     columns = ["seeds", "SST-5", "SST-5 (report)", "mean", "place (ours)"]
     assert table.loc[1, columns].tolist() == [2, "41.0 ± 1.0", "49.5", "57.3 ± 0.7", "1"]
     assert table.loc[0, columns].tolist() == [0, "not run", "52.3", "not run", "–"]
@@ -72,7 +64,7 @@ def test_every_row_has_its_own_run():
         name = "round-robin" if schedule == "single-task" else schedule
         made = record(method.replace("324", "204"), name, scores=(float(k), 50.0, 60.0), **size)
         found.append(json.loads(json.dumps(made)))
-    frame = results_frame(found)
+    frame = minbert.results_frame(found)
     assert frame[frame["task"] == "sst5"]["ours"].tolist() == list(range(8))
     assert (frame["seeds"] == 1).all()
 
@@ -86,12 +78,12 @@ def test_other_runs_do_not_count():
         record("pals-204", size=24),
         record() | {"status": "stopped"},
     ]
-    assert (results_frame(others)["seeds"] == 0).all()
+    assert (minbert.results_frame(others)["seeds"] == 0).all()
 
 
 def test_a_seed_twice_is_refused():
     with pytest.raises(ValueError, match="two runs of one seed in one group"):
-        results_frame([record(arm="shared"), record(arm="shared", steps=70)])
+        minbert.results_frame([record(arm="shared"), record(arm="shared", steps=70)])
 
 
 def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
@@ -102,17 +94,17 @@ def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
         for task, of in scores.items()
         for seed, score in enumerate(of)
     ]
-    frame = results_frame(runs)
+    frame = minbert.results_frame(runs)
     mean = line(frame, "fine-tuned single-task", "mean")
     assert (mean["ours"], mean["seeds"]) == (60.0, 1)
     assert line(frame, "fine-tuned single-task", "sst5")["ours"] == 52.0
-    assert math.isnan(line(results_frame(runs[:4]), "fine-tuned single-task", "mean")["ours"])
+    assert math.isnan(line(minbert.results_frame(runs[:4]), "fine-tuned single-task", "mean")["ours"])
 
 
 def test_places():
     """The report's means of these two are .589 and .595: the order turns round; what was not run has no place."""
     runs = [record(), record(schedule="round-robin", scores=(30.0, 70.0, 60.0))]
-    places = rank_frame(results_frame(runs))
+    places = minbert.rank_frame(minbert.results_frame(runs))
     assert places.to_numpy().tolist() == [["shared annealed", 2, 1], ["shared round-robin", 1, 2]]
 
 
@@ -120,7 +112,7 @@ def test_claims():
     """Round robin minus annealed: 2 and 4 points, so 3 ± 12.7 · √2 / √2; PALs with GELU were not run."""
     runs = [record(seed=seed, scores=(40.0, 70.0, 60.0)) for seed in (0, 1)]
     runs += [record(schedule="round-robin", seed=s, scores=(40.0 + 3 * g, 70.0, 60.0)) for s, g in ((0, 2), (1, 4))]
-    frame = claims_frame(runs).set_index("compared")
+    frame = minbert.claims_frame(runs).set_index("compared")
     ran = frame.loc["shared, round robin: better than shared, annealed", ["difference", "high", "seeds", "verdict"]]
     assert ran.tolist() == [approx(3), approx(15.706, abs=1e-3), 2, "inconclusive"]
     missing = frame.loc["PALs, s = 324, annealed: better than PALs, s = 204, annealed on STS", ["seeds", "verdict"]]
@@ -138,27 +130,27 @@ def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
 
 def test_curves():
     """A row for each task and evaluation; a task that was not drawn since the last evaluation has no loss."""
-    frame = curves_frame([followed(), followed(method="pals-204"), followed(data="synthetic")])
+    frame = minbert.curves_frame([followed(), followed(method="pals-204"), followed(data="synthetic")])
     assert set(frame["model"]) == {"shared annealed"}  # the report's PALs have a GELU
     assert len(frame) == 2 * 3 and (frame["seed"] == 0).all()
     at = frame.set_index(["task", "step"])
     assert at.loc["sts", "score"].to_dict() == {10: 50, 20: 60}
     assert at.loc["sst5", "loss"].to_dict() == {10: 1.5, 20: 1.0}
     assert math.isnan(at.loc[("sts", 10), "loss"]) and at.loc[("sts", 20), "loss"] == 2
-    assert list(curves_frame([]).columns) == list(frame.columns)
+    assert list(minbert.curves_frame([]).columns) == list(frame.columns)
 
 
 def test_figures():
     """Eight models a panel, the first on top, our score only where there is one; curves are means of seeds, in a band
     of a standard error on both sides."""
     for records in ([], [record()]):
-        frame = results_frame(records)
-        figure = results_dots(frame, rank_frame(frame), LABELS)
+        frame = minbert.results_frame(records)
+        figure = results_dots(frame, minbert.rank_frame(frame), minbert.LABELS)
         ax = figure.axes[0]
         assert ax.collections[1].get_offsets().tolist()[-1] == [approx(52.3), 7]
         assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
     runs = [followed(), followed(seed=1, scores=(42.0, 70.0, 62.0)), followed(schedule="round-robin")]
-    ax = training_curves(curves_frame(runs), {task: LABELS[task] for task in COLUMNS}).axes[0]
+    ax = training_curves(minbert.curves_frame(runs), {task: minbert.LABELS[task] for task in minbert.COLUMNS}).axes[0]
     assert {tuple(y) for line in ax.lines if len(y := line.get_ydata())} == {(31, 41), (30, 40)}
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (30, 42)

@@ -21,38 +21,9 @@ from palslib.records import read_records
 from palslib.study.figures.results import acting_panels, answer_rows, forest, schedule_lines, task_forest
 from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
-from palslib.study.results import second
+from palslib.study.results import answer, second, tables
 from palslib.study.results.acting import acting, acting_table
-from palslib.study.results.answer import (
-    EIGHT,
-    answer,
-    answered,
-    comparisons,
-    differences_table,
-    own_answer,
-    questions_table,
-    tasks_table,
-)
 from palslib.study.results.second import decide
-from palslib.study.results.tables import (
-    COMPARED,
-    LABELS,
-    against,
-    by_task,
-    first_two,
-    left_out,
-    lines,
-    of_common_seeds,
-    of_study,
-    plan_frame,
-    provenance,
-    quirk_effects,
-    table_3,
-    table_3_cells,
-    task_differences,
-    variants,
-    variants_cells,
-)
 from tests.study.results.test_second import alone, confirmed
 
 
@@ -99,27 +70,27 @@ def test_every_run_of_the_grid_table3_has_its_cell(tmp_path):
     for config in Grid.named("table3").configs(tmp_path):
         changes = {name: getattr(config, name) for name in ("schedule", "steps", "size", "study", "arm")}
         records.append(run(config.method, config.seed, 80.0, **changes))
-    seeds = table_3(of_study(records))["seeds"]
+    seeds = tables.table_3(tables.of_study(records))["seeds"]
     assert sorted(seeds[seeds > 0]) == [3] * 19
 
 
 def test_without_the_runs_of_a_method_its_cell_is_a_dash_and_the_table_stays():
-    cells = table_3_cells(table_3(RECORDS)).set_index(("", "method"))
+    cells = tables.table_3_cells(tables.table_3(RECORDS)).set_index(("", "method"))
     assert cells.loc["PALs", ("annealed", "here")] == "63.1 ± 0.64 (3)"  # 62, 64.225, 63.15
-    kept = table_3_cells(table_3([r for r in RECORDS if r["config"]["method"] != "pals-204"]))
+    kept = tables.table_3_cells(tables.table_3([r for r in RECORDS if r["config"]["method"] != "pals-204"]))
     assert kept.set_index(("", "method")).loc["PALs", ("annealed", "here")] == "–"
-    frame = against([record for record in RECORDS if record["config"]["method"] != "shared"])
+    frame = tables.against([record for record in RECORDS if record["config"]["method"] != "shared"])
     assert frame["difference"].isna().all() and (frame["verdict"] == "not run").all()
-    assert table_3([])["seeds"].sum() == 0 and of_study([]) == []
+    assert tables.table_3([])["seeds"].sum() == 0 and tables.of_study([]) == []
 
 
 def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
     """Frozen PALs: 52, 54 minus 60, 62 is -8; minus 62, 64.1 it is -10.05 ± 12.706 · .05, t(.975, 1) = 12.706."""
     frozen = runs("pals-204", 52.0, 54.0, arm="pals-204 freeze=backbone")
     houlsby = runs("houlsby-64", 61.0, arm="houlsby-64 size=paper", size="paper")
-    assert variants(RECORDS).empty
+    assert tables.variants(RECORDS).empty
     frozen[1]["environment"]["cpu"] = "Intel(R) Xeon(R)"  # RECORDS are from AMD's
-    cells = variants_cells(variants([*RECORDS, *frozen, *houlsby])).to_numpy().tolist()
+    cells = tables.variants_cells(tables.variants([*RECORDS, *frozen, *houlsby])).to_numpy().tolist()
     names, here = ["PALs, freeze=backbone", "120", "53.1 ± 1.06 (2)"], ["Houlsby, size=paper", "64", "61.0 (1)"]
     assert cells[0] == [*names, "-8.00 [-8.00, -8.00] (2)", 1, "-10.05 [-10.69, -9.41] (2)"]
     assert cells[1] == [*here, "+1.00 (1)", 0, "–"]
@@ -127,64 +98,64 @@ def test_variants_are_the_runs_without_a_cell_and_what_they_differ_by():
 
 def test_a_run_that_is_there_twice_is_no_second_seed():
     again = RECORDS + runs("shared", 60.0, 62.0, 61.0, evaluate_every=500)
-    assert table_3(again).equals(table_3(RECORDS)) and by_task(again).equals(by_task(RECORDS))
+    assert all(frame(again).equals(frame(RECORDS)) for frame in (tables.table_3, tables.by_task))
 
 
 def test_table_3_has_every_cell_of_the_papers_and_means_with_errors_and_seeds():
     """62, 64.1, 62.9 and an eighth a seed: 62, 64.225, 63.15, mean 63.125, s = 1.1127, over √3 .6424."""
-    frame = table_3(RECORDS).set_index(["method", "schedule"])
+    frame = tables.table_3(RECORDS).set_index(["method", "schedule"])
     for method, cells in TABLE_3.items():
         for schedule, printed in cells.items():
             if schedule != "ratio":
                 assert frame.loc[(method, schedule), "paper"] == printed.mean
     cell = frame.loc[("pals-204", "annealed")]
     assert (cell["mean"], cell["error"], cell["seeds"]) == (approx(63.125), approx(0.6424, rel=1e-3), 3)
-    rest = table_3(RECORDS, without=("rte",)).set_index(["method", "schedule"])
+    rest = tables.table_3(RECORDS, without=("rte",)).set_index(["method", "schedule"])
     assert rest.loc[("pals-204", "annealed"), "mean"] == approx(63) and rest["paper"].isna().all()
 
 
 def test_methods_against_shared_from_all_seeds_of_both():
     """63.125 - 61.125; low rank 60.0625 of two seeds; the paper's 81.7 - 80.7 with √(.2² + .3²) · 2.776."""
-    frame = against([*RECORDS, *runs("shared", *[61.0] * 5)[3:]]).set_index("method")
+    frame = tables.against([*RECORDS, *runs("shared", *[61.0] * 5)[3:]]).set_index("method")
     pals = frame.loc["pals-204"]
     assert pals["difference"] == approx(63.125 - (60 + 62.125 + 61.25 + 61.375 + 61.5) / 5)
     assert pals["seeds"] == 3 and pals["base seeds"] == 5
     assert pals["low"] < pals["difference"] < pals["high"] and pals["verdict"] == "open"
     assert (pals["paper"], pals["paper half"]) == (approx(1.0), approx(2.776 * math.hypot(0.2, 0.3)))
     assert frame.loc["low-rank-100", "seeds"] == 2 and frame.loc["lhuc", "verdict"] == "not run"
-    assert list(frame.index) == [method for method in COMPARED if method != "shared"] and set(COMPARED) <= set(LABELS)
-    shown = differences_table(frame.reset_index())
+    assert list(frame.index) == [method for method in tables.COMPARED if method != "shared"]
+    shown = answer.differences_table(frame.reset_index())
     assert shown["method"].tolist() == ["PALs"] and shown.iloc[0, 2].startswith(f"{pals['difference']:+.2f} [")
 
 
 def test_tasks_apart_in_pairs():
     """2, 2.1, 1.9 on each of eight tasks: ± t(1 - .05 / 16, 2) · .1 / √3."""
-    frame = task_differences(RECORDS, "pals-204", "shared").set_index("task")
+    frame = tables.task_differences(RECORDS, "pals-204", "shared").set_index("task")
     row = frame.loc["cola"]
     half = stats.t.ppf(1 - 0.05 / 16, 2) * 0.1 / math.sqrt(3)
     assert (row["difference"], row["high"] - row["difference"]) == (approx(2.0), approx(half))
     assert (frame["verdict"] == "positive").all() and list(frame.index) == list(TASKS)
-    assert (task_differences([], "pals-204", "shared")["verdict"] == "not run").all()
+    assert (tables.task_differences([], "pals-204", "shared")["verdict"] == "not run").all()
 
 
 def test_schedules_are_compared_over_the_seeds_that_all_have():
     """Seeds 0 to 2 under annealed and proportional, one of them missing in a third schedule."""
     found = [*RECORDS, *runs("shared", 55.0, 57.0, schedule="square-root")]
-    common = of_common_seeds(found, ("pals-204", "shared"))
+    common = tables.of_common_seeds(found, ("pals-204", "shared"))
     assert {r["config"]["seed"] for r in common} == {0, 1} and len(common) == 2 * 4
-    assert of_common_seeds([], ("shared",)) == []
+    assert tables.of_common_seeds([], ("shared",)) == []
 
 
 def test_table_2s_columns():
-    frame = by_task(RECORDS).set_index(["method", "column"])
+    frame = tables.by_task(RECORDS).set_index(["method", "column"])
     assert frame.loc[("pals-204", "rte"), "mean"] == approx((62 + 65.1 + 64.9) / 3)
     assert frame.loc[("pals-204", "qqp_f1"), "paper"] == TABLE_2["pals-204"]["qqp_f1"]
-    held_out = by_task(runs("shared", 60.0, 61.0, held_out=True), ["shared"])  # not dev rows: no column of the paper
-    assert held_out["column"].tolist() == list(TASKS) and held_out["paper"].isna().all()
+    held_out = tables.by_task(runs("shared", 60.0, 61.0, held_out=True), ["shared"])
+    assert held_out["column"].tolist() == list(TASKS) and held_out["paper"].isna().all()  # its rows are not the paper's
     released = runs("shared", 60.0, 61.0)
     for record in released:  # the released code has one score a task
         del record["results"]["last"]["scores"]["mnli"]["accuracy_mm"]
-    frame = by_task(released, ["shared"]).set_index("column")
+    frame = tables.by_task(released, ["shared"]).set_index("column")
     assert math.isnan(frame.loc["mnli_mm", "mean"]) and frame.loc["mnli_m", "mean"] == 60.5
 
 
@@ -197,7 +168,7 @@ def test_quirks_alone_and_all_together():
     same_rate = [*runs("pals-204", 60.0), *runs("pals-204", 59.0, recipe_options={"order": "replayed"})]
     changed[2]["environment"]["cpu"] = "Intel(R) Xeon(R) Processor"
     others = runs("pals-204", 1.0, 2.0, 3.0, adaptation_rate=10, arm="pals-204 memory=8")
-    frame = quirk_effects([*RECORDS, *changed, *same_rate, *released, *two, *own, *others])
+    frame = tables.quirk_effects([*RECORDS, *changed, *same_rate, *released, *two, *own, *others])
     shown = frame[["row", "fields", "rate", "difference", "seeds", "other processor"]].to_numpy().tolist()
     assert shown == [
         ["D4", "order", 10, approx(-1.0), 3, 1],
@@ -207,16 +178,14 @@ def test_quirks_alone_and_all_together():
         ["all", "", 10, approx(-2.0), 2, 0],
     ]
     assert frame["high"][0] - frame["difference"][0] == approx(4.3027 * 0.2 / 3**0.5, rel=1e-3)
-    assert quirk_effects([]).empty
+    assert tables.quirk_effects([]).empty
     released[1]["results"]["last"]["scores"]["stsb"]["pearson"] = None  # of equal scores, in the released code
-    assert quirk_effects([*RECORDS, *released])[["difference", "undefined"]].iloc[0].tolist() == [
-        approx(math.nan, nan_ok=True),
-        1,
-    ]
+    undefined = tables.quirk_effects([*RECORDS, *released]).iloc[0]
+    assert math.isnan(undefined["difference"]) and undefined["undefined"] == 1
     again = runs("pals-204", 62.0, 64.1, 63.0, adaptation_rate=10)[2:]  # 62.1 - 63.0, in place of 62.1 - 62.9
     again[0]["environment"]["cpu"] = "Intel(R) Xeon(R) 6"
     for records in ([*RECORDS, *again], [*again, *RECORDS]):
-        row = quirk_effects([*records, *changed]).iloc[0]
+        row = tables.quirk_effects([*records, *changed]).iloc[0]
         assert row["other processor"] == 0 and row["difference"] == approx((-1 - 1.2 - 0.9) / 3)
 
 
@@ -225,16 +194,16 @@ def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
     quirks = [c for c in Grid.named("quirks").configs(Path("runs")) if c.seed == 0]
     names = ("recipe", "recipe_options", "schedule", "adaptation_rate", "study", "arm")
     quirks = [run(c.method, 0, 90.0, **{name: getattr(c, name) for name in names}) for c in quirks]
-    for found in (table_3, against):
+    for found in (tables.table_3, tables.against):
         pd.testing.assert_frame_equal(found([*RECORDS, *quirks]), found(RECORDS))
 
 
 def test_the_study_of_most_runs_is_shown_unless_another_is_named():
     later = [run("pals-204", seed, 50.0, study="longer") for seed in range(300, 300 + 2 * len(RECORDS))]
     in_turn = run("pals-204", 0, 50.0, schedule="sequential")
-    assert of_study([*RECORDS, *later]) == later
-    assert of_study([*RECORDS, *later, in_turn], "first study") == RECORDS
-    why = left_out([*RECORDS, *later, in_turn], RECORDS).to_dict("records")
+    assert tables.of_study([*RECORDS, *later]) == later
+    assert tables.of_study([*RECORDS, *later, in_turn], "first study") == RECORDS
+    why = tables.left_out([*RECORDS, *later, in_turn], RECORDS).to_dict("records")
     assert why[0] == {"runs": len(later), "why": "longer, finished, annealed"} and len(why) == 2
 
 
@@ -267,7 +236,7 @@ def test_whether_adaptations_act_by_setting():
 
 def test_the_plan_says_what_so_many_seeds_can_show():
     """By their own spread where there are three pairs (of differences 1.9, 2 and 2.1), else by the given one."""
-    frame = plan_frame(RECORDS, spread=0.5).set_index("row")
+    frame = tables.plan_frame(RECORDS, spread=0.5).set_index("row")
     main = "PALs (annealed) should be better than shared (annealed)"
     c2 = frame.loc["C2"].set_index("compared").loc[main]
     assert (c2["seeds"], c2["verdict"], c2["spread"]) == (3, "reproduced", approx(0.1))
@@ -277,17 +246,17 @@ def test_the_plan_says_what_so_many_seeds_can_show():
     one_task = frame["compared"].str.contains(" on [A-Z]") & (frame["seeds"] < 3)
     assert one_task.sum() > 9 and frame.loc[one_task, "smallest"].isna().all()
     undefined = [*runs("shared", *[math.nan] * 3), *runs("pals-204", 60.0, 61.0, 62.0)]
-    assert plan_frame(undefined).set_index("row").loc[["C2"], "smallest"].isna().all()
+    assert tables.plan_frame(undefined).set_index("row").loc[["C2"], "smallest"].isna().all()
     just = [*runs("shared", 60.0, 60.0, 60.0), *runs("pals-204", 60.17, 60.27, 60.37)]  # ± 4.303 · 0.1 / √3 = 0.248
-    assert plan_frame(just).set_index("compared").loc[main, "verdict"] == "reproduced, only just"
-    ablated = plan_frame(read_records(COMMITTED / "adapters")).set_index("row").loc["C17"]
+    assert tables.plan_frame(just).set_index("compared").loc[main, "verdict"] == "reproduced, only just"
+    ablated = tables.plan_frame(read_records(COMMITTED / "adapters")).set_index("row").loc["C17"]
     assert (ablated["seeds"], ablated["verdict"]) == (1, "inconclusive")
 
 
 def test_the_answer_in_five_sentences():
     """2 ± t(.975, 5) · s · √(2/3): PALs 62, 64.225, 63.15, shared 60, 62.125, 61.25, low rank 59, 61.125; s = 1.2."""
-    said = answer(RECORDS)
-    assert len(said) == len(answer([])) == 5 and "eight BERTs is not known yet" in said[0]
+    said = answer.answer(RECORDS)
+    assert len(said) == len(answer.answer([])) == 5 and "eight BERTs is not known yet" in said[0]
     assert "0 of 32 that choose settings and 0 of 27 that decide are" in said[0]
     open_still = "**Whether PALs are better than sharing everything is open**: PALs score 2.00 points more"
     squares = [2 * of.var() for of in map(pd.Series, ((62, 64.225, 63.15), (60, 62.125, 61.25)))]
@@ -299,7 +268,7 @@ def test_the_answer_in_five_sentences():
     sizes = read_records(COMMITTED / "main")[0]["data"]["train"]
     shares = [sizes[task] / TRAIN_SIZES[task] for task in ("mnli", "qqp", "qnli")]
     assert f"{min(shares):.0%} to {max(shares):.0%}" == "3% to 10%" and "use 3 to 10 % of those three" in said[4]
-    worse = answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 48.0, 50.1, 48.9)])
+    worse = answer.answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 48.0, 50.1, 48.9)])
     assert worse[1].startswith("**Sharing everything is better than PALs**: PALs score 12.00 points less")
 
 
@@ -319,43 +288,45 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     sweep = [small("lhuc", seed, score) for seed, score in enumerate((60.0, 62.0, 61.0))]
     sweep += [small("houlsby-64", seed, score) for seed, score in enumerate((61.0, 63.0, 62.0))]
     others = [small("lhuc", 0, 50.0, steps=10), small("lhuc", 3, 50.0) | {"status": "killed"}]
-    every = of_study([*sweep, *others])
-    assert lines(every) == ["lhuc", "houlsby-64", "lhuc steps=10"]
-    assert left_out([*sweep, *others], every)["why"].tolist() == ["yours, killed, proportional"]
-    found = of_study(sweep)
-    methods = tuple(lines(found))
-    left, base = first_two(methods)
-    assert (left, base) == ("houlsby-64", "lhuc") and first_two(COMPARED) == ("pals-204", "shared")
-    row = against(found, base, methods).iloc[0]
+    every = tables.of_study([*sweep, *others])
+    assert tables.lines(every) == ["lhuc", "houlsby-64", "lhuc steps=10"]
+    assert tables.left_out([*sweep, *others], every)["why"].tolist() == ["yours, killed, proportional"]
+    found = tables.of_study(sweep)
+    methods = tuple(tables.lines(found))
+    left, base = tables.first_two(methods)
+    assert (left, base) == ("houlsby-64", "lhuc") and tables.first_two(tables.COMPARED) == ("pals-204", "shared")
+    row = tables.against(found, base, methods).iloc[0]
     half = stats.t.ppf(0.975, 4) * math.sqrt(2 / 3)
     assert (row["difference"], row["high"]) == (approx(1.0), approx(1 + half, abs=0.01)) and math.isnan(row["paper"])
-    said = own_answer(found, against(found, base, methods), base)
+    said = answer.own_answer(found, tables.against(found, base, methods), base)
     assert said[0] == "**Houlsby minus LHUC** +1.00 [+1.00, +1.00], 3 seeds, paired by seed: positive."
     assert said[1].endswith("beyond tiny, 40 steps, data synthetic and your own data.")
-    unlike = of_study([*sweep[:3], *(small("houlsby-64", s, score) for s, score in enumerate((63.0, 61.0, 62.0)))])
-    assert own_answer(unlike, against(unlike, base, methods), base)[0].endswith("], 3 seeds: open.")
+    turned = [small("houlsby-64", seed, score) for seed, score in enumerate((63.0, 61.0, 62.0))]
+    unlike = tables.of_study([*sweep[:3], *turned])
+    assert answer.own_answer(unlike, tables.against(unlike, base, methods), base)[0].endswith("], 3 seeds: open.")
     hashed = [run | {"content": {"spread/train": "a", "rte/train": "c"}} for run in sweep]
     changed = hashed[0] | {"content": {"spread/train": "b"}}  # the file was exchanged between the runs
-    assert lines(of_study([*hashed, changed]))[-1] == 'lhuc content={"spread/train": "b"}'
-    cells = table_3_cells(table_3(found, methods=methods))
+    assert tables.lines(tables.of_study([*hashed, changed]))[-1] == 'lhuc content={"spread/train": "b"}'
+    cells = tables.table_3_cells(tables.table_3(found, methods=methods))
     assert cells.values.tolist() == [["LHUC", "62.0 ± 0.58 (3)"], ["Houlsby", "63.0 ± 0.58 (3)"]]
-    assert by_task(found, methods).set_index(["method", "column"]).loc[("lhuc", "spread"), "mean"] == approx(63.0)
-    tasks = task_differences(found, left, base)
+    by_task = tables.by_task(found, methods).set_index(["method", "column"])
+    assert by_task.loc[("lhuc", "spread"), "mean"] == approx(63.0)
+    tasks = tables.task_differences(found, left, base)
     assert tasks[["task", "difference"]].to_numpy().tolist() == [["rte", 1.0], ["spread", 1.0]]
-    assert own_answer([], against([], "shared", ()), "shared")[0].startswith("**Not shown**: any difference")
+    assert "any difference" in answer.own_answer([], tables.against([], "shared", ()), "shared")[0]
 
 
 def test_the_answer_is_the_second_studys_where_it_decides():
     new = confirmed(pals=1.0, common=0.9)
-    said = answer(RECORDS, new)
+    said = answer.answer(RECORDS, new)
     assert "PALs score 1.00 points more" in said[1]
     assert "more in 6 of 6 seeds (second study; 99.5 % interval)" in said[1]
     assert said[2].startswith("**One PAL for all tasks does as well") and "0.10 points more" in said[2]
     assert said[3].startswith("**The attention within PALs helps**")
-    row = questions_table(decide(new)).iloc[1]
+    row = answer.questions_table(decide(new)).iloc[1]
     assert (row["compared"], row["verdict"]) == ("PALs − one PAL for all tasks", "too small to matter")
     assert row["points [interval]"].startswith("+0.10 [-")
-    by = tasks_table(second.by_task(new)).set_index("task")
+    by = answer.tasks_table(second.by_task(new)).set_index("task")
     assert list(by.index) == [TASK_LABELS[task] for task in TASKS] and by.loc["RTE", "margin"] == "1.08"
     assert by["PALs − shared (6 and 6 seeds)"]["CoLA"].startswith("+1.00 [") and by.shape == (8, 5)
 
@@ -365,29 +336,29 @@ def test_pals_against_eight_berts():
     """By hand: PALs have 60 and noise of -.1, .1, 0 at seeds 300 to 302; the eight have 59 (RTE: 51). So PALs score 1
     more on seven tasks and 9 on RTE, 2 on average: 9 / 8 = 1.125 of it from RTE."""
     new = [*confirmed(), *alone(**dict.fromkeys(TASKS, 59.0) | {"rte": 51.0})]
-    row = comparisons(RECORDS, new).iloc[0]
-    assert tuple(row[["left", "right", "verdict", "seeds"]]) == ("pals-204", EIGHT, "positive", "3 and 3")
+    row = answer.comparisons(RECORDS, new).iloc[0]
+    assert tuple(row[["left", "right", "verdict", "seeds"]]) == ("pals-204", answer.EIGHT, "positive", "3 and 3")
     assert (row["difference"], row["without RTE"]) == (approx(2), approx(1))
     by_scipy = stats.ttest_ind([59.9, 60.1, 60.0], [58.0] * 3, equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (approx(by_scipy.low), approx(by_scipy.high))
-    said = answer(RECORDS, new)[0]
+    said = answer.answer(RECORDS, new)[0]
     assert "PALs score 60.0 of 100 and eight BERTs 58.0, 2.00 points more" in said and "3 seeds each" in said
     assert "Without RTE the difference is +1.00 [+" in said
     assert "In the same seeds sharing everything scores 2.00 points more than the eight [+" in said
     for score, verdict in ((60.0, "no worse"), (60.2, "no worse"), (62.0, "negative")):
-        found = comparisons(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
+        found = answer.comparisons(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
         assert found["verdict"] == verdict
 
 
 def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_be_asked_yet():
     """PALs and the common PAL are equal, and seeds spread twenty times as far: the second question is open."""
     new = confirmed(noise=21, pals=9.0, common=9.0)
-    said = answer(RECORDS, new)
-    assert len(questions_table(decide(new))) == 2
+    said = answer.answer(RECORDS, new)
+    assert len(answer.questions_table(decide(new))) == 2
     assert said[2].startswith("**Whether each task needs a PAL of its own is open**")
     assert "six more seeds are planned, and are looked at when all are there)" in said[2]
     assert said[3].endswith("the second study asks this only after question 2 has an answer.")
-    assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer(RECORDS, new[1:])[2]
+    assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer.answer(RECORDS, new[1:])[2]
 
 
 def names(ax) -> list[str]:
@@ -396,22 +367,22 @@ def names(ax) -> list[str]:
 
 def test_figures_draw_what_there_is():
     axes = plt.subplots(1, 2)[1]
-    forest(against(RECORDS), LABELS, "shared", axes[0])
+    forest(tables.against(RECORDS), tables.LABELS, "shared", axes[0])
     assert {"PALs  (3 seeds)", "BERT layer on top  (not run)"} < set(names(axes[0]))
-    task_forest(task_differences(RECORDS, "pals-204", "shared"), axes[1])
+    task_forest(tables.task_differences(RECORDS, "pals-204", "shared"), axes[1])
     assert names(axes[1])[:2] == ["CoLA", "SST-2"]
-    schedule_lines(table_3(RECORDS), LABELS, ("shared", "pals-204"), axes := plt.subplots(1, 2)[1])
+    schedule_lines(tables.table_3(RECORDS), tables.LABELS, ("shared", "pals-204"), axes := plt.subplots(1, 2)[1])
     assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(MIXED)
     acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes := plt.subplots(1, 2)[1])
     assert len(axes[0].lines[0].get_xdata()) == 2 and [text.get_text() for text in axes[0].texts] == ["1 ×"]
-    answer_rows(answered(RECORDS, confirmed(pals=1.0)), ax := plt.subplots()[1])
+    answer_rows(answer.answered(RECORDS, confirmed(pals=1.0)), ax := plt.subplots()[1])
     assert names(ax)[0] == "PALs − sharing everything\n(second study)"
     for of in ([], RECORDS[:1]):
-        forest(against(of), LABELS, "shared", plt.subplots()[1])
-        task_forest(task_differences(of, "pals-204", "shared"), plt.subplots()[1])
+        forest(tables.against(of), tables.LABELS, "shared", plt.subplots()[1])
+        task_forest(tables.task_differences(of, "pals-204", "shared"), plt.subplots()[1])
 
 
 def test_a_record_that_is_given_twice_counts_once():
     """Notebook 11 gives eight BERTs both as the first study's evidence and as the second study's."""
     records = read_records(COMMITTED / "separate")
-    assert len(provenance([*records, *records])) == len(records) > 0
+    assert len(tables.provenance([*records, *records])) == len(records) > 0
