@@ -122,10 +122,8 @@ def test_every_row_of_a_and_b_is_derived():
     ("row_id", "expected"),
     [
         ("B8", [(715.45 / 9, 716.35 / 9, False), (714.05 / 9, 714.95 / 9, True)]),  # nine scores, each ± 0.05
-        ("B9", [(899.1 / 12, 900.3 / 12, True)]),
         ("B12", [(1.7405 / 3, 1.7435 / 3, True)]),
         ("B13", [(_ratio(14_500_000), _ratio(15_500_000), True)]),
-        ("B19", [(-3.1, -2.9, False)]),
         ("B20", [(90.05, 90.15, False), (85.75, 85.85, False)]),
         ("B22", []),
     ],
@@ -159,8 +157,6 @@ def test_other_printed_numbers_would_not_hold_and_derived_ones_would_follow():
     [
         ("A13", 1_000_000, "does not hold"),
         ("A22", {"PALs_annealed": 0.581}, "does not hold"),  # then B12 would hold
-        ("A27", {"low_rank": 101, "half": 264}, "does not hold"),  # two of four
-        ("B1", {"added": 57_000_000}, "not demonstrated"),
         ("B1", {"ratio_in_table": 1.52}, "not demonstrated"),
         ("B2", {"eight_BERTs": 80.0}, "not demonstrated"),
         ("B6", {"s_in_table": 324}, "not demonstrated"),

@@ -180,9 +180,8 @@ def test_the_error_of_the_whole_study_is_the_one_that_is_told():
 
 
 def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
-    assert [task_margin(*of) for of in (("rte", 277), ("mnli", 9815), ("cola", 1043))] == [
-        approx(300 / 277), 0.5, 1.0
-    ]  # fmt: skip
+    margins = [task_margin(*of) for of in (("rte", 277), ("mnli", 9815), ("cola", 1043))]
+    assert margins == [approx(300 / 277), 0.5, 1.0]
     frame = second.by_task([*confirmed(pals=1.0), *confirmed(range(306, 312), pals=9.0)])  # of the look that decided
     assert list(zip(frame["left"], frame["right"], strict=True)) == [of for of in QUESTIONS for _ in TASKS]
     rte = frame.query("task == 'rte'")
@@ -232,7 +231,6 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     monkeypatch.setattr(claims, "_about", lambda records: records[0]["file"])
     assert list(second.separate([*alone()[:-1]])) == [300, 301]
     assert second.of_ledger([*alone()[:-1], *confirmed()]).keys() == {"C26"}
-    assert second.of_ledger([*alone(), *confirmed()[:8]]).keys() == {"C26"}
     found = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
     assert found["C22"].verdict == "reproduced" and "3 seeds" in found["C22"].value and found["C22"].files
     for sst2, verdict in ((60.0, "too small to matter"), (50.0, "not reproduced")):
@@ -241,10 +239,8 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     assert found["C1"].verdict == "reproduced" and "-0.2" in found["C1"].value
     worse = second.of_ledger([*alone(rte=75.0), *confirmed()])["C1"]
     assert worse.verdict == "not reproduced" and "RTE accounts for -1.88 of -2.05 points" in worse.note  # 15 / 8
-    frame = verdict_frame([], found).set_index("id")
-    assert frame.loc["C1", "verdict"] == "reproduced" and frame.loc["C2", "verdict"] == "not run"
-    others = [frame[~frame["id"].isin(["C1", "C22", "C26"])] for frame in (second.ledger_frame(), verdict_frame())]
-    assert others[0]["verdict"].equals(others[1]["verdict"])
+    frame = verdict_frame([], found).set_index("id")["verdict"]
+    assert (frame["C1"], frame["C2"]) == ("reproduced", "not run")
 
 
 @pytest.mark.parametrize(
