@@ -108,7 +108,7 @@ def test_the_index_of_committed_runs_says_what_their_grids_say():
 
 
 def test_table_3s_grid_is_the_papers_a_seed_at_a_time(tmp_path):
-    """That it has every cell three times: study/results/test_results.py."""
+    """That it has every cell: the last test here."""
     configs = Grid.named("table3").configs(tmp_path)
     assert [c.seed for c in configs] == sorted(c.seed for c in configs) and len(configs) == 3 * 19
     assert {(c.backbone, c.steps, c.size) for c in configs} == {("bert-base-uncased", 60_000, "paper")}

@@ -60,11 +60,10 @@ def test_every_number_that_can_be_computed_is_on_a_page():
 
 
 def test_a_block_is_computed_again_and_what_is_around_it_stays():
-    text = "a\n<!-- computed: precision -->\nold\n<!-- end -->\nb\n"
-    new = computed.written(text)
+    new = computed.written("a\n<!-- computed: precision -->\nold\n<!-- end -->\nb\n")
     assert re.fullmatch(r"a\n<!-- computed: precision -->\n\d seeds: .* bf16, .* float32 .*\n<!-- end -->\nb\n", new)
     with pytest.raises(ValueError, match="unknown computed part of a page 'speeed': did you mean 'speed'"):
-        computed.written(text.replace("precision", "speeed"))
+        computed.written("<!-- computed: speeed -->\n<!-- end -->\n")
 
 
 def test_the_readme_is_a_screen_and_a_half_and_its_examples_hold():
@@ -117,19 +116,14 @@ def test_a_method_of_ones_own_is_swept_as_the_page_says(tmp_path):
     family = "@dataclass(frozen=True, kw_only=True)\nclass Mine(LowRank):\n    size: int = 4\n\n\n"
     (tmp_path / "mine.py").write_text(head + family + lines)
     base = {"backbone": "tiny", "tasks": ["rte"], "steps": 2, "batch_size": 4, "method": "mine"}
-    grid = {"base": base, "runs": [{"own_method": {"kind": "Mine"}}, {"own_method": {"kind": "Mine", "size": 8}}]}
+    grid = {"base": base, "runs": [{"own_method": {"kind": "Mine", "size": size}} for size in (4, 8)]}
     (tmp_path / "grid.json").write_text(json.dumps(grid))
-    done, unknown = (
-        subprocess.run(
-            [sys.executable, *program, "sweep", "grid.json", "--folder", "runs"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        for program in (["mine.py"], ["-m", "palslib"])
-    )
-    assert done.returncode == 0 and "2 of 2 runs finished" in done.stdout, done.stdout + done.stderr
+    for program, status, said in (
+        (["mine.py"], 0, "2 of 2 runs finished"),
+        (["-m", "palslib"], 2, "unknown kind of method 'Mine'"),
+    ):
+        call = [sys.executable, *program, "sweep", "grid.json", "--folder", "runs"]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status and said in done.stdout + done.stderr, done.stdout + done.stderr
     sizes = [json.loads(path.read_text())["method"]["size"] for path in (tmp_path / "runs").glob("*/record.json")]
     assert sorted(sizes) == [4, 8]
-    assert unknown.returncode == 2 and "unknown kind of method 'Mine'" in unknown.stderr
-    assert unknown.stderr.endswith("; define a family of your own before you use it\n")

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -16,9 +15,6 @@ from packaging.utils import canonicalize_name
 
 from palslib.common.places import PROJECT
 
-SETUP_FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run", ".pre-commit-config.yaml"]
-SETUP_FILES += [".binder/environment.yml", ".binder/postBuild", ".devcontainer/devcontainer.json"]
-SETUP_FILES += [".github/workflows/test.yml"]
 EXTRAS = "-e .[lab,test,browser,book,onnx]"
 
 
@@ -60,27 +56,12 @@ def test_what_other_machines_call_is_a_target(name):
 
 
 def test_other_machines_have_the_python_of_environment_yml():
-    """The workflow has the systems of README. Windows is not among them: a run's lock needs Linux, macOS or WSL."""
     names = ("environment.yml", ".binder/environment.yml", ".github/workflows/test.yml")
     ours, binder, workflow = (yaml.safe_load((PROJECT / name).read_text()) for name in names)
-    assert binder["channels"] == ours["channels"]
     assert binder["dependencies"] == [name for name in ours["dependencies"] if isinstance(name, str)]
-    assert os.access(PROJECT / ".binder" / "postBuild", os.X_OK)
     container = json.loads((PROJECT / ".devcontainer" / "devcontainer.json").read_text())
     assert container["image"] == "python:3.11" and "python=3.11" in binder["dependencies"]
-    assert container["postCreateCommand"] == "make cpu && make extras"
-    jobs, systems = workflow["jobs"].values(), set()
-    assert {job["steps"][1]["with"]["python-version"] for job in jobs} == {"3.11"}
-    for job in jobs:
-        systems |= set(job.get("strategy", {}).get("matrix", {}).get("os", [job["runs-on"]]))
-    assert systems == {"ubuntu-latest", "macos-latest"}
-    assert "Linux, macOS (Apple silicon) or WSL" in (PROJECT / "README.md").read_text()
-
-
-@pytest.mark.parametrize("name", SETUP_FILES)
-def test_no_package_index_is_named(name):
-    text = (PROJECT / name).read_text().replace("https://arxiv.org/", "")  # where the paper is
-    assert not re.search(r"https?://|file://|index-url|find-links|/opt/|/root/", text)
+    assert {job["steps"][1]["with"]["python-version"] for job in workflow["jobs"].values()} == {"3.11"}
 
 
 def test_version_is_said_once_more_only_where_it_must_be(pyproject):
@@ -95,21 +76,16 @@ def test_version_is_said_once_more_only_where_it_must_be(pyproject):
 
 
 @pytest.fixture
-def folder():
-    """Readable by everybody (pytest's own temporary folders are not)."""
-    path = Path(tempfile.mkdtemp(prefix="palslib-setup-"))
-    path.chmod(0o755)
+def folder(tmp_path) -> Path:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(PROJECT / name, path)
-    yield path
-    path.chmod(0o755)
-    shutil.rmtree(path)
+        shutil.copy(PROJECT / name, tmp_path)
+    return tmp_path
 
 
-def make(folder: Path, *arguments: str, **options) -> tuple[int, str]:
+def make(folder: Path, *arguments: str) -> tuple[int, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     call = ["make", "-C", str(folder), "--no-print-directory", *arguments]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60, **options)
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -151,13 +127,6 @@ def test_a_python_that_is_not_fit_is_named(folder, target, python, text, said):
     status, words = make(folder, target, *([] if python == PYTHON else [f"PYTHON={folder / python}"]))
     assert status == 2 and words.count("\n") == 1 and said in words, words
     assert python == PYTHON or "Python 3.11 or newer is needed" in words
-
-
-def test_a_read_only_folder(folder):
-    folder.chmod(0o555)
-    root = {"user": "nobody"} if os.geteuid() == 0 else {}  # root is not stopped by permissions
-    status, said = make(folder, "reproduce", **root)
-    assert status == 2 and said.count("\n") == 1 and "This folder is read-only" in said
 
 
 def test_the_second_call_installs_nothing_again(folder, calls):

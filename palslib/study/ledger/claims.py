@@ -41,13 +41,9 @@ EDGE = 0.05
 SPREAD_SEEDS = 5
 """The least number of seeds for a verdict on a spread over seeds."""
 NOT_TESTABLE = "not testable at this scale"
-MEASURES = {
-    "average": "of all tasks after the last step",
-    "backward": "backward transfer: what later tasks did to earlier ones",
-    "forward": "forward transfer",
-    "spread": "distance of a seed's average from the median over seeds",
-}
-"""Name -> meaning of the measures that a comparison may name after its colon, besides a task's score."""
+MEASURES = ("backward", "spread")
+"""What a comparison may name after its colon, besides a task: backward transfer (what later tasks did to earlier ones),
+and the distance of a seed's average from the median over seeds."""
 
 
 class Verdict(NamedTuple):
@@ -108,7 +104,7 @@ class Comparison:
     @property
     def measures_scores(self) -> bool:
         """Whether it compares scores in points: dev averages, or those of one task."""
-        return len(self._terms) == 2 and self.measure in ("", "average")
+        return len(self._terms) == 2 and not self.measure
 
     @property
     def _terms(self) -> tuple[Term, ...]:
@@ -168,8 +164,8 @@ class Comparison:
 
     def _scores(self, record: dict) -> dict[str, float]:
         """The scores of a run: one measure or average, or one score for each task that is compared."""
-        if self.measure in ("backward", "forward"):
-            return {self.measure: transfer_measures(record)[self.measure]}
+        if self.measure == "backward":
+            return {"backward": transfer_measures(record)["backward"]}
         if self.measure or not (self.task or self.alone):
             average = record["results"]["last"]["dev_average"]
             return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)

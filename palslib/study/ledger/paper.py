@@ -117,7 +117,7 @@ ADAPTERS_FIGURE_6_BERT_BASE = {"sst2": 0.5, "mnli": 0.0, "sick_e": 1.0, "sick_r"
 ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3, "difference": -3.3}
 
 
-@settings
+@settings(part="ledger row {id}:")
 class Row:
     """One row of the ledger. `published` and `derived` are a number, or a list or table of numbers, or None."""
 
@@ -158,12 +158,9 @@ class Row:
     """The notebook that derives, shows or tests the statement, without `.ipynb`."""
 
 
-def read_row(row_id: str, table: dict) -> Row:
-    """One table of the ledger as a `Row`. Raises ValueError for a malformed one, naming it and its key."""
-    try:
-        row = Row(id=row_id, kind=row_id[0], **table)
-    except ValueError as error:
-        raise ValueError(f"ledger row {row_id}: {error}") from None
+def _row(row_id: str, table: dict) -> Row:
+    """One table of the ledger as a `Row`, which needs the runs that it compares."""
+    row = Row(id=row_id, kind=row_id[0], **table)
     compared = [run for text in row.compare for run in re.split(r" (?:>=|>|\+) ", text.partition(" : ")[0])]
     return replace(row, needs=tuple(dict.fromkeys([*row.needs, *compared])))
 
@@ -172,4 +169,4 @@ def read_row(row_id: str, table: dict) -> Row:
 def load_ledger() -> dict[str, Row]:
     """The package's ledger by row id, A1 first. Read once and shared: do not change the result."""
     text = files("palslib.study.ledger").joinpath("ledger.toml").read_text(encoding="utf-8")
-    return {row_id: read_row(row_id, table) for row_id, table in tomllib.loads(text).items()}
+    return {row_id: _row(row_id, table) for row_id, table in tomllib.loads(text).items()}

@@ -7,7 +7,7 @@ from palslib.methods.table import LABELS
 from palslib.study.ledger.arms import Term
 
 _WHERE = {task: f" on {label}" for task, label in (TASK_LABELS | {"sts": "STS"}).items()}
-_WHERE |= {"": "", "average": " on average", "backward": " in backward transfer", "forward": " in forward transfer"}
+_WHERE |= {"": "", "backward": " in backward transfer"}
 """What a comparison names after its colon -> the words for it."""
 _BASELINES = {"glue": "eight BERTs", "minbert": "three BERTs"}
 """Data -> the name of the baseline: a BERT for each task."""
@@ -43,7 +43,7 @@ def sentence(left: Sequence[Term], right: Sequence[Term], relation: str, what: s
     """What a comparison states; `a + d > b + c` compares what a gains over b with what c gains over d.
 
     Args:
-        what: a task or a measure of `claims.MEASURES`; empty for the average.
+        what: a task or one of `claims.MEASURES`; empty for the average.
     """
     (first, *more), (other, *others) = ([_named(term) for term in side] for side in (left, right))
     if what == "spread":

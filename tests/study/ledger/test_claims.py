@@ -1,7 +1,6 @@
 """Rows C: runs in pairs decide, by hand arithmetic; every kind of verdict from made-up records of known difference."""
 
 import json
-import math
 from dataclasses import asdict, replace
 from itertools import chain
 
@@ -10,24 +9,14 @@ import pytest
 from scipy import stats
 
 from palslib.data.tasks import get_task
-from palslib.methods.table import METHODS
 from palslib.plan.config import RunConfig
 from palslib.study.ledger.arms import Term, named
-from palslib.study.ledger.claims import (
-    Comparison,
-    claim_verdict,
-    on_other_processors,
-    smallest_difference,
-    task_margin,
-)
+from palslib.study.ledger.claims import Comparison, claim_verdict, smallest_difference
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.ledger.verdicts import verdict_frame
 
 LEDGER = load_ledger()
 CLAIM = "pals-204 annealed > shared annealed"
 NO_WORSE = "pals-204 annealed >= shared annealed"
-SENTENCE = "PALs (annealed) should be better than shared (annealed)"
-MINBERT = {"data": "minbert", "tasks": ("sst5", "quora", "sts")}
 
 
 def made_up(seed: int, average: float, rte: float = 60.0, **changes) -> dict:
@@ -64,29 +53,20 @@ SHARED, EVEN = (64.0, 62.0, 66.0), (60.0, 60.0, 60.0)
         (CLAIM, (62.0, 60.1, 63.9), SHARED, "not reproduced"),
         (CLAIM, (66.0, 60.0, 68.0), SHARED, "inconclusive"),  # +2, -2, +2
         (CLAIM, (66.0, 64.1), SHARED, "inconclusive"),  # two pairs
-        (CLAIM, (66.0,), (64.0,), "inconclusive"),
         (CLAIM, (66.0, 66.2, 66.1), (), "not run"),
-        (CLAIM, (), (), "not run"),
-        (CLAIM, SHARED, SHARED, "too small to matter"),
         (CLAIM, (64.2, 62.0, 65.9), SHARED, "too small to matter"),  # +.2, 0, -.1: .033 ± .379
         (CLAIM, (64.3, 62.0, 65.7), SHARED, "inconclusive"),  # +.3, 0, -.3: 0 ± .745
-        (CLAIM, (64.0, math.nan, 66.0), SHARED, "inconclusive"),  # two seeds are left
-        (CLAIM, (64.0, None, 66.0), SHARED, "inconclusive"),  # as JSON has it
+        (CLAIM, (64.0, None, 66.0), SHARED, "inconclusive"),  # two seeds are left
         (f"{CLAIM} : cola", (64.4, 62.0, 65.6), SHARED, "too small to matter"),  # ± .994, less than CoLA's 1 point
         (CLAIM, (60.18, 60.28, 60.38), EVEN, "reproduced, only just"),  # .28 ± .248
-        (CLAIM, (60.30, 60.40, 60.50), EVEN, "reproduced"),
         (NO_WORSE, (59.68, 59.78, 59.88), EVEN, "reproduced, only just"),  # -.22 ± .248 lies above -.5
-        (NO_WORSE, (60.17, 60.27, 60.37), EVEN, "reproduced"),
         (NO_WORSE, (59.19, 59.20, 59.21), EVEN, "not reproduced"),  # -.8 ± .025
-        (CLAIM, (59.69, 59.70, 59.71), EVEN, "not reproduced"),  # which would be no worse
     ],
 )
 def test_differences_of_pairs_decide_and_fewer_than_three_never_do(claim, pals, shared, expected):
     """The scores themselves are 2 points apart from seed to seed."""
     found = decide(claim, runs("pals-204", *pals) + runs("shared", *shared))
-    assert found.verdict + ", only just" * found.only_just == expected
-    assert (", only just (" in str(found)) == found.only_just
-    assert task_margin("rte", 277) == pytest.approx(300 / 277) and task_margin("mnli", 9815) == 0.5
+    assert (found.verdict, found.only_just) == (expected.removesuffix(", only just"), "only just" in expected)
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -100,28 +80,9 @@ def test_smallest_difference_is_found_four_times_of_five(seeds):
 
 def test_what_was_seen_is_said():
     """66.1 ± .058: s = .1 over √3; the interval is 4.303 times that, .248."""
-    one = decide(CLAIM, runs("pals-204", 66.0) + runs("shared", 64.0))
-    assert str(one) == f"{SENTENCE}: 66.0 against 64.0 (1 seed)"
-    three = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
-    assert str(three) == f"{SENTENCE}: 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
-    assert [r["config"]["method"] for r in three.records] == ["pals-204"] * 3 + ["shared"] * 3
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (f"{CLAIM} : rte", f"{SENTENCE} on RTE"),
-        ("pals-204 annealed >= fine-tuned single-task", "PALs (annealed) should be no worse than eight BERTs"),
-        (
-            "pals-204 sequential memory=32 > pals-204 sequential : backward",
-            "PALs (one task after another, with memory) should be better than PALs (one task after another)"
-            " in backward transfer",
-        ),
-        (f"{CLAIM} : spread", "PALs (annealed) should spread more over seeds than shared (annealed)"),
-    ],
-)
-def test_a_comparison_is_said_in_a_sentence(text, sentence):
-    assert Comparison.parse(text).sentence == sentence
+    found = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
+    sentence = "PALs (annealed) should be better than shared (annealed)"
+    assert str(found) == f"{sentence}: 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
 
 
 def test_models_of_one_task_each_share_nothing_with_a_mixed_run():
@@ -141,8 +102,6 @@ def test_seeds_without_a_partner_do_not_count():
     found = decide(CLAIM, left + runs("shared", 60.0, 61.0, 62.0, 63.0))
     assert found.seeds == (1, 2, 3) and found.differences == [10.0, 10.0, 10.0]
     assert sorted(r["config"]["seed"] for r in found.records) == [1, 1, 2, 2, 3, 3]
-    none = decide(CLAIM, left[-1:] + runs("shared", 60.0))
-    assert none.verdict == "inconclusive" and str(none).endswith("no seed in common")
 
 
 def test_a_sum_of_runs_compares_gains():
@@ -156,8 +115,6 @@ def test_a_sum_of_runs_compares_gains():
     outcome = decide(claim, found)
     assert outcome.verdict == "reproduced" and outcome.differences == [2.0, 2.0, 2.0]
     assert decide(claim, found[:9]).verdict == "not run"
-    gain = "the gain of PALs (annealed) over PALs (proportional) should be larger than that of shared (annealed) over "
-    assert outcome.comparison.sentence == f"{gain}shared (proportional)"
 
 
 def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
@@ -169,7 +126,7 @@ def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
     assert decide(claim, runs("pals-204", *wide[:4]) + runs("shared", *narrow[:4])).verdict == "inconclusive"
 
 
-FLAT, REPLAYED = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {"order": "reshuffled"}}
+FLAT = {"recipe_options": {"decay": "constant"}}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +137,6 @@ FLAT, REPLAYED = {"recipe_options": {"decay": "constant"}}, {"recipe_options": {
         ({}, {"train": {"qqp": 363_846}}, "not run"),  # the whole of GLUE beside a part of it
         (FLAT, FLAT, "reproduced"),  # as the minBERT and GEM reports have it
         (FLAT, {}, "not run"),
-        (REPLAYED, {}, "not run"),
         ({"adaptation_rate": 10}, {"adaptation_rate": 3}, "reproduced"),  # which shared does not use
     ],
 )
@@ -200,9 +156,7 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
     for changes, arm in (
         ({"adaptation_rate": 10.0}, "pals-204"),
         ({}, "pals-204 adaptation_rate=1"),
-        ({"adaptation_rate": 10, "method_options": {"init": "normal"}}, "pals-204 init=normal"),
         ({"adaptation_rate": 10, "method_options": {"heads": 6}, "size": 48}, "pals-204 heads=6 size=48"),
-        ({"adaptation_rate": 10, "memory": 32, "weights": "random"}, "pals-204 memory=32 weights=random"),
         ({"adaptation_rate": 10, "evaluate_every": 5, "keep": "last", "schedule": "proportional"}, "pals-204"),
         ({"method": "shared", "steps": 4_000}, "shared adaptation_rate=1 steps=4000"),
         ({"method": "mine", "own_method": {"kind": "lora", "freeze": "nothing"}}, "mine freeze=nothing"),
@@ -210,11 +164,7 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
         found = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
         assert (found["study"], found["arm"]) == ("", arm)
     stated = made_up(0, 60.0, study="mine", arm="pals")
-    assert named([*most, stated])[-1] is not stated and named([*most, stated])[-1] == stated
-    assert named([stated | {"status": "running"}]) == named([]) == []
-    longer = [made_up(0, 60.0, method=m, steps=4_000, study="longer") for m in ("pals-204", "shared")]
-    found = [run["config"] for run in named([*most, *longer])][-2:]
-    assert [(of["study"], of["arm"]) for of in found] == [("longer", "pals-204"), ("longer", "shared")]
+    assert named([*most, stated])[-1] == stated and named([stated | {"status": "running"}]) == []
 
 
 def test_a_study_with_other_steps_is_refused():
@@ -237,14 +187,6 @@ def test_the_study_with_the_longest_runs_decides_once_it_has_enough_seeds():
     assert found.verdict == "not reproduced" and found.seeds == (0, 1, 2)
 
 
-def test_one_tasks_score_decides_where_the_claim_is_about_it():
-    """By RTE the order is the other way round."""
-    records = [made_up(s, 66 + s / 10, 60.0, method="pals-204") for s in range(3)]
-    records += [made_up(s, 64.0, 70.0, method="shared") for s in range(3)]
-    verdicts = [decide(claim, records).verdict for claim in (CLAIM, f"{CLAIM} : rte")]
-    assert verdicts == ["reproduced", "not reproduced"]
-
-
 def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
     """Adapters: (70 + 60) / 2 = 65, fine-tuned: (60 + 66) / 2 = 63, a third task only there, each at its own rate."""
 
@@ -257,47 +199,10 @@ def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
     found = [alone(m, t, v, s) for m, of in made.items() for t, v in of.items() for s in range(3)]
     claim = "houlsby-64 single-task size=paper > fine-tuned single-task"
     outcome = decide(claim, found)
-    assert outcome.verdict == "reproduced"
     assert [*outcome.left, *outcome.right] == pytest.approx([65, 65.1, 65.2, 63, 63.1, 63.2])
     assert decide(f"{claim} : mrpc", found).verdict == "not reproduced"
     without = [r for r in found if not (r["config"]["seed"] == 2 and "mrpc" in r["config"]["tasks"])]
     assert decide(claim, without).seeds == (0, 1)  # the third lacks a task of the two
-    assert not decide(
-        claim, [r for r in found if (r["config"]["method"] == "fine-tuned") == ("rte" in r["config"]["tasks"])]
-    ).seeds
-
-
-def test_memory_is_compared_with_none_by_what_is_forgotten():
-    """The first task falls from 80 to 70 without memory and to 78 with it; seeds differ by a tenth."""
-
-    def sequential(memory, seed, end):
-        record = made_up(
-            seed, 60.0, schedule="sequential", tasks=("rte", "cola"), steps=10, memory=memory, method="shared"
-        )
-        points = [({"rte": 80.0, "cola": 0.0}, 5), ({"rte": end + seed / 10, "cola": 50.0}, 10)]
-        record["history"] = [{"step": k, "scores": {t: {"main": v} for t, v in s.items()}} for s, k in points]
-        record["results"]["last"]["dev_average"] = (end + seed / 10 + 50) / 2
-        return record
-
-    found = [sequential(memory, seed, end) for memory, end in ((0, 70.0), (32, 78.0)) for seed in range(3)]
-    claim = "shared sequential memory=32 > shared sequential"
-    outcome = decide(f"{claim} : backward", found)
-    assert outcome.verdict == "reproduced" and outcome.left[0] == -2 and outcome.right[0] == -10
-    assert decide(f"{claim} : average", found).differences == pytest.approx([4, 4, 4])
-
-
-def test_tasks_from_files_are_compared_too():
-    """C16: adapters on a frozen BERT, all tasks in one run, against fine-tuned models."""
-    config = {"data": "crowdflower", "tasks": ("rte",)}
-    tuned, frozen = (
-        runs("fine-tuned", 71.0, 71.4, 71.2, **config),
-        runs("houlsby-64-not-shared", 74.9, 74.8, 74.7, **config),
-    )
-    for record in tuned + frozen:  # made up of a task with a row, which theirs have not
-        record["config"] |= {"tasks": ["airline"], "size": "paper", "study": "own", "arm": record["config"]["method"]}
-        record["results"]["last"]["scores"] = {"airline": {"accuracy": record["results"]["last"]["dev_average"]}}
-    verdict, value, _, _ = claim_verdict(LEDGER["C16"], tuned + frozen)
-    assert verdict == "reproduced" and "+3.60" in value
 
 
 @pytest.mark.parametrize(
@@ -307,13 +212,12 @@ def test_tasks_from_files_are_compared_too():
         ("pals-204 annealed", {"arm": "pals-204 heads=6"}, False),
         ("pals-204 annealed", {"arm": "pals-204", "schedule": "proportional"}, False),
         ("pals-204 annealed", {"arm": "pals-204", "data": "synthetic"}, False),
-        ("pals-204 annealed data=minbert activation=gelu", MINBERT | {"arm": "pals-204 activation=gelu"}, True),
+        ("shared annealed data=minbert", {"arm": "shared", "data": "minbert", "tasks": ("sts",)}, True),
         ("pals-204 annealed size=48 heads=6", {"arm": "pals-204 heads=6 size=48"}, True),  # in any order
         ("pals-204 annealed size=paper", {"arm": "pals-204", "size": "paper"}, True),
         ("pals-204 annealed size=paper", {"arm": "pals-204"}, False),
         ("pals-204 annealed", {"arm": "pals-204", "size": "paper"}, True),
         ("fine-tuned single-task", {"arm": "fine-tuned"}, True),  # one BERT a task, in one run
-        ("fine-tuned single-task", {"arm": "fine-tuned", "tasks": ("rte",)}, True),
     ],
 )
 def test_which_runs_a_term_means(term, changes, matches):
@@ -335,25 +239,17 @@ SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (
     ("records", "expected", "said"),
     [
         (spans(SPANS), "reproduced", "sst2: any one layer at most 5.0 % of the score, all 40.0 %"),
-        (spans(SPANS | {(0, 0): -11.0}), "not reproduced", ""),  # 11 > 40 / 4
-        ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): 3.0, (0, 2): 2.0}, (1,))], "not reproduced", ""),  # a gain
         (spans(SPANS | {(1, 2): -45.0}), "not reproduced", ""),  # no removal costs more than that of all
-        ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): -11.0}, (1,))], "not reproduced", ""),  # of one seed
-        (spans(SPANS, (0, 1)), "inconclusive", "2 of 3 seeds"),
+        ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): -11.0}, (1,))], "not reproduced", ""),  # of one seed: > 40 / 4
         ([*spans(SPANS), *spans(SPANS, (0, 1), "rte")], "inconclusive", "2 of 3 seeds"),  # of a task with fewer
         ([*spans(SPANS, (0, 1)), *spans(SPANS, (2,), steps=60_000, study="another")], "inconclusive", "2 of 3 seeds"),
         # of a score of 0 a change in percent is undefined: it refutes nothing
         ([*spans(SPANS), *spans(dict.fromkeys(SPANS, ""), task="cola")], "reproduced", "cola: undefined, as its whole"),
-        (spans(dict.fromkeys(SPANS, ""), task="cola"), "inconclusive", ""),
-        (runs("houlsby-64", 80.0, size="paper", tasks=("sst2",), arm="houlsby-64"), "not run", ""),
     ],
 )
 def test_c17_asks_what_adapters_are_worth(records, expected, said):
-    records = [record | {"file": f"{i}.json"} for i, record in enumerate(records)]
-    kind, value, note, files = claim_verdict(LEDGER["C17"], records)
+    kind, value, note, _ = claim_verdict(LEDGER["C17"], records)
     assert kind == expected and said in f"{value} {note}"
-    deciding = [r["file"] for r in records if "spans" in r and r["config"]["steps"] < 60_000]  # of the usual setting
-    assert list(files) == deciding
 
 
 def test_c2_needs_all_three_schedules():
@@ -365,26 +261,11 @@ def test_c2_needs_all_three_schedules():
 
     every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
     assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
-    kind, value, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
-    assert kind == "inconclusive" and SENTENCE in value
-    assert "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
+    kind, _, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
+    assert kind == "inconclusive" and "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
     every["square-root"] = both(64.0, 66.0, schedule="square-root")
     kind, _, note, _ = claim_verdict(LEDGER["C2"], list(chain(*every.values())))
     assert kind == "not reproduced" and "2 of 3 comparisons reproduced, 1 not reproduced" in note
-    assert " reproduced" not in claim_verdict(LEDGER["C11"], every["annealed"])[2]  # of one comparison
-
-
-@pytest.mark.parametrize("worst", [60.0, 70.0])
-def test_what_a_run_of_this_size_cannot_decide_is_said_whatever_was_seen(worst):
-    """C13b: that round robin overfits needs curves over several passes; the order alone, either one, is no verdict."""
-    scores = {"annealed": 64.0, "proportional": 65.0, "round-robin": worst}
-    gelu = MINBERT | {"arm": "pals-204 activation=gelu"}
-    found = [r for s, v in scores.items() for r in runs("pals-204", v, v, v, schedule=s, **gelu)]
-    kind, value, note, _ = claim_verdict(LEDGER["C13b"], found)
-    assert kind == "not testable at this scale" and f"against {worst:.1f}" in value
-    assert note.endswith(f"it would take {LEDGER['C13b'].scale}") and "several passes of SST and STS" in note
-    assert claim_verdict(LEDGER["C13b"], [])[0] == "not run"
-    assert claim_verdict(LEDGER["C13c"], found)[0] == "not run"
 
 
 def test_runs_of_the_size_that_a_row_asks_for_decide_it():
@@ -394,7 +275,8 @@ def test_runs_of_the_size_that_a_row_asks_for_decide_it():
         random = runs("pals-204", 44.0, 44.2, 44.1, steps=steps, weights="random", arm="pals-204 weights=random")
         return runs("pals-204", 66.0, 66.1, 66.2, steps=steps, arm="pals-204") + random
 
-    assert claim_verdict(LEDGER["C10b"], both(89_999))[0] == "not testable at this scale"
+    kind, _, note, _ = claim_verdict(LEDGER["C10b"], both(89_999))
+    assert kind == "not testable at this scale" and note.endswith(f"it would take {LEDGER['C10b'].scale}")
     assert claim_verdict(LEDGER["C10b"], both(90_000))[0] == "reproduced"
 
 
@@ -410,70 +292,15 @@ def test_a_task_that_neither_side_has_learnt_decides_nothing():
     assert outcome((0.0, 0.0, 0.0), (4.0, 4.0, 4.1)).verdict == "not reproduced"
 
 
-def test_without_records_nothing_is_reproduced():
-    frame = verdict_frame(records=[])
-    claims = frame[frame["kind"] == "C"].set_index("id")
-    assert (claims["verdict"] == "not run").all()
-    needs = {row.id: bool(row.needs) for row in LEDGER.values() if row.kind == "C"}
-    assert claims["note"].str.startswith("needs ").to_dict() == needs
-    assert claims.loc["C24", "note"] == "not pursued here" and "dev loss" in claims.loc["C27", "note"]
-
-
-def test_what_rows_need_and_compare_can_be_read():
-    """That each is an arm of some grid: grid/test_plans.py."""
-    for row in LEDGER.values():
-        needs = list(map(Term.parse, row.needs))
-        assert all(need.arm.split()[0] in METHODS for need in needs), row.id
-        assert all(need.alone or need.arm != "fine-tuned" for need in needs), row.id
-        for comparison in map(Comparison.parse, row.compare):
-            assert comparison.left != comparison.right, row.id
-            assert all(term in needs for term in comparison.left + comparison.right), row.id
-
-
-def test_a_difference_that_is_one_tasks_says_so():
-    """RTE is 40 points better, the other seven tasks .1: RTE makes 5 of the 5.0875 points."""
-    pals = [made_up(s, 65.1, 90.0 + s / 10, method="pals-204") for s in range(3)]
-    shared = [made_up(s, 65.0, 50.0, method="shared") for s in range(3)]
-    for record in pals + shared:
-        last = record["results"]["last"]
-        last["dev_average"] = (7 * last["scores"]["cola"]["matthews"] + last["scores"]["rte"]["accuracy"]) / 8
-    row = LEDGER["C2"]
-    undefined = made_up(0, math.nan, math.nan, method="pals-204")
-    undefined["results"]["last"]["dev_average"] = None
-    for found in (pals + shared, [*pals, *shared, undefined]):  # a repetition of seed 0 without an average
-        note = "RTE accounts for +5.01 of +5.10 points, and the mean over the other 7 tasks is +0.10"
-        assert note in claim_verdict(row, found)[2]
-    even = [
-        made_up(s, 66 + s / 10, 66 + s / 10, method=m) if m != "shared" else made_up(s, 60, 60, method=m)
-        for s in range(3)
-        for m in ("pals-204", "shared")
-    ]
-    assert "accounts for" not in claim_verdict(row, even)[2]
-
-
-# ------------------------------------------------------------------------------------------- rules that few rows reach
-
-
 def test_different_runs_of_one_seed_are_refused():
     """Which of them counts would be left to the order of files. A run that was merely repeated counts once."""
     found = [r for rate in (1e-4, 1e-3) for r in runs("shared", 60.0, learning_rate=rate, arm="shared")]
     found += runs("pals-204", 60.0, arm="pals-204")
-    with pytest.raises(ValueError, match="different runs of one seed, shared, shared: leave one of them out"):
+    with pytest.raises(ValueError, match="different runs of one seed, shared, shared"):
         decide(CLAIM, found)
     again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
     outcome = decide(CLAIM, again)
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
-
-
-def test_pairs_on_processors_of_different_makers_are_told_with_the_verdict():
-    pals, shared = runs("pals-204", 62.0, 64.0, 63.0), runs("shared", 60.0, 61.0, 62.0)
-    pals[1]["environment"], shared[1]["environment"] = {"cpu": "AMD EPYC"}, {"cpu": "Intel(R) Xeon(R)"}
-    assert on_other_processors(decide(CLAIM, pals + shared)) == 1
-    note = claim_verdict(LEDGER["C2"], pals + shared)[2]
-    assert "1 of 3 pairs are of processors of different makers" in note
-    for run, device in zip(pals, ("cpu", "cpu", "NVIDIA H200"), strict=True):
-        run["device"] = device
-    assert on_other_processors(decide(CLAIM, pals + shared)) == 2
 
 
 def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():

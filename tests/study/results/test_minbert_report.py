@@ -6,21 +6,13 @@ from dataclasses import asdict
 
 import matplotlib.pyplot as plt
 import pytest
+from pytest import approx
 
 from palslib.plan.config import RunConfig
 from palslib.study.figures.minbert import results_dots, similarity_range, training_curves
 from palslib.study.ledger.derivations import derive
-from palslib.study.ledger.paper import MINBERT_TABLE_1, load_ledger
-from palslib.study.results.minbert import (
-    COLUMNS,
-    LABELS,
-    claims_frame,
-    curves_frame,
-    model_label,
-    rank_frame,
-    results_frame,
-    results_table,
-)
+from palslib.study.ledger.paper import MINBERT_TABLE_1
+from palslib.study.results import minbert
 
 
 def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.0), **options):
@@ -45,34 +37,22 @@ def line(frame, model, task):
     return found
 
 
-def test_the_rows_are_those_of_the_ledger():
-    """C13 names the runs in the order of the report's table, so that each row finds its own."""
-    for (method, schedule), need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=True):
-        named = need.split()[:2]
-        assert named == [method.replace("324", "204"), schedule]
-        assert ("size=" in need) == (method == "pals-324")
-
-
 def test_mean_over_seeds():
     """SST-5 of 40 and 42 is 41 ± 1; (41 + 70 + 61) / 3 = 57.33. The report's .495, .771, .502 have the mean 58.93.
 
     The seeds' means of three are 56.67 and 58: 57.33 ± 0.67.
     """
-    frame = results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
-    assert list(frame["model"].unique()) == [" ".join(model) for model in MINBERT_TABLE_1]
-    assert line(frame, "shared annealed", "sst5") == {
-        "model": "shared annealed",
-        "task": "sst5",
-        "report": pytest.approx(49.5),
-        "ours": 41.0,
-        "standard_error": pytest.approx(1.0),
-        "seeds": 2,
-    }
-    mean = line(frame, "shared annealed", "mean")
-    assert (mean["ours"], mean["report"], mean["seeds"]) == (pytest.approx(172 / 3), pytest.approx(176.8 / 3), 2)
-    assert mean["standard_error"] == pytest.approx(2 / 3)
+    frame = minbert.results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
+    columns = ["report", "ours", "standard_error", "seeds"]
+    of = frame[frame["model"] == "shared annealed"].set_index("task")[columns]
+    assert of.loc["sst5"].tolist() == approx([49.5, 41, 1, 2])
+    assert of.loc["mean"].tolist() == approx([176.8 / 3, 172 / 3, 2 / 3, 2])
     rest = frame[frame["model"] != "shared annealed"]
     assert rest["ours"].isna().all() and (rest["seeds"] == 0).all()
+    table = minbert.results_table(frame).replace("\u00a0", " ", regex=True)  # cells do not break
+    columns = ["seeds", "SST-5", "SST-5 (report)", "mean", "place (ours)"]
+    assert table.loc[1, columns].tolist() == [2, "41.0 ± 1.0", "49.5", "57.3 ± 0.7", "1"]
+    assert table.loc[0, columns].tolist() == [0, "not run", "52.3", "not run", "–"]
 
 
 def test_every_row_has_its_own_run():
@@ -84,7 +64,7 @@ def test_every_row_has_its_own_run():
         name = "round-robin" if schedule == "single-task" else schedule
         made = record(method.replace("324", "204"), name, scores=(float(k), 50.0, 60.0), **size)
         found.append(json.loads(json.dumps(made)))
-    frame = results_frame(found)
+    frame = minbert.results_frame(found)
     assert frame[frame["task"] == "sst5"]["ours"].tolist() == list(range(8))
     assert (frame["seeds"] == 1).all()
 
@@ -98,12 +78,12 @@ def test_other_runs_do_not_count():
         record("pals-204", size=24),
         record() | {"status": "stopped"},
     ]
-    assert (results_frame(others)["seeds"] == 0).all()
+    assert (minbert.results_frame(others)["seeds"] == 0).all()
 
 
 def test_a_seed_twice_is_refused():
     with pytest.raises(ValueError, match="two runs of one seed in one group"):
-        results_frame([record(arm="shared"), record(arm="shared", steps=70)])
+        minbert.results_frame([record(arm="shared"), record(arm="shared", steps=70)])
 
 
 def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
@@ -114,70 +94,29 @@ def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
         for task, of in scores.items()
         for seed, score in enumerate(of)
     ]
-    frame = results_frame(runs)
+    frame = minbert.results_frame(runs)
     mean = line(frame, "fine-tuned single-task", "mean")
     assert (mean["ours"], mean["seeds"]) == (60.0, 1)
     assert line(frame, "fine-tuned single-task", "sst5")["ours"] == 52.0
-    none = line(results_frame(runs[:4]), "fine-tuned single-task", "mean")
-    assert math.isnan(none["ours"]) and none["seeds"] == 0
+    assert math.isnan(line(minbert.results_frame(runs[:4]), "fine-tuned single-task", "mean")["ours"])
 
 
 def test_places():
     """The report's means of these two are .589 and .595: the order turns round; what was not run has no place."""
     runs = [record(), record(schedule="round-robin", scores=(30.0, 70.0, 60.0))]
-    assert rank_frame(results_frame(runs)).to_dict("list") == {
-        "model": ["shared annealed", "shared round-robin"],
-        "report": [2, 1],
-        "ours": [1, 2],
-    }
-    assert rank_frame(results_frame([])).empty
-
-
-def test_table():
-    table = results_table(results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))]))
-    assert list(table.columns[:4]) == ["model", "seeds", "SST-5", "SST-5 (report)"]
-    assert list(table["seeds"]) == [0, 2] + [0] * 6
-    columns = ["SST-5", "Quora", "STS", "mean", "mean (report)", "place (ours)"]
-    table = table.replace("\u00a0", " ", regex=True)  # cells do not break
-    assert table.loc[1, columns].tolist() == ["41.0 ± 1.0", "70.0 ± 0.0", "61.0 ± 1.0", "57.3 ± 0.7", "58.9", "1"]
-    assert table.loc[0, columns].tolist() == ["not run"] * 4 + ["60.8", "–"]
-    assert results_table(results_frame([record()])).loc[1, "SST-5"] == "40.0"
+    places = minbert.rank_frame(minbert.results_frame(runs))
+    assert places.to_numpy().tolist() == [["shared annealed", 2, 1], ["shared round-robin", 1, 2]]
 
 
 def test_claims():
     """Round robin minus annealed: 2 and 4 points, so 3 ± 12.7 · √2 / √2; PALs with GELU were not run."""
     runs = [record(seed=seed, scores=(40.0, 70.0, 60.0)) for seed in (0, 1)]
     runs += [record(schedule="round-robin", seed=s, scores=(40.0 + 3 * g, 70.0, 60.0)) for s, g in ((0, 2), (1, 4))]
-    frame = claims_frame(runs).set_index("compared")
-    rows = {"C13": 3, "C13b": 2, "C13c": 2, "C13d": 2, "C13e": 1, "C28": 2, "C29": 1}
-    assert frame["row"].value_counts().to_dict() == rows
-    ran = frame.loc["shared, round robin: better than shared, annealed"]
-    assert (ran["difference"], ran["high"], ran["seeds"]) == (pytest.approx(3), pytest.approx(15.706, abs=1e-3), 2)
-    assert ran["verdict"] == "inconclusive"
-    pals = [
-        record("pals-204", schedule, scores=(40.0, 70.0, 60.0), method_options={"activation": "gelu"})
-        for schedule in ("annealed", "round-robin")
-    ]
-    overfits = claims_frame(pals).set_index("row").loc["C13b", ["seeds", "verdict"]].to_numpy().tolist()
-    assert overfits == [[1, "not testable at this scale"], [0, "not run"]]  # as the ledger says of the row
-    missing = frame.loc["shared, annealed: no worse than PALs, s = 204, annealed"]
-    assert missing["verdict"] == "not run" and missing["seeds"] == 0
-    assert "shared, annealed: no worse than shared, annealed, further pre-trained" in frame.index
-    assert "PALs, s = 324, annealed: no worse than PALs, s = 204, annealed" in frame.index
-    assert "PALs, s = 324, annealed: better than PALs, s = 204, annealed on STS" in frame.index
-
-
-@pytest.mark.parametrize("records", [[], [record()]])
-def test_dots(records):
-    """Eight models in each panel, the first on top; what was measured only where it was."""
-    frame = results_frame(records)
-    frame["model"] = frame["model"].map(model_label)
-    figure = results_dots(frame, rank_frame(frame), LABELS)
-    assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "mean", "place by mean"]
-    ax = figure.axes[0]
-    assert ax.collections[1].get_offsets().tolist()[-1] == [pytest.approx(52.3), 7]
-    assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
-    assert ax.get_yticklabels()[-1].get_text() == "three BERTs"
+    frame = minbert.claims_frame(runs).set_index("compared")
+    ran = frame.loc["shared, round robin: better than shared, annealed", ["difference", "high", "seeds", "verdict"]]
+    assert ran.tolist() == [approx(3), approx(15.706, abs=1e-3), 2, "inconclusive"]
+    missing = frame.loc["PALs, s = 324, annealed: better than PALs, s = 204, annealed on STS", ["seeds", "verdict"]]
+    assert missing.tolist() == [0, "not run"]
 
 
 def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
@@ -191,33 +130,30 @@ def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
 
 def test_curves():
     """A row for each task and evaluation; a task that was not drawn since the last evaluation has no loss."""
-    frame = curves_frame([followed(), followed(method="pals-204"), followed(data="synthetic")])
+    frame = minbert.curves_frame([followed(), followed(method="pals-204"), followed(data="synthetic")])
     assert set(frame["model"]) == {"shared annealed"}  # the report's PALs have a GELU
     assert len(frame) == 2 * 3 and (frame["seed"] == 0).all()
     at = frame.set_index(["task", "step"])
     assert at.loc["sts", "score"].to_dict() == {10: 50, 20: 60}
     assert at.loc["sst5", "loss"].to_dict() == {10: 1.5, 20: 1.0}
     assert math.isnan(at.loc[("sts", 10), "loss"]) and at.loc[("sts", 20), "loss"] == 2
-    assert list(curves_frame([]).columns) == list(frame.columns)
+    assert list(minbert.curves_frame([]).columns) == list(frame.columns)
 
 
-def test_training_curves():
+def test_figures():
+    """Eight models a panel, the first on top, our score only where there is one; curves are means of seeds, in a band
+    of a standard error on both sides."""
+    for records in ([], [record()]):
+        frame = minbert.results_frame(records)
+        figure = results_dots(frame, minbert.rank_frame(frame), minbert.LABELS)
+        ax = figure.axes[0]
+        assert ax.collections[1].get_offsets().tolist()[-1] == [approx(52.3), 7]
+        assert [x for x in ax.lines[0].get_xdata() if x == x] == [40.0] * len(records)
     runs = [followed(), followed(seed=1, scores=(42.0, 70.0, 62.0)), followed(schedule="round-robin")]
-    figure = training_curves(curves_frame(runs), {task: LABELS[task] for task in COLUMNS})
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["annealed", "round-robin"]
-    assert [ax.get_title() for ax in figure.axes] == ["SST-5", "Quora", "STS", "STS, training loss"]
-    assert figure.axes[0].get_ylabel() == "shared\ndev score (%)"
-    drawn = {tuple(y) for line in figure.axes[0].lines if len(y := line.get_ydata())}
-    assert drawn == {(31, 41), (30, 40)}  # annealed is the mean of two seeds
-    band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == (30, 42)  # with a standard error of 1 on both sides
-
-
-def test_similarity_range():
-    """From 5σ(-1) = 1.345 over 5σ(0) = 2.5 to 5σ(1) = 3.655, between grey bands down to 0 and up to 5."""
+    ax = training_curves(minbert.curves_frame(runs), {task: minbert.LABELS[task] for task in minbert.COLUMNS}).axes[0]
+    assert {tuple(y) for line in ax.lines if len(y := line.get_ydata())} == {(31, 41), (30, 40)}
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (30, 42)
     ax = plt.figure().add_subplot()
-    similarity_range(*derive("B16").values(), ax)
-    assert ax.lines[0].get_ydata()[[0, 100, 200]] == pytest.approx([1.345, 2.5, 3.655], abs=0.001)
-    assert [text.get_text() for text in ax.texts] == ["1.34", "3.66"]
-    assert [band.get_y() + band.get_height() for band in ax.patches] == pytest.approx([1.345, 5], abs=0.001)
+    similarity_range(*derive("B16").values(), ax)  # 5σ(-1), 5σ(0), 5σ(1)
+    assert ax.lines[0].get_ydata()[[0, 100, 200]] == approx([1.345, 2.5, 3.655], abs=0.001)
