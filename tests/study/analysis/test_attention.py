@@ -238,10 +238,3 @@ def test_heads_are_matched_whatever_their_order():
     same = frame[(frame["head"] == 0) & (frame["other_head"] == 2)]
     assert same["divergence"].item() == pytest.approx(2 / 3 * math.log(2))
     assert set(frame["task"]) == {"rte"} and set(frame["other_task"]) == {"cola"}
-
-
-def test_a_pal_against_bert_layer_by_layer(tokenizer):
-    """The top half has a PAL in layer 2 alone: 3 PAL heads x 4 of BERT's; three pairs at the most."""
-    maps = attention_maps(randomised("pals-276-top"), "rte", tokenizer, TEXT)
-    frame = head_divergences([maps], [maps], ("pal", "bert"))
-    assert len(frame) == 3 * 4 and set(frame["layer"]) == {2} and frame["matched"].sum() == 3

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from palslib.common.places import RECORDS
 from palslib.methods.operations import count_operations
 from palslib.records import load_records
 from palslib.study.benchmark.others import classifier, count_trained
-from palslib.study.benchmark.parts import PEERS, Benchmark, take_step, typical_steps
+from palslib.study.benchmark.parts import PEERS, Benchmark
 from palslib.study.benchmark.released import ReleasedRun
-from palslib.study.benchmark.timing import in_turn
 from palslib.study.figures.benchmark import benchmark_figure
 from palslib.study.figures.style import use_style
 from palslib.training.loop import Run
@@ -80,24 +78,6 @@ def test_the_committed_record_is_drawn_and_other_packages_have_a_panel_of_their_
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["transformers (shared)", "adapters (houlsby-64)"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["MiniLM\nfloat32", "MiniLM\nbf16"]
-
-
-def test_typical_steps():
-    """Of a hundred batches that shrink from step to step the middles of four quarters; they are taken over and over."""
-    taken, data = [], SimpleNamespace(lengths=np.arange(200))
-    plan = SimpleNamespace(tasks=["rte"] * 100, examples=lambda step: np.arange(8) + 100 - step)
-    run = SimpleNamespace(plan=plan, train_data={"rte": data}, train_step=lambda: taken.append(run.step))
-    turns = itertools.cycle(typical_steps(run, 4))
-    for _ in range(6):
-        take_step(run, turns)
-    assert taken == [87, 62, 37, 12, 87, 62]
-
-
-def test_turns():
-    """One of each a round, and warm rounds do not count."""
-    calls = []
-    times = in_turn({name: lambda name=name: calls.append(name) for name in "ab"}, 3, warm=2)
-    assert "".join(calls) == "ab" * 5 and [len(t) for t in times.values()] == [3, 3]
 
 
 def test_floor(quick, monkeypatch):
