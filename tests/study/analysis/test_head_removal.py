@@ -1,7 +1,6 @@
 """Removal of heads: equal to zeros by hand, gone without a trace, and its scores; the table and record of all heads."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import from_lines, load_records
 from palslib.study.analysis.attention_maps import AttentionMaps
-from palslib.study.analysis.head_removal import head_importance, heads_of, uniform_heads, without_heads
+from palslib.study.analysis.head_removal import head_importance, heads_of, without_heads
 from palslib.study.analysis.head_table import head_table, removals
 from palslib.study.figures.heads import head_panels
 from palslib.training.evaluation import predict
@@ -84,18 +83,6 @@ def test_off_on_off_bit_for_bit(method, kind):
         torch.testing.assert_close(together["rte"], logits(model), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(together["stsb"], other[[2, 0]], atol=1e-5, rtol=1e-5)
     assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
-
-
-def test_uniform_heads_look_at_all_real_tokens_alike():
-    """Rows of 7, 6 and 5 tokens: 1/7, 1/6, 1/5 on each."""
-    model, inputs, seen = randomised("pals-204"), batch(pad=2), []
-    for switch in (nullcontext(), uniform_heads(model, "rte")):
-        with switch, model.watch(lambda point, layer, value: seen.append(value), "task attention"):
-            logits(model, **inputs)
-    mask = inputs["attention_mask"][:, :7].float()  # the longest row has 7
-    uniform = (mask / mask.sum(1, keepdim=True))[:, None, None].expand(3, 3, 7, 7)
-    torch.testing.assert_close(seen[4], uniform)  # layer 1 of the second pass
-    assert (seen[1] - uniform).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
