@@ -148,17 +148,13 @@ class Reproduce:
             check_place(self.record, "notebooks")
         _ = self.paths
 
-    @property
-    def folder(self) -> Path:
-        return self.out or runs_folder() / "notebooks"
-
     @cached_property
     def paths(self) -> list[Path]:
         from palslib.study.reproduce import check
 
-        return check(self.notebooks, self.parameters, self.folder)
+        return check(self.notebooks, self.parameters)
 
     def run(self) -> int:
         from palslib.study.reproduce import reproduce
 
-        return reproduce(self.paths, self.parameters, self.folder, self.record)
+        return reproduce(self.paths, self.parameters, self.out or runs_folder() / "notebooks", self.record)

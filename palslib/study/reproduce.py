@@ -52,12 +52,6 @@ def _explain(error: Exception, notebook) -> str:
     return "\n    ".join([f"cell {started[-1]}" if started else "the start", *end])
 
 
-def check_copy(out: Path) -> None:
-    """Raises ValueError where an executed copy would replace anything but an earlier one."""
-    if out.is_symlink() or (out.exists() and b'"papermill"' not in out.read_bytes()):
-        raise ValueError(f"{out} is not a copy that palslib executed: give another folder")
-
-
 def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> Result:
     """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails (see `.error`).
 
@@ -65,7 +59,8 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
     notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them. Raises ValueError
     where `out` is another file than an earlier copy.
     """
-    check_copy(out)
+    if out.is_symlink() or (out.exists() and b'"papermill"' not in out.read_bytes()):
+        raise ValueError(f"{out} is not a copy that palslib executed: give another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     start, why, partial = time.perf_counter(), "", out.with_name(f".{out.name}")
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whichever the user has registered
@@ -90,12 +85,9 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
     return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
 
 
-def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
-    """The paths of the notebooks in a list such as `01,04` (None: all), after checking that they can run.
-
-    Raises ValueError for an unknown notebook, a parameter that one of them does not have, and a folder `out` that has
-    other files of these names.
-    """
+def check(notebooks: str | None, parameters: Mapping) -> list[Path]:
+    """The paths of the notebooks in a list such as `01,04` (None: all). Raises ValueError for an unknown notebook, and
+    for a parameter that one of them does not have."""
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     if not paths:
         raise ValueError(f"no notebooks in {NOTEBOOKS}: run this from a checkout of the project")
@@ -103,10 +95,8 @@ def check(notebooks: str | None, parameters: Mapping, out: Path) -> list[Path]:
         named = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
         paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]
     for path in paths:
-        check_copy(out / path.name)
         for name in parameters:
             check_name(f"parameter of notebook {path.stem}", name, papermill.inspect_notebook(path))
-    out.mkdir(parents=True, exist_ok=True)
     return paths
 
 
@@ -118,7 +108,7 @@ def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Pat
         print(f"[{number}/{len(paths)}] {path.stem} ...", flush=True)
         try:
             result = run_notebook(path, out / path.name, parameters, sys.stderr.isatty())
-        except Exception as error:  # not a notebook, or no kernel available
+        except Exception as error:  # not a notebook, no kernel available, or a file of the user's in the copy's place
             result = Result(path.stem, error=f"the start\n    {type(error).__name__}: {error}")
         print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
         results.append(result)

@@ -88,14 +88,12 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     """Trains tasks with `train_in_turn`, then takes the `ablation_frame` of each; returns the record of both.
 
     `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
-    ValueError, before anything is trained, for a method that adds nothing within the layers, and for `rows` below 1.
+    ValueError, before anything is trained, for a method that adds nothing within the layers.
     """
     source = {name: options[name] for name in ("preset", "backbone", "data", "own") if name in options}
     config = RunConfig.from_dict(source | {"tasks": tasks})
     built = get_method(method, **options.get("method_options", {}))
     _check_removable(built, load_config(config.backbone).num_hidden_layers)
-    if rows is not None and rows < 1:
-        raise ValueError(f"rows must be at least 1, or None for all, not {rows!r}")
     runs = train_in_turn(tasks, folder, method, **options)
     last = f"{len(config.tasks)}-{config.tasks[-1]}"
     model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / last))

@@ -5,7 +5,7 @@
 
 This file is both ends of the pipe. As a script, which any Python that has torch can run, it does not import palslib: it
 gets its settings as one JSON object, prints a description of itself, and then answers each line of input with the
-seconds of one more step.
+seconds of one more step. Where it fails, its own error is printed, and the answer that is missing stops the benchmark.
 """
 
 import itertools
@@ -33,24 +33,13 @@ class Other:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment |= {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TRANSFORMERS_VERBOSITY": "error"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.program, self.tokens = kind, 0
         self.process = subprocess.Popen([python, __file__, kind, json.dumps(settings)], env=environment, **pipes)
-        description = self._answer()
-        self.trained: int = description["trained"]
-        self.versions: dict[str, str] = description["versions"]
-
-    def _answer(self) -> dict:
-        line = self.process.stdout.readline()
-        if not line:
-            self.__exit__()
-            raise ChildProcessError(f"{self.program}, the program compared with palslib, failed: its error is above")
-        return json.loads(line)
+        self.description: dict = json.loads(self.process.stdout.readline())
+        """How many parameters it trains (`trained`), and the `versions` of its packages."""
 
     def __call__(self) -> float:
         print(file=self.process.stdin, flush=True)
-        answer = self._answer()
-        self.tokens += answer["tokens"]
-        return answer["seconds"]
+        return float(self.process.stdout.readline())
 
     def __enter__(self) -> "Other":
         return self
@@ -82,13 +71,13 @@ def classifier(backbone: str, kind: str = "transformers"):
 
 
 def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, decay: float, clip: float) -> tuple:
-    """A function that takes a step on a file of padded batches and returns its word pieces, and a description."""
+    """A function that takes a step on a file of padded batches, and a description."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, data = classifier(backbone, kind).to(device), itertools.cycle(torch.load(batches))
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 
-    def step() -> int:
+    def step() -> None:
         batch = {name: tensor.to(device) for name, tensor in next(data).items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             loss = model(**batch).loss
@@ -96,7 +85,6 @@ def padded(kind: str, backbone: str, batches: str, bf16: bool, rate: float, deca
         torch.nn.utils.clip_grad_norm_(trained, clip)
         optimizer.step()
         optimizer.zero_grad()
-        return int(batch["attention_mask"].sum())
 
     packages = dict.fromkeys(["torch", "transformers", kind])
     return step, {"trained": count_trained(model), "versions": {name: version(name) for name in packages}}
@@ -108,5 +96,5 @@ if __name__ == "__main__":
     print(json.dumps(description), file=answers, flush=True)
     for _ in sys.stdin:
         began = timer()
-        tokens = step()
-        print(json.dumps({"seconds": timer() - began, "tokens": tokens}), file=answers, flush=True)
+        step()
+        print(timer() - began, file=answers, flush=True)

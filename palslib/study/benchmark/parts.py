@@ -7,11 +7,9 @@ those of [CLS] where no more is computed), divided by the rate of a large matrix
 BERT-base has random weights here, as speed does not depend on them. Batches have the lengths of GLUE's texts, from
 `$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a GPU, everything is timed there; bf16 is
 measured if the device multiplies it fast.
-
-`torch.compile` is not used, as it is slower: on a CPU (AMD EPYC, torch 2.13) one PAL of BERT-base, compiled for all
-widths, took 2.6 times as long in bf16, forward and backward, and 40 s to compile.
 """
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +35,7 @@ from palslib.plan.recipes import get_recipe
 from palslib.records import environment, write_record
 from palslib.study.benchmark.others import Other, count_trained
 from palslib.study.benchmark.released import ReleasedRun
-from palslib.study.benchmark.timing import STARTS, in_turn, matrix_rate, spread, start_up
+from palslib.study.benchmark.timing import in_turn, matrix_rate, spread
 from palslib.study.figures.benchmark import benchmark_figure, machine, table
 from palslib.study.figures.style import save_figure, use_style
 from palslib.training.evaluation import evaluate
@@ -62,6 +60,15 @@ PEERS = {
 
 PARTS = ("step", "released", "evaluation", "start_up", "peers")
 """The names of the parts of a benchmark, which are functions of `Benchmark`."""
+
+STARTS = {
+    "Python alone": "",
+    "import palslib": "import palslib",
+    "first cell": "from palslib.study.notebook import begin, show_figure, show_source, show_table; begin('torch')",
+    "a model of 8 tasks": "from palslib import TASKS, MultiTaskModel; MultiTaskModel.from_backbone('minilm', "
+    "'pals-204', list(TASKS), size=120)",
+}
+"""Name -> code with which a notebook may begin."""
 
 
 def typical_steps(run: Run, rounds: int) -> list[int]:
@@ -159,12 +166,10 @@ class Benchmark:
         texts = [batch_lengths(ours, step) for step in steps]
         calls = {n: w if isinstance(w, Other) else partial(take_step, w, cycle(steps)) for n, w in ways.items()}
         times = in_turn(calls, rounds, warm=rounds)
-        if len({way.tokens for way in ways.values()}) > 1:
-            raise RuntimeError(f"{', '.join(ways)} were not given the same texts")
         first, rows = next(iter(times.values())), []
         for name, way in ways.items():
             if isinstance(way, Other):
-                run, more, whole = ours, {"trained": way.trained, "versions": way.versions}, True
+                run, more, whole = ours, way.description, True
                 computed = [np.full_like(lengths, lengths.max()) for lengths in texts]
             else:
                 run, more, computed = way, {"trained": count_trained(way.model)}, texts
@@ -211,8 +216,6 @@ class Benchmark:
         """(f) Training one task, compared with other packages: all of BERT with Transformers alone; adapters at two
         places of each layer of a frozen BERT with `adapters`."""
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
-        if not self.adapters_python:
-            self.progress("adapters: left out, as --adapters-python does not name a Python that has this package")
         task, batches = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt"
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
             self.progress(f"compared with {kind}, {backbone}, {precision}")
@@ -244,17 +247,21 @@ class Benchmark:
             yield row | {"seconds": spread(spent), "floor": floor, "texts a second": spread(np.divide(texts, spent))}
 
     def start_up(self) -> list[dict]:
-        """(d) The start of a notebook."""
+        """(d) The start of a notebook, in a Python process of its own each time; the floor is Python alone."""
         self.progress("start of a notebook")
-        return start_up(2, tuple(STARTS)[:2]) if self.quick else start_up()
+        names = list(STARTS)[: 2 if self.quick else None]
+        start = partial(subprocess.run, check=True, capture_output=True)
+        times = in_turn({name: partial(start, [sys.executable, "-c", STARTS[name]]) for name in names}, 3)
+        floor = spread(times[names[0]])["median"]
+        return [{"what": name, "seconds": spread(spent), "floor": floor} for name, spent in times.items()]
 
     def record(self, parts: Sequence[str] = PARTS) -> dict:
         """The record: the results of some parts, run one after the other, with the machine and its rates."""
         measured = {part: list(getattr(self, part)()) for part in parts}
         gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
         record = {"status": "quick" if self.quick else "finished", "device": gpu or "cpu"}
-        record |= {"timer": "clock", "threads": torch.get_num_threads()}
-        record |= {"precisions": self.precisions, "texts": self.data, "rates": self.rates, "parts": measured}
+        record |= {"threads": torch.get_num_threads(), "precisions": self.precisions, "texts": self.data}
+        record |= {"rates": self.rates, "parts": measured}
         return record | {"seconds": time.perf_counter() - self.began, "environment": environment()}
 
 

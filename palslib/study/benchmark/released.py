@@ -5,8 +5,7 @@ code also pads to 128 and clips and updates each tensor by itself; recipes do th
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from unittest.mock import patch
 
 from torch.nn import functional
@@ -27,21 +26,15 @@ def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, look=None):
     return (weights @ v).transpose(1, 2).reshape(group.size * group.width, -1)
 
 
-@contextmanager
-def as_released() -> Iterator[None]:
-    """Within the block, attention and dropout are those of the released code; rows must be padded."""
-    with ExitStack() as stack:
-        for module in (layer, pal):
-            stack.enter_context(patch.object(module, "attend", attend))
-        for module in (layer, encoders, multi_task):
-            stack.enter_context(patch.object(module, "drop", functional.dropout))
-        yield
-
-
 class ReleasedRun(Run):
-    """A training run whose steps use the released code's attention and dropout, and compute all of the last layer."""
+    """A training run whose steps use the released code's attention and dropout, and compute all of the last layer; its
+    rows must be padded."""
 
     def train_step(self) -> None:
         self.model.whole_last_layer = True
-        with as_released():
+        with ExitStack() as stack:
+            for module in (layer, pal):
+                stack.enter_context(patch.object(module, "attend", attend))
+            for module in (layer, encoders, multi_task):
+                stack.enter_context(patch.object(module, "drop", functional.dropout))
             super().train_step()

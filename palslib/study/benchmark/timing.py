@@ -1,24 +1,12 @@
-"""The tools of `parts.py`: turns, quartiles, the rate of matrix products, the start of a notebook."""
+"""The tools of `parts.py`: turns, quartiles, the rate of matrix products."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 import torch
 from torch.utils.benchmark import timer  # a clock that waits for a GPU to be done
 
 from palslib.study.benchmark.others import Other
-
-STARTS = {
-    "Python alone": "",
-    "import palslib": "import palslib",
-    "first cell": "from palslib.study.notebook import begin, show_figure, show_source, show_table; begin('torch')",
-    "a model of 8 tasks": "from palslib import TASKS, MultiTaskModel; MultiTaskModel.from_backbone('minilm', "
-    "'pals-204', list(TASKS), size=120)",
-}
-"""Name -> code with which a notebook may begin."""
 
 
 def spread(values) -> dict:
@@ -49,11 +37,3 @@ def matrix_rate(device: torch.device, precision: str, rounds: int) -> dict:
     a, b = (torch.randn(shape, device=device, dtype=kind) for shape in ((n, k), (k, m)))
     times = in_turn({"product": lambda: a @ b}, rounds, warm=2)["product"]
     return spread([2 * n * k * m / t for t in times])
-
-
-def start_up(rounds: int = 3, names=tuple(STARTS)) -> list[dict]:
-    """The times of the starts in `STARTS`, each in a Python process of its own; the floor is Python alone."""
-    start = partial(subprocess.run, check=True, capture_output=True)
-    times = in_turn({name: partial(start, [sys.executable, "-c", STARTS[name]]) for name in names}, rounds)
-    floor = float(np.median(times[names[0]]))
-    return [{"what": name, "seconds": spread(spent), "floor": floor} for name, spent in times.items()]

@@ -16,7 +16,7 @@ NAMES = {"bert-base-uncased": "BERT", "minilm": "MiniLM"}
 def machine(record: dict) -> str:
     """A name for a record's file: `cpu-2-cores`, or the GPU's."""
     if record["device"] == "cpu":
-        return "cpu-1-core" if record["threads"] == 1 else f"cpu-{record['threads']}-cores"
+        return f"cpu-{record['threads']}-cores"
     return re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
 
 

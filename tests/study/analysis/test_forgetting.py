@@ -2,7 +2,6 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 
 from palslib.study.analysis.forgetting import accuracy_matrix
@@ -23,24 +22,17 @@ def record(scores=SCORES, **config):
     return {"config": config, "history": points, "results": {"last": points[-1]}}
 
 
-def test_the_matrix():
-    R = accuracy_matrix(record())
-    assert R.index.name == "after" and list(R.index) == list(R.columns) == TASKS
-    np.testing.assert_array_equal(R, [[80, 0, 45], [70, 60, 55], [65, 50, 75]])
+def test_the_matrix_and_its_measures_by_hand():
+    """In the order of training, whatever order the scores were written in; evaluations in between are left out.
 
-
-def test_the_matrix_is_in_the_order_of_training():
-    """Whatever order the scores were written in; other evaluations in between are left out."""
-    one = record(SCORES | {5: [1, 2, 3]})
+    Average (65 + 50 + 75) / 3; backward ((65 - 80) + (50 - 60)) / 2; forward ((0 + 10) + (55 - 40)) / 2."""
+    one = record(dict(sorted((SCORES | {5: [1, 2, 3]}).items())))
     for point in one["history"]:
         point["scores"] = dict(reversed(point["scores"].items()))
-    pd.testing.assert_frame_equal(accuracy_matrix(one), accuracy_matrix(record()))
-    assert (measures(one)["backward"], measures(one)["forward"]) == (-12.5, 12.5)
-
-
-def test_measures_by_hand():
-    """Average (65 + 50 + 75) / 3; backward ((65 - 80) + (50 - 60)) / 2; forward ((0 + 10) + (55 - 40)) / 2."""
-    assert measures(record()) == {"average": pytest.approx(190 / 3), "backward": -12.5, "forward": 12.5}
+    R = accuracy_matrix(one)
+    assert R.index.name == "after" and list(R.index) == list(R.columns) == TASKS
+    np.testing.assert_array_equal(R, [[80, 0, 45], [70, 60, 55], [65, 50, 75]])
+    assert measures(one) == {"average": pytest.approx(190 / 3), "backward": -12.5, "forward": 12.5}
 
 
 def test_without_evaluation_at_the_start_forward_transfer_is_not_known():
