@@ -8,17 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from palslib.common.files import (
-    LIST,
-    LOCK,
-    TEMPORARY,
-    InUse,
-    atomic_write,
-    check_files,
-    in_use,
-    one_writer,
-    saved_files,
-)
+from palslib.common.files import LIST, LOCK, InUse, atomic_write, check_files, in_use, one_writer, saved_files
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
 
@@ -109,7 +99,7 @@ def test_a_folder_has_one_writer_who_leaves_the_lock(tmp_path):
         shutil.rmtree(folder)
         with one_writer(folder), pytest.raises(InUse, match="deleted or taken over"):
             check()
-    (folder / f".a.0{TEMPORARY}").touch()  # of one that was killed
+    (folder / ".a.0.palslib-tmp").touch()  # of one that was killed
     with one_writer(folder):
         assert os.listdir(folder) == [LOCK]
     assert not in_use(folder)
