@@ -91,7 +91,8 @@ def test_an_explorer_has_every_state_of_its_controls():
     ],
 )
 def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, after):
-    """Its choice changes bars and words; nothing is loaded from elsewhere; on a phone the page is no wider."""
+    """Slider (01 has none) and choice change bars and words; nothing is loaded from elsewhere; a phone's page is no
+    wider."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     browser = pytest.importorskip("study.explore.test_browser")
     if browser.CHROMIUM is None:
@@ -103,11 +104,16 @@ def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, af
         page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
         page.goto((folder / "notebooks" / f"{name}.html").as_uri())
         box = page.locator(".palslib-explorer")
-        words, bars = box.locator("p"), "all => all.map(bar => bar.style.width)"
-        first = box.locator(".bar").evaluate_all(bars)
+        words, all_bars = box.locator("p"), box.locator(".bar")
+        bars = lambda: all_bars.evaluate_all("all => all.map(bar => bar.style.width)")  # noqa: E731
         assert before in words.inner_text()
+        first = second = bars()
+        if box.locator("input").count():
+            box.locator("input").first.press("ArrowRight")
+            second = bars()
+            assert second != first
         box.locator("select").select_option(choice)
-        assert after in words.inner_text() and box.locator(".bar").evaluate_all(bars) != first
+        assert after in words.inner_text() and bars() != second
         assert page.evaluate("document.documentElement.scrollWidth") <= 390 and not wrong
         chromium.close()
 
