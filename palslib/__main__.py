@@ -304,6 +304,8 @@ class Clean:
 
 # ------------------------------------------------------------------------------------------------------ from a terminal
 
+SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "quick")
+"""Flags that are true or false."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 
 
@@ -321,11 +323,14 @@ def program(name: str = "") -> object:
 
 
 def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
-    """The words of a call, where `~` after `=` is the home folder. Raises ValueError for a flag of other programs, and
-    for one that is given twice, of which tyro would drop the first."""
+    """The words of a call, where `--progress false` is `--no-progress`, and `~` after `=` the home folder. Raises
+    ValueError for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
     taken = []
     for word in words:
         flag, equals, value = word.partition("=")
+        if taken and word.lower() in ("true", "false") and taken[-1][2:] in SWITCHES:
+            taken[-1] = taken[-1] if word.lower() == "true" else f"--no-{taken[-1][2:]}"
+            continue
         if flag.startswith("--"):
             flag = flag.replace("_", "-")
             if flag in [earlier.partition("=")[0] for earlier in taken]:

@@ -45,7 +45,7 @@ def trained(monkeypatch):
          {"recipe_options": {"epsilon": 1e-6, "bias_correction": False}}),
         ("--learning-rate 1e-3 --evaluate-first --no-progress --start 12",
          {"learning_rate": 1e-3, "evaluate_first": True, "progress": False, "start": "12"}),
-        ("--no-progress --inspect --folder=~/x",
+        ("--progress false --inspect true --folder=~/x",
          {"progress": False, "inspect": True, "folder": os.path.expanduser("~/x")}),
     ],
 )  # fmt: skip
@@ -121,6 +121,9 @@ def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys
     monkeypatch.setattr(command_line, "FIRST", False)
     assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2 and main(["train", "--steps"]) == 2
     assert capsys.readouterr() == ("", "")
+    call = [sys.executable, "-c", "from palslib.common.processes import FIRST; print(FIRST)"]
+    said = [subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("1", "2")]
+    assert said == [b"True\n", b"False\n"]  # a RANK that was left over silences nothing
 
 
 def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
