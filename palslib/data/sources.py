@@ -275,6 +275,8 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
     columns = dict.fromkeys(name for row in rows.values() for name in row)
     if not columns:
         raise ValueError(f"{path.name}: the file is empty")
+    if len(columns) * len(rows) > 1000 * sum(map(len, rows.values())):
+        raise ValueError(f"{path.name}: nearly every line has columns of its own, {len(columns):,} in all")
     cells = {name: [cell_text(row[name]) if name in row else None for row in rows.values()] for name in columns}
     return pd.DataFrame(cells, index=list(rows), dtype=object)
 

@@ -80,8 +80,13 @@ class TaskModules(nn.ModuleDict):
         return super().__contains__(self.form(task))
 
     def __iter__(self) -> Iterator[str]:
-        for form in self._modules:
-            yield form.removesuffix("%").replace("%2E", ".").replace("%25", "%")
+        return iter(self.keys())
+
+    def keys(self):
+        return [form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules]
+
+    def items(self):
+        return list(zip(self.keys(), self.values(), strict=True))
 
 
 class MultiTaskModel(

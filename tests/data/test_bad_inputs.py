@@ -30,6 +30,7 @@ from shapes import randomise
 from palslib import MultiTaskModel, RunConfig, Task, load_records, load_rows
 from palslib.bert.backbones import load_tokenizer
 from palslib.common.places import RECORDS
+from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.records import write_record
 
@@ -243,7 +244,7 @@ def test_a_config_is_what_was_asked_for_or_refused(values):
         assert read == values and all(type(read[name]) is type(value) for name, value in values.items())
 
 
-# -------------------------------------------------------------------------------------------------- disks that are full
+# ------------------------------------------------------------------------------------------- pipes, disks that are full
 
 
 @cache
@@ -252,6 +253,17 @@ def model() -> MultiTaskModel:
     made = MultiTaskModel.from_backbone("tiny", "pals-204", ["rte", "stsb"], size=12, heads=3)
     randomise(made)
     return made
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    for name, read in {
+        "mine.csv": task_from_file,
+        "tokenizer.json": lambda path: load_tokenizer(str(path.parent)),
+    }.items():
+        os.mkfifo(tmp_path / name)
+        with pytest.raises((ValueError, OSError), match=rf"{name} is a pipe"):
+            read(tmp_path / name)
+        (tmp_path / name).unlink()
 
 
 @contextmanager

@@ -64,6 +64,12 @@ def test_other_machines_have_the_python_of_environment_yml():
     assert {job["steps"][1]["with"]["python-version"] for job in workflow["jobs"].values()} == {"3.11"}
 
 
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run"])
+def test_no_package_index_is_named(name):
+    text = (PROJECT / name).read_text().replace("https://arxiv.org/", "")  # where the paper is
+    assert not re.search(r"https?://|file://|index-url|find-links", text)
+
+
 def test_version_is_said_once_more_only_where_it_must_be(pyproject):
     import palslib
 
