@@ -8,6 +8,7 @@ call ends with status 2, what fails later with status 1. The commands of the stu
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -40,9 +41,17 @@ def flags_of_run() -> type:
     for name, setting in RunConfig.__pydantic_fields__.items():
         default = setting.get_default(call_default_factory=True)
         hint = f"(default: {' '.join(default) if isinstance(default, (tuple, dict)) else default})"
-        about = tyro.conf.arg(help=" ".join(setting.description.split()), help_behavior_hint=hint)
+        hint = "(default: last with palslib train, else none)" if name == "keep" else hint
+        text = re.sub(r"`(\{.*?\})`", as_words, " ".join(setting.description.split()))
+        about = tyro.conf.arg(help=text, help_behavior_hint=hint)
         flags[name] = Annotated[kinds[name], about]
     return TypedDict("Settings", flags, total=False)
+
+
+def as_words(code: re.Match) -> str:
+    """A dict in the text of a setting, as it is given in a shell: `heads=6`."""
+    values = json.loads(code[1])
+    return " ".join(f"{k}={v if isinstance(v, str) else shlex.quote(json.dumps(v))}" for k, v in values.items())
 
 
 @dataclass(frozen=True)
@@ -147,8 +156,8 @@ class Predict:
 
         for file in self.files:
             locate(place(file))  # an error if there is none
-        if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(self.output)):
-            raise ValueError(f"--output {self.output}: give a new file that ends in .csv")
+        if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(place(self.output))):
+            raise ValueError(f"--output {self.output}: give a file that ends in .csv and does not exist yet")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -168,7 +177,7 @@ class Predict:
         """Writes the text `csv` to the output file, if there is one, else prints the text `screen`."""
         from palslib.common.files import write_text
 
-        write_text(self.output, csv) if self.output else print(screen, end="", flush=True)
+        write_text(place(self.output), csv) if self.output else print(screen, end="", flush=True)
 
     def run(self) -> None:
         model, options = self.opened()
@@ -306,6 +315,8 @@ class Clean:
 
 SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "quick")
 """Flags that are true or false."""
+SIGNS = {"true": "--", "false": "--no-"}
+"""What a flag begins with that is given as true or false."""
 STUDY = ("adapters", "benchmark", "heads", "reproduce")
 
 
@@ -323,22 +334,29 @@ def program(name: str = "") -> object:
 
 
 def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
-    """The words of a call, where `--progress false` is `--no-progress`, and `~` after `=` the home folder. Raises
-    ValueError for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
-    taken = []
+    """The words of a call, where `--progress false` is `--no-progress`, `~` after `=` is the home folder, and files
+    after a list of columns or splits come first, so that tyro does not take them for more of these. Raises ValueError
+    for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
+    taken, files, latest = [], [], ""
     for word in words:
         flag, equals, value = word.partition("=")
-        if taken and word.lower() in ("true", "false") and taken[-1][2:] in SWITCHES:
-            taken[-1] = taken[-1] if word.lower() == "true" else f"--no-{taken[-1][2:]}"
+        if taken and word.lower() in SIGNS and taken[-1][2:] in SWITCHES:
+            taken[-1] = SIGNS[word.lower()] + taken[-1][2:]
+            continue
+        if latest in ("--text", "--splits") and taken[-1] != latest and os.path.exists(word):
+            files.append(word)
             continue
         if flag.startswith("--"):
-            flag = flag.replace("_", "-")
+            flag = latest = flag.replace("_", "-")
+            if value.lower() in SIGNS and flag[2:] in SWITCHES:
+                flag, equals, value = SIGNS[value.lower()] + flag[2:], "", ""
             if flag in [earlier.partition("=")[0] for earlier in taken]:
                 raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
             if words[0] in ("train", "pretrain") and (ours := MEANT.get(flag[2:].replace("-", "_"))):
                 raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
         taken.append(flag + equals + (os.path.expanduser(value) if value.startswith("~/") else value))
-    return taken
+    flags = next((i for i, word in enumerate(taken) if word.startswith("--")), len(taken))
+    return [*taken[:flags], *files, *taken[flags:]]
 
 
 def pair(word: str) -> tuple[str, object]:
@@ -412,8 +430,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def complain(words: list[str], text: str) -> None:
-    """Prints an error as one line."""
-    print(" ".join(["palslib", *words[:1]]) + ":", *text.split(), file=sys.stderr)
+    """Prints an error as one line, in which characters that would steer a terminal are shown by their numbers."""
+    line = " ".join(["palslib", *words[:1]]) + ": " + " ".join(text.split())
+    print(*(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line), sep="", file=sys.stderr)
 
 
 def start() -> None:

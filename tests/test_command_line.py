@@ -12,7 +12,7 @@ import pytest
 
 import palslib
 from palslib import __main__ as command_line
-from palslib.__main__ import main, program
+from palslib.__main__ import called, main, program
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.training.trained import Trained
 
@@ -45,7 +45,7 @@ def trained(monkeypatch):
          {"recipe_options": {"epsilon": 1e-6, "bias_correction": False}}),
         ("--learning-rate 1e-3 --evaluate-first --no-progress --start 12",
          {"learning_rate": 1e-3, "evaluate_first": True, "progress": False, "start": "12"}),
-        ("--progress false --inspect true --folder=~/x",
+        ("--progress false --inspect=true --folder=~/x",
          {"progress": False, "inspect": True, "folder": os.path.expanduser("~/x")}),
     ],
 )  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_wrong_call_ends_with_2(tmp_path, capsys, words):
 
 def test_any_exception_is_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    assert main(["train", *SMALL, "--backbone", "/nowhere/bert"]) == 1
+    assert main(["train", "--backbone", "/nowhere/bert", *SMALL[2:]]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("palslib train: ") and "/nowhere/bert" in line
     error = KeyError("a\nb")
@@ -137,6 +137,27 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
     assert len(names) == 10 and all(f" {name} " in text for name in names) and "NAME=VALUE" in text
     assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
     assert "Word pieces a row; longer rows are cut. (default: 128)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "more"),
+    [
+        ("predict --text tweet RUN A --task mood", ("tweet",), ()),
+        ("predict RUN --text tweet A B --no-progress", ("tweet",), ("B",)),
+        ("evaluate --splits train test RUN A --text one two", ("one", "two"), ()),
+        ("predict RUN A --text one two", ("one", "two"), ()),
+    ],
+)
+def test_a_list_of_columns_does_not_swallow_files(tmp_path, monkeypatch, words, text, more):
+    monkeypatch.chdir(tmp_path)
+    for name in ("RUN", "A", "B"):
+        Path(name).touch()
+    call = called(words.split())
+    assert (call.model, call.file, call.more, call.text) == (Path("RUN"), "A", more, text)
+
+
+def test_what_would_steer_a_terminal_is_shown_by_its_number(capsys):
+    assert main(["predict", "no\x1b[31m", "file.csv"]) == 2 and "\x1b" not in capsys.readouterr().err
 
 
 def test_version_and_no_command(capsys):

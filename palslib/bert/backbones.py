@@ -76,10 +76,11 @@ def _reading(what: str, backbone: str) -> Iterator[str]:
 
 
 def _advice(backbone: str, what: str) -> str:
+    looked = "" if Path(backbone).is_dir() else " (no such folder, so it was looked for on the Hub)"
     return (
-        f"could not load {what} of backbone {backbone!r}. Three things to try: backbone='minilm', which needs no "
-        f"network; a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with a network "
-        f"connection, `hf download {backbone}` and HF_HUB_OFFLINE unset"
+        f"could not load {what} of backbone {backbone!r}{looked}. Three things to try: backbone='minilm', which needs "
+        "no network; a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with a "
+        f"network connection, `hf download {backbone}` and HF_HUB_OFFLINE unset"
     )
 
 

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -382,16 +383,27 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
         return
     message = f"{where}: {count or 'no'} column{'s' if count else ''} {column!r} for task {task.name!r}"
     message += f"; it has: {shown(list(frame), 1000)}"
-    near = (difflib.get_close_matches(column, [*map(str, frame)], n=1, cutoff=0.5) or ["..."])[0]
-    texts = [near if name == column else name for name in task.texts]
+    near = _nearest([column], frame)[0]
+    texts = _nearest(task.texts, frame)
     if doubt := _doubt(list(frame), task.separator):
         message += doubt
     elif not count and column == task.label:
         message += f': give label={near!r} (in --own: "label": "{near}")'
     elif not count and column in task.texts:
         text = texts if len(texts) > 1 else near
-        message += f': give text={text!r} (in --own: "texts": {json.dumps(texts, ensure_ascii=False)})'
+        own, words = json.dumps(texts, ensure_ascii=False), shlex.join(texts)
+        message += f': give text={text!r} (in a shell --text {words}; in --own "texts": {own})'
     raise ValueError(message)
+
+
+def _nearest(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    """For each name the column of that name, else the nearest one that no other takes, or `...`."""
+    free, found = {str(column).lower(): str(column) for column in frame if column not in names}, []
+    for name in names:
+        likeness = {column: difflib.SequenceMatcher(None, name.lower(), column).ratio() for column in free}
+        near = max(likeness, key=likeness.get, default="")
+        found.append(name if name in frame else free.pop(near) if likeness.get(near, 0) >= 0.5 else "...")
+    return found
 
 
 def refuse_cells(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:

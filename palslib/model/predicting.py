@@ -103,7 +103,7 @@ def predict(
             with.
         progress: shows a progress bar.
 
-    Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (missing for a score), `score`
+    Returns a row for each text and task, in the texts' order: `row`, `task`, `label` (None for a score), `score`
     (the label's probability, or the score on the task's scale), `probabilities` (in the order of the task's labels).
     Dropout is off, and the model's training mode is restored afterwards. Raises ValueError for an unknown task,
     a pair for a task of one text and the reverse, lists of different lengths, and anything that is not a text. An empty
@@ -127,7 +127,8 @@ def predict(
     answers = [
         (i, name, *_answer(model.tasks[name], outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
     ]
-    return pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"])
+    table = pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"], dtype=object)
+    return table.astype({"row": int, "task": str, "score": float})  # a score's label stays None, also among others
 
 
 def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer) -> dict:

@@ -32,7 +32,8 @@ from palslib.data.tasks import Task
 from palslib.methods.method import Method
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-CARD = """---
+CARD = """{% macro cell(text) %}{{ text | replace("|", "&#124;") | replace("\\n", " ") }}{% endmacro -%}
+---
 {{ card_data }}
 ---
 
@@ -51,7 +52,7 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 | task | texts | labels |
 |---|---|---|
 {% for task in tasks -%}
-| {{ task.name }} | {{ task.texts | join(", ") }} | {{ task.labels | join(", ") or "a score" }} |
+| {{ cell(task.name) }} | {{ cell(task.texts | join(", ")) }} | {{ cell(task.labels | join(", ")) or "a score" }} |
 {% endfor %}
 {% if data -%}
 Trained in a run of {{ steps }} steps on the data `{{ data }}`
@@ -154,6 +155,8 @@ def from_pretrained(cls, folder: str | Path, **options):
             raise FileNotFoundError(f"there is no folder {folder}, nor is that model on the Hub: {error}") from error
     elif options:
         raise ValueError(f"{min(options)} is an option for a model on the Hub, and {folder} is not there")
+    if not here.exists():
+        raise FileNotFoundError(f"there is no folder {here}")
     if not (here / LIST).exists():
         raise FileNotFoundError(f"{here} holds no model saved by palslib ({LIST} is missing)")
     about = check_files(here)

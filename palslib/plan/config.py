@@ -133,7 +133,7 @@ class RunConfig:
     """A folder of weights kept by an earlier run, from which this run starts, by default with its method, backbone and
     `max_length`. `tasks` that it has are trained further, others are added. The optimiser and the schedule begin anew;
     with the same seed the same examples are drawn again. To train nothing but new tasks:
-    method_options={"freeze": "backbone"}."""
+    the method option freeze, as `{"freeze": "backbone"}`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the weights, the order of training and dropout."""
     recipe: Text = "paper"
@@ -272,8 +272,12 @@ class RunConfig:
         """The row of `METHODS`, or the method in `own_method`, before options, size and recipe are applied."""
         if not self.own_method:
             family = self.method.partition("-")[0]
-            if family in {*Method.families} - {method.kind for method in METHODS.values()}:
-                raise ValueError(f"method {self.method!r} needs own_method={{'kind': {family!r}, ...}}, its options")
+            if family.lower() in {*Method.families} - {method.kind for method in METHODS.values()}:
+                kind = family.lower()
+                raise ValueError(
+                    f"method {self.method!r} needs its options: own_method={{'kind': {kind!r}, ...}}, or in a shell "
+                    f"--own-method kind={kind} ..."
+                )
             return get_method(self.method)
         if self.method in METHODS:
             raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")

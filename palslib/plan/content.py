@@ -31,7 +31,7 @@ def folder_content(folder: Path) -> str:
     if not paths:
         kept = [str(folder / name) for name in ("last", "best") if (folder / name).is_dir()]
         advice = f": give {' or '.join(kept)}" if kept else ""
-        raise FileNotFoundError(f"{folder} holds no weights{advice}")
+        raise FileNotFoundError(f"{folder} {'holds no weights' if folder.exists() else 'does not exist'}{advice}")
     return digest(*(part for path in paths for part in (path.name, path)))
 
 

@@ -104,7 +104,8 @@ def show_table(frame: pd.DataFrame, digits: int = 1, fold: str = "") -> None:
     Each cell has its own style: JupyterLab drops rules for whole tables from a notebook that was not run here.
     """
     styled = Styler(frame, uuid="", cell_ids=False).hide(axis="index")
-    page = styled.format(precision=digits, thousands=",", na_rep="–", escape="html").to_html()
+    styled = styled.format(precision=digits, thousands=",", na_rep="–", escape="html")
+    page = styled.format_index(axis="columns", escape="html").to_html()
     page = f"<table>{page[page.index('<thead') :]}"
     texts = frame.map(lambda cell: isinstance(cell, str)).any()
     left = {str(column): ' style="text-align: left"' for column, text in enumerate(texts) if text}

@@ -72,7 +72,7 @@ def test_an_output_file_is_new(saved, tmp_path, capsys):
         ROWS.to_csv(name, index=False)
     (out := tmp_path / "out.csv").write_text("mine")
     call = ["predict", str(saved / "model"), *files, "--task", "mood", "--output", str(out)]
-    assert main(call) == 2 and "give a new file" in capsys.readouterr().err and out.read_text() == "mine"
+    assert main(call) == 2 and "does not exist yet" in capsys.readouterr().err and out.read_text() == "mine"
     out.unlink()
     assert main(call) == 0 and capsys.readouterr().out == ""
     assert pd.read_csv(out)["file"].tolist() == [name for name in files for _ in range(30)]

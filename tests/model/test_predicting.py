@@ -1,5 +1,6 @@
 """Many tasks in one pass: equal to one task at a time, with as many layer passes and products as the formulas say."""
 
+import json
 import math
 from collections import Counter
 
@@ -180,6 +181,8 @@ def test_labels_and_scores_of_one_row(served):
     (row,) = served.predict(PAIRS[0], ["stsb"], tokenizer=load_tokenizer("tiny")).itertuples(index=False)
     tokens = served.tokenizer(*PAIRS[0], return_tensors="pt")
     assert row.label is None and row.probabilities == ()
+    mixed = served.predict([TEXTS[0], PAIRS[0]], ["sst2", "stsb"])  # as a web service answers
+    assert json.loads(json.dumps(mixed.to_dict("records"), allow_nan=False))[1]["label"] is None
     assert row.score == pytest.approx(5 * one_at_a_time(served, "stsb", tokens).item(), abs=1e-5)
 
 

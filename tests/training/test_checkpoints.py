@@ -134,6 +134,7 @@ def test_a_full_disk_is_one_line(tmp_path):
     [
         ("run", "start", "run/last", ValueError, "the run would overwrite what it starts from"),
         ("new", "start", "run", FileNotFoundError, "holds no weights: give .*run/last or .*run/best"),
+        ("new", "start", "nowhere", FileNotFoundError, "does not exist"),
         ("new", "start", "run/best", ValueError, "model.safetensors is missing, damaged"),
         ("new", "backbone", "run/best", ValueError, "model.safetensors is missing, damaged"),
     ],
