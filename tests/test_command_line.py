@@ -122,8 +122,10 @@ def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys
     assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2 and main(["train", "--steps"]) == 2
     assert capsys.readouterr() == ("", "")
     call = [sys.executable, "-c", "from palslib.common.processes import FIRST; print(FIRST)"]
-    said = [subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("1", "2")]
-    assert said == [b"True\n", b"False\n"]  # a RANK that was left over silences nothing
+    said = [
+        subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("", "1", "2")
+    ]
+    assert said == [b"True\n", b"True\n", b"False\n"]  # a RANK that was left over silences nothing
 
 
 def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-FIRST = os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+FIRST = os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "") in ("", "1")
 """Whether this is the first process of a run, the only one that prints and writes; a `RANK` left over, without several
 processes, means nothing."""
 

@@ -234,6 +234,8 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
         raise missing(path)
     if (kind := ending(path)).startswith(".xls"):
         separator_of(path)  # raises
+    if len(separator) != 1:
+        raise ValueError(f"separator must be a single character, not {shown(separator)}")
     try:
         if kind == ".parquet":
             import pyarrow.parquet
