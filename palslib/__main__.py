@@ -335,15 +335,16 @@ def program(name: str = "") -> object:
 
 def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
     """The words of a call, where `--progress false` is `--no-progress`, `~` after `=` is the home folder, and files
-    after a list of columns or splits come first, so that tyro does not take them for more of these. Raises ValueError
-    for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
+    after a list of columns, splits or tasks come first, so that tyro does not take them for more of these. Raises
+    ValueError for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
     taken, files, latest = [], [], ""
     for word in words:
         flag, equals, value = word.partition("=")
         if taken and word.lower() in SIGNS and taken[-1][2:] in SWITCHES:
             taken[-1] = SIGNS[word.lower()] + taken[-1][2:]
             continue
-        if latest in ("--text", "--splits") and taken[-1] != latest and os.path.exists(word):
+        config = latest == "--tasks" and word.endswith(".json")
+        if (config or latest in ("--text", "--splits")) and taken[-1] != latest and os.path.exists(word):
             files.append(word)
             continue
         if flag.startswith("--"):

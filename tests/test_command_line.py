@@ -36,6 +36,7 @@ def trained(monkeypatch):
         ("--preset mini", PRESETS["mini"]),
         ("--preset=mini --steps=5 --keep none", PRESETS["mini"] | {"steps": 5, "keep": "none"}),
         ("FILE", FILE),
+        ("--tasks rte cola FILE", FILE | {"tasks": ("rte", "cola")}),
         ("--steps 60 FILE --alpha 0.5", FILE | {"steps": 60, "alpha": 0.5}),
         ("FILE --preset mini --alpha None", PRESETS["mini"] | FILE | {"alpha": None}),
         ("--tasks rte cola --size paper --data glue", {"tasks": ("rte", "cola"), "size": "paper", "data": "glue"}),
