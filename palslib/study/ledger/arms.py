@@ -75,6 +75,8 @@ def named(records: Iterable[dict]) -> list[dict]:
 def _arms(records: list[dict]) -> list[str]:
     """The arms of a study's runs: those that they state, and for the others the names that `named` describes."""
     unnamed = [record for record in records if record["config"]["arm"] is None]
+    if not unnamed:
+        return [record["config"]["arm"] for record in records]
     standard = [record for record in records if record["config"]["arm"] is not None] or unnamed
     each = list(map(settings_of, standard))
     usual = {name: mode(settings[name] for settings in each) for name in each[0]}
