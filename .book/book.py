@@ -23,9 +23,9 @@ MARK = "palslib.mark"  # the file that marks a folder as one that was built here
 MARKDOWN = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 HTML = re.compile(r"""(href=["'])([^"'#]+)((?:#[^"']*)?["'])""")
 KINDS = {
-    "A": "Numbers that hold",
-    "B": "Numbers that do not follow",
-    "C": "Claims that runs decide",
+    "A": "Numbers that follow from the definitions",
+    "B": "Statements from which something else follows",
+    "C": "Claims that only training can decide",
     "D": "Where the released code differs",
 }
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml"}
@@ -81,11 +81,14 @@ def stage(folder: Path) -> None:
                 shutil.copy(source, target)
             elif path.endswith(".ipynb"):
                 notebook = nbformat.read(source, as_version=4)
+                section = ""
                 for cell in notebook.cells:
                     if cell.cell_type == "markdown":
                         cell.source = relinked(cell.source, path, linked)
+                        section = ([section] + re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE))[-1]
                     elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in the book too
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
+                    cell.metadata.mystnb = {"image": {"alt": f"Figure of the section “{section}”"}}
                     for output in cell.get("outputs", ()):
                         said = output.get("data", {}).get("text/plain", "").split()  # Explorer of parameters: run ...
                         if said[:2] == ["Explorer", "of"] and said[2].rstrip(":") in EXPLORERS:
@@ -97,7 +100,7 @@ def stage(folder: Path) -> None:
                 target.write_text(relinked(source.read_text(encoding="utf-8"), path, linked), encoding="utf-8")
             else:
                 language, text = LANGUAGES.get(source.suffix, "text"), source.read_text(encoding="utf-8")
-                page = f"---\norphan: true\n---\n# {path}\n\n`````{language}\n{text}`````\n"
+                page = f"---\norphan: true\nnosearch: true\n---\n# {path}\n\n`````{language}\n{text}`````\n"
                 target.write_text(page, encoding="utf-8")
         done |= todo
     (folder / "ledger").mkdir()

@@ -54,6 +54,8 @@ class Grid:
     """Lists of values by field, as in `{"method": ["shared", "pals-204"], "seed": [0, 1, 2]}`."""
     runs: Annotated[list[dict], Field(min_length=1)] = field(default_factory=lambda: [{}])
     """Fields of single runs, as in `[{"method": "pals-204", "learning_rate": 1e-4}, {"method": "shared"}]`."""
+    title: str = ""
+    """What the grid is about, for readers."""
 
     @classmethod
     def named(cls, name: str | Path) -> "Grid":
@@ -63,7 +65,7 @@ class Grid:
         if not path.suffix and not path.is_file():
             names = sorted(plan.stem for plan in PLANS.glob("*.json"))
             path = PLANS / f"{check_name('grid (and no such file exists)', str(name), names)}.json"
-        values = read_object(path, "base, product, runs")
+        values = read_object(path, "base, product, runs, title")
         try:
             return cls(**values)
         except ValueError as error:

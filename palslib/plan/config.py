@@ -408,7 +408,7 @@ _COURSE = {"backbone": "minbert:bert-base-uncased", "data": "minbert", "tasks": 
 _COURSE |= {"size": "paper", "alpha_parts": 10, "head_dropout": 0.3}  # the size for eight tasks, though there are three
 _FLAT = {"learning_rate": 1e-5, "warmup": 0.0, "recipe_options": {"decay": "constant"}, "keep": "best"}
 PRESETS: dict[str, dict] = {
-    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 40, "checkpoint_every": 40},
+    "smoke": {"steps": 160, "learning_rate": 2e-4, "evaluate_every": 20, "checkpoint_every": 40},
     "mini": {"data": "glue", "steps": 2_000, "evaluate_every": 400, "checkpoint_every": 100, "keep": "best"},
     "paper": _BASE | {"evaluate_every": 2_400, "checkpoint_every": 1_200, "keep": "best"},
     "minbert": _COURSE | _FLAT | {"batch_size": 40, "steps": 19_500, "evaluate_every": 1_950, "checkpoint_every": 390},

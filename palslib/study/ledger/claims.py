@@ -32,7 +32,7 @@ from palslib.study.analysis.forgetting import transfer_measures
 from palslib.study.ledger.arms import Term, named, settings_of
 from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, welch
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
-from palslib.study.ledger.sentences import sentence
+from palslib.study.ledger.sentences import in_words, sentence
 
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
@@ -401,7 +401,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
     """What is decided about a row C."""
     records = named(records)
-    missing = [need for need in row.needs if not any(map(Term.parse(need).matches, records))]
+    missing = [in_words(term) for term in map(Term.parse, row.needs) if not any(map(term.matches, records))]
     if not row.needs:
         return Verdict("not run", "–")
     spans = [r for r in records if "spans" in r and Term.parse(row.needs[0]).matches(r)]

@@ -166,7 +166,7 @@ def a22(printed):
 
 
 def a23(printed):
-    return {"full_fine_tuning": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])}
+    return {"eight_BERTs": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])}
 
 
 def a24(printed):

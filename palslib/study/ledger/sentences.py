@@ -30,7 +30,7 @@ _WORDS = {
 """Option or schedule of a term -> the words for it."""
 
 
-def _named(term: Term) -> str:
+def in_words(term: Term) -> str:
     """The runs of one term in words: `PALs (annealed, BERT frozen)`."""
     if term.arm == "fine-tuned" and term.alone:
         return _BASELINES.get(term.data, "a BERT for each task")
@@ -45,7 +45,7 @@ def sentence(left: Sequence[Term], right: Sequence[Term], relation: str, what: s
     Args:
         what: a task or one of `claims.MEASURES`; empty for the average.
     """
-    (first, *more), (other, *others) = ([_named(term) for term in side] for side in (left, right))
+    (first, *more), (other, *others) = ([in_words(term) for term in side] for side in (left, right))
     if what == "spread":
         return f"{first} should spread more over seeds than {other}"
     if more:

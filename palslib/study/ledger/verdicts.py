@@ -12,6 +12,7 @@ import pandas as pd
 
 from palslib.common.places import RECORDS
 from palslib.data.tasks import Task
+from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
@@ -50,7 +51,7 @@ def format_values(values, like=None) -> str:
     """
     if isinstance(values, dict):
         texts = {name: format_values(value, None if isinstance(value, int) else like) for name, value in values.items()}
-        named = [f"{name.replace('_', ' ')} {text}" for name, text in texts.items()]
+        named = [f"{LABELS.get(name, name.replace('_', ' '))} {text}" for name, text in texts.items()]
         return "; ".join(named if len(named) > 1 else texts.values())
     like = values if like is None else like
     if isinstance(values, list):

@@ -95,7 +95,7 @@ def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) 
     at_one |= {"learning_rate": rate, "adaptation_rate": 1}
     runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
     runs.append(best["pals-204"] | at_one | {"inspect": True})
-    alone = {"study": "one task each", "arm": "fine-tuned", "setting": f"separate models, rate {rate:g}"}
+    alone = {"study": "one task each", "arm": "fine-tuned", "setting": f"eight BERTs, rate {rate:g}"}
     alone |= {"method": "fine-tuned", "learning_rate": rate, "steps": base["steps"] // 2}
     mixed = {"study": "second study", "steps": 2 * base["steps"]}
     each = {"seed": list(LOOKS[FIRST_LOOK])[:SEEDS], "tasks": [[task] for task in TASKS]}
@@ -268,15 +268,15 @@ def ledger_frame() -> pd.DataFrame:
 
 
 def progress(folder: Path = RECORDS) -> pd.DataFrame:
-    """What has been run and what is missing: for each grid the number of its `runs`, of those `recorded` in the folder
-    of its name, and of those `missing`; and the `hours` that the recorded ones took."""
+    """What has been run and what is missing: for each grid what it is `about`, the number of its `runs`, of those
+    `recorded` in the folder of its name, and of those `missing`; and the `hours` that the recorded ones took."""
     rows = []
     for name in sorted(path.stem for path in PLANS.glob("*.json")):
         grid = Grid.named(name)
         runs = len(grid.runs) * math.prod(map(len, grid.product.values()))
         found = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
         took = {record["key"]: record["seconds"]["total"] for record in found if record.get("status") == "finished"}
-        row = {"grid": name, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
+        row = {"grid": name, "about": grid.title, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
         rows.append(row | {"hours": round(sum(took.values()) / 3600, 1)})
     return pd.DataFrame(rows)
 
