@@ -85,7 +85,7 @@ def stage(folder: Path) -> None:
                 for cell in notebook.cells:
                     if cell.cell_type == "markdown":
                         cell.source = relinked(cell.source, path, linked)
-                        section = ([section] + re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE))[-1]
+                        section = [section, *re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)][-1]
                     elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in the book too
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                     cell.metadata.mystnb = {"image": {"alt": f"Figure of the section “{section}”"}}

@@ -94,10 +94,24 @@ def load_config(backbone: str):
         sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 101}
         return BertConfig(**sizes, max_position_embeddings=128)
     with _reading("the configuration", backbone) as location:
+        _ask_the_hub(location)
         config = AutoConfig.from_pretrained(location, trust_remote_code=False)
         check_name("attn_implementation", config._attn_implementation or "sdpa", ("sdpa", "eager"))
     check_kind(backbone, config)
     return config
+
+
+def _ask_the_hub(name: str) -> None:
+    """Raises OSError at once where a backbone is neither a folder nor in the cache, and the Hub is out of reach or does
+    not have it. (Transformers would try again for more than a minute.)"""
+    from huggingface_hub import model_info, try_to_load_from_cache
+
+    if Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    try:
+        model_info(name, timeout=10)
+    except Exception as error:  # of httpx, or of the Hub
+        raise OSError(str(error)) from error
 
 
 def check_kind(name: str, config) -> None:
@@ -138,6 +152,7 @@ def _pretrained(backbone: str):
     missing, which Transformers would draw at random, or are left over, as those of a layer more."""
     import torch
     from transformers import AutoModel
+    from transformers.utils import logging
 
     safely = {"weights_only": True, "trust_remote_code": False}  # no code of a pickle or a folder is run
     with _reading("the weights", backbone) as location:
@@ -147,7 +162,12 @@ def _pretrained(backbone: str):
                     raise ValueError("their SHA-256 is not the known one")
         elif (Path(backbone) / LIST).is_file():  # saved by palslib, by `pretrain` or `save_pretrained`
             check_files(Path(backbone))
-        encoder, info = AutoModel.from_pretrained(location, dtype=torch.float32, output_loading_info=True, **safely)
+        before = logging.get_verbosity()
+        logging.set_verbosity_error()  # no report on heads for other tasks; what does not fit is refused below
+        try:
+            encoder, info = AutoModel.from_pretrained(location, dtype=torch.float32, output_loading_info=True, **safely)
+        finally:
+            logging.set_verbosity(before)
     missing, parts = set(info["missing_keys"]), {name for name, _ in encoder.named_children()}
     if {"pooler.dense.weight", "pooler.dense.bias"} <= missing:
         encoder.pooler = None
@@ -170,7 +190,12 @@ def load_tokenizer(backbone: str):
         raise OSError(_advice(backbone, "the tokenizer"))
     with _reading("the tokenizer", backbone) as location:
         tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
+    check_tokenizer(tokenizer, backbone)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer, backbone: str) -> None:
+    """Raises ValueError for a tokenizer that does not put [CLS] and [SEP] around a text."""
     pieces = tokenizer("a", "b")["input_ids"]
     if pieces[:1] + pieces[-1:] != [tokenizer.cls_token_id, tokenizer.sep_token_id]:
         raise ValueError(f"the tokenizer of {backbone} puts no [CLS] and [SEP] around a text, as BERT needs")
-    return tokenizer

@@ -57,5 +57,5 @@ def shown(value: object, most: int = 200) -> str:
     brief = reprlib.Repr()
     brief.maxstring = brief.maxlong = brief.maxother = most
     brief.maxlist = brief.maxtuple = brief.maxset = brief.maxdict = 100
-    text = repr(value[: most + 1]) if isinstance(value, str) else brief.repr(value)
+    text = repr(value[: most + 1]) if isinstance(value, (str, bytes)) else brief.repr(value)
     return text if len(text) <= most else f"{text[:most]}..."

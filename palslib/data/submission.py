@@ -58,7 +58,8 @@ WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
 def glue_predictions(
     model, data: str = "glue", split: str = "test", files: Sequence[str] = tuple(GLUE_FILES)
 ) -> dict[str, pd.Series]:
-    """Name of the file -> class numbers or scores by `idx`, for WNLI and the files whose task the model has.
+    """Name of the file -> classes by name (WNLI: by number) or scores, by `idx`, for WNLI and the files whose task the
+    model has.
 
     Args:
         split: `test`, or `validation` for a rehearsal on labelled rows (AX has only `test`). The data `synthetic` is
@@ -79,7 +80,7 @@ def glue_predictions(
         check_column(frame, "idx", task, where)
         check_texts(frame, task, where)
         answers = model.predict(frame[list(task.texts)], task.name)
-        values = answers["score"] if task.is_regression else answers["label"].map(task.labels.index)
+        values = answers["score" if task.is_regression else "label"]
         predictions[name] = pd.Series(values.tolist(), index=frame["idx"].tolist())
     if "WNLI" in files:  # its texts are not needed
         predictions["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))

@@ -93,8 +93,8 @@ class Task:
         different = len(set(self.texts)) == len(self.texts) and not {self.label, "label"} & set(self.texts)
         valid = f"list of one or two different columns, not the label's {self.label!r} and not 'label'"
         self._check("texts", different and 1 <= len(self.texts) <= 2, valid)
-        several = len(set(self.labels)) == len(self.labels) != 1
-        self._check("labels", several, "list of two or more different classes, or empty for a score")
+        several = len(set(self.labels)) == len(self.labels) != 1 and all(map(sources.is_text, self.labels))
+        self._check("labels", several, "list of two or more different classes (texts), or empty for a score")
         if self.positive:
             two = self.labels if len(self.labels) == 2 else ()
             check_name(f"positive class of task {self.name!r}", self.positive, two)

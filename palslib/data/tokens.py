@@ -123,7 +123,15 @@ def _key(content: str, task: Task, tokenizer, max_length: int, ties: str) -> str
     return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
-_AT_ONCE = 10_000  # texts between two updates of the progress bar
+_AT_ONCE = 10_000_000
+"""The letters that are tokenised at once: a text's word pieces take far more memory than the few that are kept."""
+
+
+def _portions(texts: list[list[str]]) -> list[slice]:
+    """The rows in portions of about `_AT_ONCE` letters."""
+    letters = np.cumsum([sum(map(len, row)) for row in zip(*texts, strict=True)]) // _AT_ONCE
+    ends = [*(np.flatnonzero(np.diff(letters)) + 1), len(letters)]
+    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
 
 
 def _cut_second(pieces, i: int, max_length: int) -> list[int]:
@@ -150,8 +158,8 @@ def _tokenise(
         texts = [texts[0] + texts[1]]
     asked = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
     ids, types, cut = [], [], 0
-    for first in progress_bar(range(0, len(texts[0]), _AT_ONCE), f"word pieces of {task.name}", progress):
-        some = [column[first : first + _AT_ONCE] for column in texts]
+    for portion in progress_bar(_portions(texts), f"word pieces of {task.name}", progress):
+        some = [column[portion] for column in texts]
         pieces = tokenizer(*some, **asked)
         over = [i for i, row in enumerate(pieces["input_ids"]) if len(row) > max_length]
         kept = {i: _cut_second(pieces, i, max_length) for i in over} if ties == "second" and len(some) > 1 else {}

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.models.bert.modeling_bert import BertPooler
 from transformers.utils import ModelOutput
 
-from palslib.bert.backbones import has_tokenizer, load_encoder, load_tokenizer
+from palslib.bert.backbones import check_tokenizer, has_tokenizer, load_encoder, load_tokenizer
 from palslib.bert.draws import new_weights, same_draws, torchs_own
 from palslib.bert.dropout import drop
 from palslib.bert.encoders import check_encoder, embed
@@ -109,6 +109,8 @@ class MultiTaskModel(
         check_encoder(encoder)
         self.method, self.seed = get_method(method), operator.index(seed)  # a NumPy number could not be saved
         self.backbone_name = backbone_name or type(encoder).__name__
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, self.backbone_name)
         self.own_tokenizer = tokenizer
         """The tokenizer that was given or loaded, and is saved with the model; None where there is none (yet)."""
         self.tasks: dict[str, Task] = {}

@@ -8,6 +8,7 @@ from itertools import chain
 import pandas as pd
 import torch
 
+from palslib.bert.backbones import check_tokenizer
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
@@ -34,7 +35,7 @@ def _rows(texts) -> tuple[list, bool]:
         return [texts], True
     if isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values()):  # not one of columns
         return [texts], True
-    if isinstance(texts, (pd.DataFrame, Mapping)):
+    if isinstance(texts, (pd.DataFrame, Mapping)) or hasattr(texts, "columns"):  # of polars, pyarrow
         return as_frame(texts).to_dict("records"), False
     return texts.tolist() if hasattr(texts, "tolist") else list(texts), False  # arrays and Series
 
@@ -110,6 +111,8 @@ def predict(
     text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, model.backbone_name)
     tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
     if max_length is not None and max_length < LEAST_LENGTH:
         raise ValueError(f"max_length must be at least {LEAST_LENGTH}, not {max_length}")

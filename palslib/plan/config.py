@@ -302,14 +302,15 @@ class RunConfig:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """`key`, and the one of earlier versions, in which a file of the user's own counted with its absolute path."""
+        """`key`, and the one of earlier versions, in which absolute paths counted as such."""
+        by_content = {name: _by_content(getattr(self, name)) for name in ("data", "backbone", "start")}
         own = {name: _by_content(task) for name, task in self.own.items()}
-        return self._hash({"own": own}), self._hash({})
+        return self._hash(by_content | {"own": own}), self._hash({})
 
     @property
     def key(self) -> str:
-        """A hash of everything that decides the run's outcome. A file of the user's own that is given by its absolute
-        path counts by its name and content, so that a project may be moved."""
+        """A hash of everything that decides the run's outcome. A file or folder that is given by its absolute path
+        counts by its name and content, so that a project may be moved."""
         return self.keys[0]
 
     def _hash(self, changed: dict) -> str:
@@ -366,14 +367,21 @@ def _is_file(task: str) -> bool:
     return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
 
 
-def _by_content(task: str | dict) -> str | dict:
-    """A task of the user's own, in which an absolute path is replaced by its last name and a hash of its files."""
-    if isinstance(task, dict):
-        return task | ({"data": _by_content(task["data"])} if task.get("data") else {})
-    path = place(task)
-    files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*"))) if path.is_absolute() else []
+def _by_content(source: str | dict | None) -> str | dict | None:
+    """A source of data or weights, or a task of the user's own, in which an absolute path is replaced by its last name
+    and a hash of its files: of a folder those that its list names, or else files of data and weights."""
+    if isinstance(source, dict):
+        return source | ({"data": _by_content(source["data"])} if source.get("data") else {})
+    if source is None or not (path := place(source)).is_absolute():
+        return source
+    if (path / LIST).is_file():
+        files = [path / LIST]
+    elif path.is_dir():
+        files = sorted(file for file in path.rglob("*") if ending(file) in (*SUFFIXES, ".safetensors", ".bin"))
+    else:
+        files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*")))
     hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-    return " ".join([path.name, *hashes]) if hashes else task
+    return " ".join([path.name, *hashes]) if hashes else source
 
 
 @lru_cache

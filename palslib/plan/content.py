@@ -121,4 +121,9 @@ def exchanged(
         except OSError as error:  # the classes of a task are in its file
             unread["its tasks"] = error
         say([f"{name} cannot be compared with the record's: {why}" for name, why in unread.items()], config.name)
+        unknown = [name for name, value in now.items() if value is None or name not in before]
+        say(
+            [f"{name} has no hash, now or in the record: a change of it goes unnoticed" for name in unknown],
+            config.name,
+        )
     return [name for name, value in before.items() if (now.get(name) or value) != value]

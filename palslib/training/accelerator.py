@@ -8,12 +8,10 @@ import json
 import os
 import platform
 import re
-import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -24,7 +22,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list
 
 from palslib.common.files import one_writer
-from palslib.common.processes import bar_place, end_with_launcher
+from palslib.common.processes import end_with_launcher
 from palslib.plan.config import RunConfig
 
 T = TypeVar("T")
@@ -48,7 +46,6 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
-    leave_busy_cores()
     # Under torch's launcher on CPUs, accelerate must be told to use CPUs: else each process would be a separate run.
     on_cpus = on_apple() or (int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available())
     # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
@@ -146,25 +143,6 @@ def locked_by_first(folder: Path) -> Iterator[Callable[[], None]]:
         checks = [lambda: None]
         decided_by_first(lambda: checks.append(stack.enter_context(one_writer(folder))))
         yield checks[-1]
-
-
-@cache
-def leave_busy_cores() -> None:
-    """Computes on one thread, and says so, if other programs keep the cores busy: threads then wait for each other, and
-    two can be ten times slower than one. A timed matrix product shows this. `OMP_NUM_THREADS`, if set, is obeyed."""
-    threads = torch.get_num_threads()
-    if threads > 1 and "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():
-        alone, together = map(_seconds_of_products, (1, threads))
-        if 1.2 * alone < together:  # a smaller gain may be chance
-            torch.set_num_threads(1)
-            said = f"the cores are busy, and one thread is {together / alone:.1f} times as fast as {threads}"
-            print(f"palslib: {said}: using only one", file=bar_place()["file"])
-
-
-def _seconds_of_products(threads: int) -> float:
-    torch.set_num_threads(threads)
-    words, weights = torch.ones(700, 384), torch.ones(384, 1536)
-    return timeit.timeit(lambda: words @ weights, "words @ weights", number=10, globals=locals())
 
 
 def keep_freed_memory() -> None:

@@ -34,7 +34,7 @@ from palslib.data.tasks import Task
 from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
-from palslib.plan.config import RunConfig, make_plan
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, make_plan
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import (
@@ -72,7 +72,7 @@ def check_same(
     """Raises ValueError, saying what differs, where what is saved in a folder is another run's. `kept`: whether it has
     the weights that this run is to keep; `now`: the present hashes of inputs, if they were computed already."""
     before = saved.get("config") or saved.get("settings")
-    if saved.get("key") not in config.keys:
+    if saved.get("key") not in config.keys and not (saved.get("content") and _differs_in_paths(config, before)):
         differ = config.differing(before)
     else:
         differ = [] if kept else [f"keep ({before['keep']})"]
@@ -80,6 +80,12 @@ def check_same(
         differ = exchanged(saved.get("content") or {}, config, now) or differ
     if differ:
         raise ValueError(f"{folder} holds {what} of another run, which differs in {', '.join(differ)}: {_ELSE}")
+
+
+def _differs_in_paths(config: RunConfig, before: dict | None) -> bool:
+    """Whether a run's settings are those of a config but for the folders of data and weights, which may be gone."""
+    ours, theirs = recorded(config), before or {}
+    return all(name in theirs and theirs[name] == ours[name] for name in ours.keys() - CHANGE_NO_RESULT)
 
 
 class Run:
@@ -249,6 +255,8 @@ class Run:
         if self.accelerator.is_main_process:
             self.check_folder()
             card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
+            if name == "last" and self.history:  # the card of the best weights is written with the first of them
+                card["scores"] = self.history[-1]["scores"]
             self.model.save_pretrained(self.folder / name, model_card_kwargs=card)
             self.kept[name] = read_list(self.folder / name)["digest"]
 

@@ -27,6 +27,10 @@ class Stopped(KeyboardInterrupt):
         super().__init__(message)
         self.number = number
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows of it: its message, no traceback."""
+        return [str(self)]
+
 
 class StopSignals:
     """A block in which signals are only noted, for `asked`; after it the previous signal handlers are restored.
@@ -68,5 +72,9 @@ class StopSignals:
 
     def stop(self, when: str, kept: Path | None) -> None:
         """Raises Stopped; `kept` is the folder of the run if it has a checkpoint."""
-        what = f"a call with folder={str(kept)!r} resumes it" if kept else "no checkpoint is kept (checkpoint_every=0)"
+        what = (
+            f"a call with folder={str(kept)!r}, resume=True resumes it"
+            if kept
+            else "no checkpoint is kept (checkpoint_every=0)"
+        )
         raise Stopped(f"stopped by {signal.Signals(self.number).name} {when}; {what}", self.number)

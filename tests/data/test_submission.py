@@ -1,6 +1,7 @@
 """GLUE's eleven files: written, and read back as the model predicts."""
 
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -97,6 +98,15 @@ def test_each_row_has_its_own_prediction(submission, model, name):
         return
     labels = written["prediction"] if file.names else written["prediction"].map(lambda x: task.labels[int(x)])
     assert labels.tolist() == answers["label"].tolist() and labels.nunique() > 1
+
+
+def test_a_model_with_its_classes_in_another_order_writes_them_by_name(model, tmp_path, monkeypatch):
+    """GLUE's number of a class is its place in GLUE's list, whatever its place in the model is."""
+    names = TASKS["rte"].labels
+    expected = glue_predictions(model, "synthetic", "validation", ["RTE"])["RTE"].tolist()
+    monkeypatch.setitem(model.tasks, "rte", replace(TASKS["rte"], labels=names[::-1]))
+    found = glue_predictions(model, "synthetic", "validation", ["RTE"])["RTE"].tolist()
+    assert found == [names[1 - names.index(name)] for name in expected] and len(set(found)) == 2
 
 
 def test_a_whole_rehearsal_on_synthetic_data(model, tmp_path):

@@ -60,7 +60,7 @@ def test_names_that_a_file_may_have(name, tmp_path):
 
 NO_VALUES = {
     "texts": [("a", "a"), ("a", "b", "c"), ("label",)],
-    "labels": [("a",), ("a", "a")],
+    "labels": [("a",), ("a", "a"), ("a", "\ud83d")],
     "metrics": [()],
     "evaluation": [("test", "test")],
     "scale": [0.0],

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -261,6 +262,7 @@ def test_rows_are_what_they_are(served):
     frame = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(idx=range(3))
     columns, expected = frame.to_dict("list"), served.predict(PAIRS, "mnli")
     given = [frame, frame.to_dict("records"), columns, datasets.Dataset.from_dict(columns), iter(PAIRS)]
+    given += [pa.Table.from_pandas(frame)]
     for texts in [*given, frame[["premise", "hypothesis"]].to_numpy()]:
         check_equal(served.predict(texts, "mnli"), expected)
     check_equal(served.predict(frame.to_dict("records")[0], ["mnli"]), expected[:1])

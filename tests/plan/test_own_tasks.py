@@ -9,6 +9,7 @@ import pytest
 from palslib import RunConfig, train
 from palslib.data.tasks import TASKS, load_rows, task_from_file
 from palslib.plan.content import run_content
+from tests.training.small_runs import save_tiny
 
 MOODS = [(f"I feel {w} today, number {i}.", m) for i in range(20) for w, m in (("fine", "good"), ("ill", "bad"))]
 
@@ -107,6 +108,27 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
     assert train(now)["key"] == earlier
     frame[::-1].to_csv(second / "mood.csv", index=False)
     assert settings(second).key != key  # of other content: another run
+
+
+def test_a_moved_project_with_folders_of_data_and_weights_resumes(tmp_path, monkeypatch):
+    """A note beside the weights is no part of them."""
+
+    def settings(home) -> RunConfig:
+        monkeypatch.setenv("PALSLIB_RUNS", str(home / "runs"))
+        return config("mood", data=str(home / "data"), backbone=str(home / "bert"))
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "data").mkdir(parents=True)
+    frame = pd.DataFrame(MOODS, columns=["text", "label"])
+    frame.to_csv(first / "data" / "mood.csv", index=False)
+    save_tiny(first / "bert")
+    begun = train(settings(first), on_step=lambda run: run.step < 2)
+    first.rename(second)
+    (second / "bert" / "note.md").write_text("mine")
+    assert train(settings(second))["key"] == begun["key"]
+    assert len(list((second / "runs" / "train").iterdir())) == 1
+    frame[::-1].to_csv(second / "data" / "mood.csv", index=False)
+    assert settings(second).key != begun["key"]
 
 
 @pytest.mark.parametrize(

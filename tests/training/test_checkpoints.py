@@ -190,6 +190,8 @@ def test_a_backbone_of_the_hub_that_changes_is_another_run(monkeypatch, capsys):
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: None)
     assert "backbone" not in run_content(settings, {}) and "backbone has no hash" in capsys.readouterr().err
     assert run_content(config(None, backbone="minilm"), {})["backbone"] == "53aa51172d142c89d9012cce"  # as in records
+    for known in (before, {"rte/train": before["rte/train"]}):  # now it has no hash, and a record may have none
+        assert exchanged(known, settings) == [] and "backbone has no hash" in capsys.readouterr().err
 
 
 def test_a_record_counts_where_its_inputs_are_out_of_reach_or_have_no_hash(tmp_path, capsys):

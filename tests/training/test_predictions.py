@@ -49,6 +49,15 @@ def test_a_tenth_of_the_training_rows_is_held_out_and_never_trained_on(tmp_path,
     assert run.content.keys() == {f"{name}/{kept_name}", f"{name}/{held_name}"}
 
 
+def test_a_pair_and_its_reverse_are_held_out_together(tmp_path):
+    path = tmp_path / "pairs.csv"
+    lines = [f"{first} {i},{second} {i},{'ab'[i % 2]}" for i in range(200) for first, second in ("xy", "yx")]
+    path.write_text("\n".join(["one,two,label", *lines]))
+    task = Task("pairs", ("one", "two"), ("a", "b"), data=str(path))
+    kept, held = (load_rows(task, split=split) for split in (KEPT_GROUPS, HELD_OUT_GROUPS))
+    assert len(held) > 10 and not {*held["one"], *held["two"]} & {*kept["one"], *kept["two"]}
+
+
 def test_rows_of_a_file_that_is_split_by_text_are_held_out_too(tmp_path):
     """Its 80/10/10 is decided by one byte of a hash; the same byte would hold out none of the 80."""
     path = tmp_path / "days.csv"

@@ -48,6 +48,7 @@ def test_a_signal_saves_a_checkpoint(tmp_path, monkeypatch, capsys, number):
         assert main(["train", str(tmp_path / "config.json")]) == 128 + number
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"palslib train: stopped by {number.name} at step 3 of 6; a call with folder=")
+    assert Stopped("one line", number)._render_traceback_() == ["one line"]  # what a notebook shows
     assert [signal.getsignal(one) for one in HANDLED] == handlers
     assert finish(config)[0] == [4, 5, 6]
 

@@ -97,9 +97,12 @@ def test_a_users_method_that_draws_from_torchs_generator_is_seeded_too(tmp_path)
     assert torch.equal(trained(tmp_path / "again", **settings), alone)
 
 
-def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value"), [("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"), ("ACCELERATE_MIXED_PRECISION", "bf16")]
+)
+def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, name, value):
     alone = trained(tmp_path / "alone")
-    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    monkeypatch.setenv(name, value)
     assert torch.equal(trained(tmp_path / "again"), alone)
 
 

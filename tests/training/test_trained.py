@@ -16,7 +16,7 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
     train(small(tmp_path / "first", steps=3, keep="last", method="low-rank-100"))
     start, before = str(tmp_path / "first" / "last"), weights(tmp_path / "first")
     card = (tmp_path / "first" / "last" / "README.md").read_text()
-    assert "a run of 3 steps" in card and "texts are generated" in card
+    assert "a run of 3 steps" in card and "texts are generated" in card and "* rte: accuracy " in card
     about = {"steps": 2, "keep": "last", "batch_size": 4, "precision": "float32", "progress": False}
     train(RunConfig(start=start, tasks=("rte",), seed=1, folder=str(tmp_path / "on"), **about))
     after = weights(tmp_path / "on")

@@ -92,13 +92,13 @@ def use_style() -> None:
 
 def save_figure(figure: Figure, name: str) -> Path:
     """Writes `name.svg` and `name.png` into `$PALSLIB_FIGURES`, or `runs/figures/`; returns the PNG's path. Raises
-    ValueError where one of the two is a link, or a file that matplotlib did not write."""
+    ValueError where one of the two is a link, or a file that it did not write."""
     folder = Path(os.environ.get("PALSLIB_FIGURES") or runs_folder() / "figures")
     folder.mkdir(parents=True, exist_ok=True)
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     for path in (svg, png):
-        if path.is_symlink() or (path.exists() and b"matplotlib" not in path.read_bytes()[:2_000].lower()):
+        if path.is_symlink() or (path.exists() and b"palslib" not in path.read_bytes()[:2_000]):
             raise ValueError(f"{path} is not a figure that palslib wrote: move it, or set PALSLIB_FIGURES")
-    figure.savefig(svg, metadata={"Date": None})
-    figure.savefig(png, dpi=150)
+    figure.savefig(svg, metadata={"Date": None, "Creator": "palslib"})
+    figure.savefig(png, dpi=150, metadata={"Software": "palslib"})
     return png

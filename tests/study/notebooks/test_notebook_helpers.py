@@ -69,6 +69,10 @@ def test_a_figure_replaces_no_file_that_is_not_ours(ending, link, shown, tmp_pat
     with pytest.raises(ValueError, match=f"line.{ending} is not a figure that palslib wrote"):
         save_figure(plt.figure(), "line")
     assert place.read_text() == "my own"
+    place.unlink()
+    plt.figure().savefig(place)
+    with pytest.raises(ValueError, match=f"line.{ending} is not a figure that palslib wrote"):
+        save_figure(plt.figure(), "line")
 
 
 def test_the_colour_of_every_task_survives(shown, tmp_path):
