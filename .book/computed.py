@@ -22,7 +22,8 @@ from palslib.study.results import second, tables
 from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
-BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores.json"
+BENCHMARK = RECORDS / "benchmark" / "cpu-2-cores-amd.json"
+PROFILE = RECORDS / "benchmark" / "cpu-2-cores.json"
 GPU_METHODS = {"a step, shared": "shared", "a step with PALs": "pals-204"}
 TITLES = ["BERT-base, float32", "bf16", "MiniLM, float32", "bf16"]
 COLUMNS = [(backbone, p) for backbone in ("bert-base-uncased", "minilm") for p in ("float32", "bf16")]
@@ -94,7 +95,7 @@ def speed() -> str:
 
 def profile() -> str:
     """The share of each kind of operation in a step with PALs, sorted by the last column, largest first."""
-    rows = json.loads(BENCHMARK.read_text())["parts"]["profile"]
+    rows = json.loads(PROFILE.read_text())["parts"]["profile"]
     shares = {(r["backbone"], r["precision"]): r["shares"] for r in rows}
     kinds = sorted(shares[COLUMNS[-1]], key=lambda kind: -shares[COLUMNS[-1]][kind])
     cells = [[kind, *(f"{shares[c][kind]:.0%}" for c in COLUMNS)] for kind in kinds]

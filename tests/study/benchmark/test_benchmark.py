@@ -65,7 +65,7 @@ def test_the_command_line_measures_records_and_draws(tmp_path, monkeypatch, caps
 def test_the_committed_record_is_drawn_and_other_packages_have_a_panel_of_their_own():
     """Another's way at 10 texts a second, and ours at 25."""
     use_style()  # titles stand on the left
-    record = json.loads((RECORDS / "benchmark" / "cpu-2-cores.json").read_text())
+    record = json.loads((RECORDS / "benchmark" / "cpu-2-cores-amd.json").read_text())
     ways, kinds = {"transformers": "shared", "adapters": "houlsby-64"}, ("float32", "bf16")
     rows = []
     for precision, (way, method), ours in itertools.product(kinds, ways.items(), (False, True)):
