@@ -439,6 +439,7 @@ def complain(words: list[str], text: str) -> None:
 def start() -> None:
     """The entry point `palslib`."""
     end_with_launcher()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # on one task several processes get long warnings
     for stream in (sys.stdout, sys.stderr):  # a terminal that has no α, as in cp1252, shows its number
         stream.reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):

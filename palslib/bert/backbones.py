@@ -94,22 +94,22 @@ def load_config(backbone: str):
         sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 101}
         return BertConfig(**sizes, max_position_embeddings=128)
     with _reading("the configuration", backbone) as location:
-        _ask_the_hub(location)
+        ask_the_hub(location, "model", "config.json")
         config = AutoConfig.from_pretrained(location, trust_remote_code=False)
         check_name("attn_implementation", config._attn_implementation or "sdpa", ("sdpa", "eager"))
     check_kind(backbone, config)
     return config
 
 
-def _ask_the_hub(name: str) -> None:
-    """Raises OSError at once where a backbone is neither a folder nor in the cache, and the Hub is out of reach or does
-    not have it. (Transformers would try again for more than a minute.)"""
-    from huggingface_hub import model_info, try_to_load_from_cache
+def ask_the_hub(name: str, kind: str, file: str) -> None:
+    """Raises OSError at once where the Hub is out of reach, or does not have a `model` or `dataset` of this name; not
+    for a folder, and where this file of it is in the cache. (A download would be tried for more than a minute.)"""
+    from huggingface_hub import HfApi, try_to_load_from_cache
 
-    if Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str):
+    if Path(name).is_dir() or isinstance(try_to_load_from_cache(name, file, repo_type=kind), str):
         return
     try:
-        model_info(name, timeout=10)
+        HfApi().repo_info(name, repo_type=kind, timeout=10)
     except Exception as error:  # of httpx, or of the Hub
         raise OSError(str(error)) from error
 

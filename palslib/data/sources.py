@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from palslib.bert.backbones import ask_the_hub
 from palslib.common.later import np, pa, pd
 from palslib.common.names import listed, shown, unknown
 from palslib.common.places import data_folder, runs_folder
@@ -168,6 +169,7 @@ def _of_hub(source: str, name: str, split: str):
     if "/" not in source or re.search(r"[^\w./-]", source):  # the Hub's names have an owner, and no patterns
         raise no_source(source)
     try:
+        ask_the_hub(source, "dataset", "README.md")
         return datasets.load_dataset(source, name, split=split)
     except OSError as error:  # ConnectionError is one
         raise ConnectionError(

@@ -55,6 +55,7 @@ def test_the_book_is_whole(folder, pages):
 def test_no_link_is_dead_and_nothing_comes_from_another_host(pages):
     known = {path: places(page) for path, page in pages.items()}
     for path, page in pages.items():
+        assert not [image for image in page.find_all("img") if image["alt"].endswith(".png")], path  # words
         for tag in page.find_all(lambda tag: tag.get("href") or tag.get("src")):
             parts = urlsplit(tag.get("href") or tag["src"])
             if parts.scheme in ("http", "https"):
@@ -91,8 +92,8 @@ def test_an_explorer_has_every_state_of_its_controls():
     ],
 )
 def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, after):
-    """Slider (01 has none) and choice change bars and words; nothing is loaded from elsewhere; a phone's page is no
-    wider."""
+    """Slider (01 has none) and choice change bars and words; nothing is loaded from elsewhere; no page is wider than
+    its screen, be it a phone's, and at 1,280 code is not either."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     browser = pytest.importorskip("study.explore.test_browser")
     if browser.CHROMIUM is None:
@@ -114,7 +115,11 @@ def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, af
             assert second != first
         box.locator("select").select_option(choice)
         assert after in words.inner_text() and bars() != second
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390 and not wrong
+        for width in (390, 800, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width and not wrong
+        code = "[...document.querySelectorAll('.cell_input pre')].every(box => box.scrollWidth <= box.clientWidth + 1)"
+        assert page.evaluate(code)
         chromium.close()
 
 
