@@ -55,16 +55,17 @@ def ratio_points(
     if of_times:
         ax.vlines(places, [row["ratio"]["low"] for row in rows], tops, color="C0")
         ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
-    ax.plot(places, ratios, "o", color="C0", label="measured")
+    ax.plot(places, ratios, "o", color="C0")
     ax.axhline(goal or 1, color="C3", linestyle="--", linewidth=1, label=f"goal: {goal}" if goal else "as fast")
     for place, top, text in zip(places, tops, texts, strict=True):
         ax.annotate(text, (place, top), (0, 4), textcoords="offset points", ha="center", fontsize="x-small")
     ax.set_xticks(places, map(_label, rows))
     ylabel = "ratio of times" if of_times else "ratio of texts a second"
     ax.set(title=title, ylabel=ylabel, xlim=(-0.6, len(rows) - 0.4))
-    ax.margins(y=0.4)  # room for the texts and the legend
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.6 * (high - low))  # room for the texts and the legend
     ax.grid(axis="x", visible=False)
-    ax.legend(fontsize="small", loc="upper left", ncols=3)
+    ax.legend(fontsize="small", loc="upper left", ncols=2)
 
 
 def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> None:

@@ -137,9 +137,9 @@ def test_without_cola_the_same_questions_are_answered_at_the_same_look():
     runs = confirmed(pals=0.4)
     for record in runs:
         record["results"]["last"]["scores"]["cola"]["matthews"] += 60 * NOISE[record["config"]["seed"] % 6]
-    asked, found = decide(runs).dropna(subset="low"), second.without_tasks(runs, ("cola",))
-    assert found[["question", "level"]].equals(asked[["question", "level"]])
-    assert asked["verdict"].tolist() == ["open"] and found["verdict"].tolist() == ["positive"]
+    asked, rest = decide(runs).dropna(subset="low"), second.without_tasks(runs, ("cola",))
+    assert rest[["question", "level"]].equals(asked[["question", "level"]])
+    assert asked["verdict"].tolist() == ["open"] and rest["verdict"].tolist() == ["positive"]
 
 
 def test_what_was_chosen_afterwards_stands_apart():
@@ -170,15 +170,15 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     monkeypatch.setattr(claims, "_about", lambda records: records[0]["file"])
     assert list(second.separate([*alone()[:-1]]).index) == [300, 301]
     assert second.of_ledger([*alone()[:-1], *confirmed()]).keys() == {"C26"}
-    found = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
-    assert found["C22"].verdict == "reproduced" and "3 seeds" in found["C22"].value and found["C22"].files
+    verdicts = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
+    assert verdicts["C22"].verdict == "reproduced" and "3 seeds" in verdicts["C22"].value and verdicts["C22"].files
     for sst2, verdict in ((60.0, "too small to matter"), (50.0, "not reproduced")):
         assert second.of_ledger([*alone(cola=62.0, sst2=sst2), *confirmed()])["C22"].verdict == verdict
-    found = second.of_ledger([*alone(), *confirmed()])
-    assert found["C1"].verdict == "reproduced" and "-0.2" in found["C1"].value
+    verdicts = second.of_ledger([*alone(), *confirmed()])
+    assert verdicts["C1"].verdict == "reproduced" and "-0.2" in verdicts["C1"].value
     worse = second.of_ledger([*alone(rte=75.0), *confirmed()])["C1"]
     assert worse.verdict == "not reproduced" and "RTE accounts for -1.88 of -2.05 points" in worse.note  # 15 / 8
-    frame = verdict_frame([], found).set_index("id")["verdict"]
+    frame = verdict_frame([], verdicts).set_index("id")["verdict"]
     assert (frame["C1"], frame["C2"]) == ("reproduced", "not run")
 
 
@@ -194,10 +194,10 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
 )
 def test_the_second_question_decides_its_row(records, verdict, words):
     """PALs minus the common PAL is asked where that of PALs minus shared is decided; its words are those of rows C."""
-    found = second.of_ledger(records)["C26"]
-    assert found.verdict == verdict and words in found.note and verdict in VERDICTS
-    assert second.of_ledger([*records, *confirmed([306])])["C26"].files == found.files
-    assert (len(found.files), found.value == "–") == ((12, False) if "99.5" in words else (0, True))
+    decided = second.of_ledger(records)["C26"]
+    assert decided.verdict == verdict and words in decided.note and verdict in VERDICTS
+    assert second.of_ledger([*records, *confirmed([306])])["C26"].files == decided.files
+    assert (len(decided.files), decided.value == "–") == ((12, False) if "99.5" in words else (0, True))
 
 
 def test_a_record_that_is_none_of_its_grids_runs_is_refused(tmp_path, monkeypatch):
