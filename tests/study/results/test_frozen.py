@@ -3,7 +3,6 @@
 `python tests/study/results/test_frozen.py` writes the files, which is needed only if such a study has more runs.
 """
 
-from dataclasses import asdict
 from statistics import fmean
 
 import pandas as pd
@@ -13,7 +12,6 @@ from palslib.common.places import RECORDS
 from palslib.data.metrics import main_scores
 from palslib.grid.sweep import Grid
 from palslib.methods.table import LABELS
-from palslib.plan.recipes import RECIPES
 from palslib.records import read_records
 from palslib.study.ledger.claims import maker
 from palslib.study.ledger.intervals import paired
@@ -24,23 +22,22 @@ from palslib.study.results.second import ARMS, ONE_RATE
 from palslib.study.results.tables import COMPARED, label, of_study
 
 RATES = ["learning_rate", "adaptation_rate"]
+SCORES = ["dev average", "without CoLA", "CoLA", "switched off"]
 
 
 def row_of(record: dict) -> dict:
-    """A run's arm, settings and scores, and the fields of its recipe in which it is not the paper's."""
+    """A run's arm, settings and scores; `fields` are those of its recipe that were switched."""
     config, last, off = record["config"], record["results"]["last"], record["results"].get("switched off")
     row = {name: config[name] for name in ("arm", "method", "schedule", "seed", "steps", "recipe", *RATES)}
     row |= {"setting": setting_name(record), "size": record["method"].get("size"), "maker": maker(record)}
-    scores, paper = main_scores(last["scores"]), asdict(RECIPES["paper"])
+    row |= {"fields": ", ".join(sorted(config["recipe_options"]))}
+    scores = main_scores(last["scores"])
     row |= {"dev average": last["dev_average"], "CoLA": scores.pop("cola"), "without CoLA": fmean(scores.values())}
-    row["switched off"] = off["dev_average"] - last["dev_average"] if off else None
-    switched = sorted(name for name, value in record["recipe"].items() if name in paper and value != paper[name])
-    return row | {"fields": ", ".join(switched)}
+    return row | {"switched off": off["dev_average"] - last["dev_average"] if off else None}
 
 
 def runs_in(records: list[dict]) -> pd.DataFrame:
-    scores = ["dev average", "CoLA", "without CoLA", "switched off"]
-    return pd.DataFrame(map(row_of, records)).astype(dict.fromkeys(scores, float))
+    return pd.DataFrame(map(row_of, records)).astype(dict.fromkeys(SCORES, float))
 
 
 def first_study() -> pd.DataFrame:
@@ -83,11 +80,11 @@ def deviations() -> pd.DataFrame:
     runs = pd.concat([first_study(), runs_in(read_records(RECORDS / "same-rate"))])
     row_of_field = {field: row.id for row in load_ledger().values() if row.kind == "D" for field in row.fields}
     rows, same = [], ["method", "schedule", "adaptation_rate"]
-    for (fields, recipe, *values), part in runs[runs["fields"] != ""].groupby(["fields", "recipe", *same], sort=False):
-        plain = runs[(runs["fields"] == "") & (runs["arm"] == runs["method"]) & (runs[same] == values).all(axis=1)]
+    switched = runs[(runs["fields"] != "") | (runs["recipe"] == "released")]
+    for (fields, *values), part in switched.groupby(["fields", *same], sort=False):
+        plain = runs[(runs["arm"] == runs["method"]) & (runs[same] == values).all(axis=1)]
         pairs = in_pairs(part, plain)
-        row = {"row": row_of_field[fields.split(", ")[0]], "fields": fields}
-        row = {"row": "all", "fields": ""} if recipe == "released" else row
+        row = {"row": row_of_field.get(fields.split(", ")[0], "all"), "fields": fields}
         row |= dict(zip(("method", "schedule", "rate"), values, strict=True))
         row |= paired(pairs["difference"].tolist()).cells | {"seeds": len(pairs)}
         row |= {"undefined": pairs["difference"].isna().sum(), "other processor": pairs["other processor"].sum()}
@@ -125,7 +122,7 @@ def pilot() -> pd.DataFrame:
     runs = runs.sort_values(["method", "rate", "steps", "adaptation_rate", "setting"])
     groups = runs.groupby(["method", "rate", "steps", "setting"], sort=False)
     table = pd.DataFrame()
-    for name in ("dev average", "without CoLA", "CoLA", "switched off"):
+    for name in SCORES:
         table[[name, f"{name} error"]] = groups[name].agg(["mean", "sem"])
     table = table.assign(seeds=groups.size()).reset_index()
     acts = table.query("method == 'PALs' and steps == 2000 and `switched off` <= -1")
