@@ -97,17 +97,20 @@ def frames(then: dict) -> dict[str, list]:
         "11 table 3": tables.table_3(runs, methods=tables.COMPARED),
         "11 table 2": tables.by_task(runs, TABLE_2),
         "11 by task": tables.task_differences(runs, "pals-204", "shared"),
-        "11 variants": tables.variants(runs),
-        "11 quirks": tables.quirk_effects([*runs, *read_records(RECORDS / "same-rate")]),
+        "11 variants": pd.read_csv(RECORDS / "variants.csv"),
+        "11 quirks": pd.read_csv(RECORDS / "deviations.csv").fillna({"fields": ""}),
         "11 pilot": pd.read_csv(RECORDS / "pilot.csv").drop(columns="chosen"),
         "11 second study": second.decide(new),
         "11 second study by task": second.by_task(new),
         "11 second study without CoLA": second.without_tasks(new, ("cola",)),
-        "11 tuning": second.tuning(second.of_grid("tuning", new)),
+        "11 tuning": pd.read_csv(RECORDS / "tuning.csv"),
     }
     for name in ("minbert", "minbert-150-steps"):
-        for of in (minbert.results_frame, minbert.curves_frame, minbert.claims_frame):
-            found[f"12 {name} {of.__name__}"] = of(read_records(RECORDS / name))
+        records = read_records(RECORDS / name)
+        for frame in (minbert.results_frame, minbert.curves_frame):
+            found[f"12 {name} {frame.__name__}"] = frame(records)
+        claims = tables.claims_frame(records, source="minbert", words=minbert.claim_in_words)
+        found[f"12 {name} claims_frame"] = claims.drop(columns=["spread", "smallest"])
     return {name: _plain(frame.reset_index()) for name, frame in found.items()}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from palslib.study.ledger.paper import TABLE_3, load_ledger
 from palslib.study.ledger.verdicts import ASIDE
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
 from palslib.study.results.second import progress
-from palslib.study.results.tables import of_study, plan_frame, quirk_effects, table_3
+from palslib.study.results.tables import claims_frame, of_study, table_3
 
 RUNS = Path("runs")
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
@@ -71,11 +72,11 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
     missing = set()
     for row in (row for row in load_ledger().values() if row.kind == "C" and row.needs):
         for need in map(Term.parse, row.needs):
-            seeds = [{r["config"]["seed"] for r in found if need.matches(r)} for found in studies.values()]
+            seeds = [{r["config"]["seed"] for r in study if need.matches(r)} for study in studies.values()]
             missing |= {row.id} if max(map(len, seeds)) < SEEDS else set()
         for comparison in map(Comparison.parse, row.compare):
             terms = comparison.left + comparison.right
-            together = [all(any(map(term.matches, found)) for term in terms) for found in studies.values()]
+            together = [all(any(map(term.matches, study)) for term in terms) for study in studies.values()]
             assert any(together) or row.id in missing, f"{comparison.sentence}: its runs are in no common study"
     plan = (RECORDS / "FIRST_STUDY.md").read_text(encoding="utf-8")
     assert missing == {"C13e", "C26"} and "C13e" in plan
@@ -93,6 +94,15 @@ def test_runs_of_a_study_share_all_settings_but_their_arms():
             own = {name: text for name, text in own.items() if name not in ("adaptation_rate", "memory", "weights")}
             first, expected = seen.setdefault(config.study, (path.stem, own))
             assert own == expected, f"{path.stem} and {first}, of the study {config.study!r}"
+
+
+def test_every_deviation_has_the_run_that_it_differs_from():
+    """One with the paper's recipe, and with its method, schedule, rate and seed."""
+    which = attrgetter("method", "schedule", "adaptation_rate", "seed")
+    configs = [config for path in PLANS.glob("*.json") for config in Grid.named(path.stem).configs(RUNS)]
+    configs = [config for config in configs if config.study == "first study"]
+    switched = {which(config) for config in configs if not config.arm}
+    assert switched and switched <= {which(config) for config in configs if config.arm == config.method}
 
 
 @pytest.mark.slow
@@ -130,8 +140,8 @@ def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monkeypatch):
-    """Each grid is run with its first seed, three steps a run; then every comparison of the ledger has that seed, every
-    cell of table 3 that is planned its run, every quirk the run that it differs from."""
+    """Each grid is run with its first seed, three steps a run; then every comparison of the ledger has that seed, and
+    every cell of table 3 that is planned its run."""
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
     for path in sorted(PLANS.glob("*.json")):
         if path.stem not in ("pilot", "table3", "trained", "main-seeds", *SECOND):
@@ -142,13 +152,11 @@ def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monke
                 if config.seed == first:
                     train(replace(config, **short, progress=False))
     records = read_records(tmp_path / "sweeps")
-    frame = plan_frame(records)
-    undecided = set(frame.loc[frame["seeds"] == 0, "row"])  # no runs of a grid decide these
-    assert undecided == {"C13e", "C17", "C24", "C26", "C27"}
+    frame = claims_frame(records)
+    assert set(frame.loc[frame["seeds"] == 0, "row"]) == {"C13e"}  # no runs of a grid decide it
     runs = of_study(records, "first study")
-    found = table_3(runs)
-    assert (found.loc[found["schedule"] == "annealed", "seeds"] == 1).all()
-    assert set(quirk_effects(runs)["row"]) == {"D1", "D2", "D4", "D6", "D7", "D8", "D10", "D11", "D12", "all"}
+    table = table_3(runs)
+    assert (table.loc[table["schedule"] == "annealed", "seeds"] == 1).all()
 
 
 @pytest.mark.slow
@@ -169,7 +177,7 @@ def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, caps
     assert main(["sweep", "table3", "--folder", str(tmp_path / "swept"), "--base", *small]) == 0
     assert "19 of 19 runs finished" in capsys.readouterr().out
     cells = table_3(of_study(read_records(tmp_path / "swept"))).query("seeds == 1")
-    printed = {(method, schedule) for method, of in TABLE_3.items() for schedule in of if schedule != "ratio"}
+    printed = {(method, schedule) for method, row in TABLE_3.items() for schedule in row if schedule != "ratio"}
     assert printed | {("fine-tuned", "annealed")} == set(zip(cells["method"], cells["schedule"], strict=True))
     page = run_notebook(NOTEBOOKS / "11_results.ipynb", tmp_path / "11.ipynb", {"records": str(tmp_path / "swept")})
     assert not page.error and "19 records, of them 19 of one study" in (tmp_path / "11.ipynb").read_text()

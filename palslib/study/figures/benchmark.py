@@ -44,55 +44,28 @@ def _label(row: dict) -> str:
     return f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}"
 
 
-def step_ratios(rows: list[dict], ax: Axes) -> None:
-    """(a) Steps with PALs over steps without, quartiles as whiskers, the ratio of operations as a line."""
-    rows = [row for row in rows if row["what"] != "shared"]
+def ratio_points(
+    rows: list[dict], texts: list[str], ax: Axes, title: str, goal: float | None = None, of_times: bool = False
+) -> None:
+    """(a), (b), (e) Ratios of texts a second, or of times, as points with their texts above, and a dashed line at the
+    goal, or else at 1. Those of times have quartiles as whiskers, and the ratio of operations as a black line."""
     places = np.arange(len(rows))
-    low, middle, high = (np.array([row["ratio"][key] for row in rows]) for key in ("low", "median", "high"))
-    ends = np.clip([middle - low, high - middle], 0, None)
-    ax.errorbar(places, middle, ends, fmt="o", color="C0", capsize=3, label="measured")
-    ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
-    ax.axhline(1.1, color="C3", linestyle="--", linewidth=1, label="goal: 1.1")
+    ratios = [row["ratio"]["median"] if of_times else row["speed-up"] for row in rows]
+    tops = [row["ratio"]["high"] for row in rows] if of_times else ratios
+    if of_times:
+        ax.vlines(places, [row["ratio"]["low"] for row in rows], tops, color="C0")
+        ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
+    ax.plot(places, ratios, "o", color="C0")
+    ax.axhline(goal or 1, color="C3", linestyle="--", linewidth=1, label=f"goal: {goal}" if goal else "as fast")
+    for place, top, text in zip(places, tops, texts, strict=True):
+        ax.annotate(text, (place, top), (0, 4), textcoords="offset points", ha="center", fontsize="x-small")
     ax.set_xticks(places, map(_label, rows))
-    ax.set(title="a  Step with PALs / step without", ylabel="ratio", xlim=(-0.6, len(rows) - 0.4))
+    ylabel = "ratio of times" if of_times else "ratio of texts a second"
+    ax.set(title=title, ylabel=ylabel, xlim=(-0.6, len(rows) - 0.4))
     low, high = ax.get_ylim()
-    ax.set_ylim(min(1.0, low), high + 0.4 * (high - low))  # room for the legend
+    ax.set_ylim(low, high + 0.6 * (high - low))  # room for the texts and the legend
     ax.grid(axis="x", visible=False)
     ax.legend(fontsize="small", loc="upper left", ncols=2)
-
-
-def speed_bars(rows: list[dict], ax: Axes) -> None:
-    """(b) Texts per second divided by those of the released code's way."""
-    rows = [row for row in rows if row["what"] != "released"]
-    places = np.arange(len(rows))
-    bars = ax.bar(places, [row["speed-up"] for row in rows], width=0.6)
-    ax.axhline(5, color="C3", linestyle="--", linewidth=1, label="goal: 5")
-    ax.legend(fontsize="small", loc="upper left")
-    texts = [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows]
-    ax.bar_label(bars, texts, padding=1, fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-    ax.set_xticks(places, map(_label, rows))
-    ax.set(title="b  Training, over the released way", ylabel="ratio of texts a second")
-    ax.margins(y=0.45)  # room for the labels and the legend
-    ax.grid(axis="x", visible=False)
-
-
-def bars_beside(rows: list[dict], ax: Axes) -> None:
-    """(e) Our texts per second divided by another package's; rows come in pairs (theirs, ours)."""
-    pairs = list(zip(rows[::2], rows[1::2], strict=True))
-    names = [f"{other['what']} ({ours['method']})" for other, ours in pairs]
-    ways, groups = list(dict.fromkeys(names)), list(dict.fromkeys(_label(ours) for _, ours in pairs))
-    for way, (other, ours) in zip(names, pairs, strict=True):
-        place = groups.index(_label(ours)) + (ways.index(way) - (len(ways) - 1) / 2) * 0.8 / len(ways)
-        bar = ax.bar(place, ours["speed-up"], 0.75 / len(ways), color=f"C{ways.index(way)}", label=way)
-        rates = f"{other['texts a second']:.0f} → {ours['texts a second']:.0f}/s"
-        ax.bar_label(bar, [f"{ours['speed-up']:.1f}×\n{rates}"], fontsize="x-small")
-    ax.axhline(1, color="black", linewidth=1)
-    ax.set_xticks(range(len(groups)), groups)
-    ax.set(title="e  One task, over others' packages", ylabel="ratio of texts a second")
-    ax.margins(y=0.45)  # room for the labels and the legend
-    ax.grid(axis="x", visible=False)
-    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    ax.legend(handles.values(), handles, fontsize="small", loc="upper left", ncols=2)
 
 
 def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, bound: str | None = None) -> None:
@@ -109,16 +82,25 @@ def bars_over_floor(rows: list[dict], labels: list[str], ax: Axes, title: str, b
 
 
 def benchmark_figure(record: dict) -> Figure:
-    """All parts of a record; black lines are lower bounds, dashed lines goals."""
+    """All parts of a record; black lines are lower bounds, dashed lines goals, or in (e) equal speed."""
     parts = record["parts"]
     figure, axes = plt.subplot_mosaic("ab;cd;ee", figsize=(PAGE_WIDTH, 7.6))
-    step_ratios(parts["step"], axes["a"])
-    speed_bars(parts["released"], axes["b"])
+    rows = [row for row in parts["step"] if row["what"] != "shared"]
+    texts = [f"{row['ratio']['median']:.2f}" for row in rows]
+    ratio_points(rows, texts, axes["a"], "a  Step with PALs / step without", 1.1, of_times=True)
+    rows = [row for row in parts["released"] if row["what"] != "released"]
+    texts = [f"{row['speed-up']:.1f}×\n{row['texts a second']:.0f}/s" for row in rows]
+    ratio_points(rows, texts, axes["b"], "b  Training, over the released way", 5)
     rows = parts["evaluation"]
     title = f"c  Evaluation of {rows[0]['texts']:,} texts"
     bars_over_floor(rows, [row["precision"] for row in rows], axes["c"], title, "lower bound")
     rows = parts["start_up"]
     bars_over_floor(rows, [row["what"] for row in rows], axes["d"], "d  Start of a notebook")
-    bars_beside(parts["peers"], axes["e"])
+    others, rows = parts["peers"][::2], parts["peers"][1::2]  # another package and ours in turn
+    texts = [
+        f"{other['what']}\n{row['speed-up']:.1f}×\n{other['texts a second']:.0f} → {row['texts a second']:.0f}/s"
+        for other, row in zip(others, rows, strict=True)
+    ]
+    ratio_points(rows, texts, axes["e"], "e  One task, over others' packages")
     figure.suptitle(_where(record), fontsize="medium")
     return figure

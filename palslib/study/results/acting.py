@@ -15,12 +15,11 @@ def acting_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.Dat
     """
     rows = []
     for record in records:
-        about = {"setting": name(record), "seed": record["config"]["seed"]}
+        run = {"setting": name(record), "seed": record["config"]["seed"]}
         for task, values in record["history"][-1].get("acting", {}).items():
-            layers = sorted({int(layer) for of_layer in values.values() for layer in of_layer})
-            for layer in layers:  # a number in memory, a string in a file
-                here = {k: v.get(layer, v.get(str(layer))) for k, v in values.items()}
-                rows.append({**about, "task": task, "layer": layer, **here})
+            for layer in sorted(map(int, set().union(*values.values()))):  # a number in memory, a string in a file
+                measures = {what: by_layer.get(layer, by_layer.get(str(layer))) for what, by_layer in values.items()}
+                rows.append({**run, "task": task, "layer": layer, **measures})
     columns = ["setting", "seed", "task", "layer", "size", "entropy"]
     return pd.DataFrame(rows, columns=columns).astype({"size": float, "entropy": float})
 
@@ -44,8 +43,8 @@ def switched_off_frame(records: Iterable[dict], name: Callable[[dict], str]) -> 
 def setting_name(record: dict) -> str:
     """How a run trains its task-specific parameters: by the name in its config or, where that has none,
     `10 × BERT's rate`; V^D starts at zero unless stated."""
-    if named := record["config"].get("setting"):
-        return named
+    if setting := record["config"].get("setting"):
+        return setting
     rate, start = _rate_and_start(record)
     return f"{rate:g} × BERT's rate" + (", $V^D$ from N(0, 0.02)" if start == "normal" else "")
 

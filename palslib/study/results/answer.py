@@ -4,12 +4,10 @@ Each answer comes from the second study once its runs decide it; before that, it
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 
 import pandas as pd
 
-from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS
 from palslib.study.ledger.claims import SEEDS
 from palslib.study.ledger.intervals import (
@@ -25,11 +23,9 @@ from palslib.study.ledger.intervals import (
     welch,
 )
 from palslib.study.results import second
-from palslib.study.results.tables import average, compared, label, runs_of, scores_by_method
+from palslib.study.results.second import scores_of
+from palslib.study.results.tables import average, label, runs_of, scores_by_method
 
-LOOKS = (3, 5, 8)
-"""The numbers of seeds at which the first study's main comparison was looked at. Five were planned; three were added
-because the interval from five seeds ended at 0."""
 EIGHT = "eight BERTs"
 """The paper's baseline: for each task a BERT of its own, trained for that task alone."""
 ASKED = {
@@ -82,8 +78,6 @@ NOTES = (
     "none at 5 %. Intervals cover chance between seeds, not the choice of texts: RTE has only 277."
 )
 """What the sentences of `answer` take as known, in Markdown."""
-Scores = dict[int, dict[str, float]]
-"""Seed -> task -> the score of a run."""
 
 
 def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
@@ -100,40 +94,38 @@ def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFra
     for row in second.decide(new).to_dict("records")[:3]:
         sides = (row["left"], row["right"])
         if not math.isnan(row["low"]):
-            found = Difference(row["difference"], row["low"], row["high"], tuple(map(int, row["seeds"].split(" and "))))
+            gap = Difference(row["difference"], row["low"], row["high"], tuple(map(int, row["seeds"].split(" and "))))
             runs = second.arms(new, row["level"])
-            rows.append(_row(sides, "second study", found, *map(_scores, map(runs.get, sides)), row["level"]))
-        elif (found := _of_first_study(records, *sides)) and min(found.seeds) >= SEEDS:
-            runs = [{run["config"]["seed"]: run for run in runs_of(line, records)} for line in sides]
-            rows.append(_row(sides, "first study", found, *map(_scores, runs)))
+            rows.append(_row(sides, "second study", gap, *(scores_of(runs[arm]) for arm in sides), row["level"]))
+        elif (gap := _of_first_study(records, *sides)) and min(gap.seeds) >= SEEDS:
+            rows.append(_row(sides, "first study", gap, *(scores_of(_by_seed(line, records)) for line in sides)))
         else:
             rows.append(dict(zip(("left", "right", "study", "verdict"), (*sides, "", row["verdict"]), strict=True)))
     return pd.DataFrame(rows)
 
 
-def _scores(runs: Mapping[int, dict]) -> Scores:
-    return {seed: main_scores(run["results"]["last"]["scores"]) for seed, run in runs.items()}
+def _by_seed(line: str, records: Sequence[dict]) -> dict[int, dict]:
+    return {run["config"]["seed"]: run for run in runs_of(line, records)}
 
 
-def _row(sides, study: str, found: Difference, left: Scores, right: Scores, level: float = 0.95) -> dict:
-    means = [pd.DataFrame(scores).mean(axis=1) for scores in (left, right)]  # of each task, over seeds
-    gaps = [fmean(left[seed].values()) - fmean(right[seed].values()) for seed in left.keys() & right.keys()]
-    row = {"left": sides[0], "right": sides[1], "study": study, **found.cells, "level": level, "verdict": found.kind()}
-    row |= {"left mean": means[0].mean(), "right mean": means[1].mean()}
-    row["same sign"] = f"{sum(gap * found.value > 0 for gap in gaps)} of {len(gaps)}"
-    return row | {"without RTE": (means[0] - means[1]).drop("rte", errors="ignore").mean()}
+def _row(sides, study: str, gap: Difference, left: pd.DataFrame, right: pd.DataFrame, level: float = 0.95) -> dict:
+    row = {"left": sides[0], "right": sides[1], "study": study, **gap.cells, "level": level, "verdict": gap.kind()}
+    row |= {"left mean": left.mean().mean(), "right mean": right.mean().mean()}
+    by_seed = (left.mean(axis=1) - right.mean(axis=1)).dropna()
+    row["same sign"] = f"{(by_seed * gap.value > 0).sum()} of {len(by_seed)}"
+    return row | {"without RTE": (left.mean() - right.mean()).drop("rte", errors="ignore").mean()}
 
 
 def _against_eight(new: Sequence[dict]) -> dict:
     """PALs against eight BERTs, on the seeds of the latter, by the second study's runs. No two of these runs share
     their randomness, so the interval is Welch's, of two independent samples."""
-    eight, pals = second.separate(new), _scores(second.arms(new)["pals-204"])
-    pals = {seed: pals[seed] for seed in eight if seed in pals}
+    eight, pals = second.separate(new), scores_of(second.arms(new)["pals-204"])
+    pals = pals[pals.index.isin(eight.index)]
     if min(len(eight), len(pals)) < SEEDS:
         return {"left": "pals-204", "right": EIGHT, "study": "", "verdict": second.NOT_RUN}
-    found = welch(_means(pals), _means(eight))
-    row = _row(("pals-204", EIGHT), "second study", found, pals, eight)
-    return row | {"verdict": NO_WORSE if found.kind() != POSITIVE and found.low >= -MARGIN else found.kind()}
+    gap = welch(_means(pals), _means(eight))
+    row = _row(("pals-204", EIGHT), "second study", gap, pals, eight)
+    return row | {"verdict": NO_WORSE if gap.kind() != POSITIVE and gap.low >= -MARGIN else gap.kind()}
 
 
 def answer(records: Sequence[dict], new: Sequence[dict] = ()) -> list[str]:
@@ -159,43 +151,47 @@ def answer(records: Sequence[dict], new: Sequence[dict] = ()) -> list[str]:
 
 def _in_words(row: dict) -> str:
     """`PALs score 0.98 points more than sharing everything [-0.12, +2.08], in 6 of 6 seeds (second study; ...)`."""
-    found = Difference(row["difference"], row["low"], row["high"], (0, 0))
+    gap = Difference(row["difference"], row["low"], row["high"], (0, 0))
     left, right = row["seeds"].split(" and ")
     if row["right"] == EIGHT:
-        said = f"PALs score {row['left mean']:.1f} of 100 and eight BERTs {row['right mean']:.1f}, {_more(found.value)}"
+        points = f"PALs score {row['left mean']:.1f} of 100 and eight BERTs {row['right mean']:.1f}, {_more(gap)}"
         seeds = f", {left} seeds each" if left == right else f", {left} and {right} seeds"
     else:
-        said = f"PALs score {_more(found.value)} than {_NAMES[row['right']]}"
-        seeds = f", {'less' if found.value < 0 else 'more'} in {row['same sign']} seeds"
+        points = f"PALs score {_more(gap)} than {_NAMES[row['right']]}"
+        seeds = f", {'less' if gap.value < 0 else 'more'} in {row['same sign']} seeds"
     level = "" if row["level"] == 0.95 else f"; {100 * row['level']:g} % interval"
     again = (row["verdict"], row["level"]) == (OPEN, second.FIRST_LOOK)
     level += "; six more seeds are planned, and are looked at when all are there" if again else ""
-    excluded = row["verdict"] == OPEN and found.high < MARGIN
+    excluded = row["verdict"] == OPEN and gap.high < MARGIN
     end = ". It rules out that PALs are better by half a point or more" if excluded else ""
-    return f"{said} {found.text.removeprefix(f'{found.value:+.2f} ')}{seeds} ({row['study']}{level}){end}"
+    return f"{points} {_interval(gap)}{seeds} ({row['study']}{level}){end}"
 
 
 def _beside_eight(new: Sequence[dict]) -> str:
     """What the difference from the eight is without one task, and how far sharing everything is from them."""
     eight, runs = second.separate(new), second.arms(new)
-    sides = (_scores(runs[name]) for name in ("pals-204", "shared"))
-    pals, shared = ({seed: of[seed] for seed in eight if seed in of} for of in sides)
-    rest = welch(_means(pals, "rte"), _means(eight, "rte"))
+    sides = (scores_of(runs[name]) for name in ("pals-204", "shared"))
+    pals, shared = (scores[scores.index.isin(eight.index)] for scores in sides)
+    rest = welch(_means(pals.drop(columns="rte")), _means(eight.drop(columns="rte")))
     gap = welch(_means(shared), _means(eight))
     return (
-        f" Without RTE the difference is {rest.text}. In the same seeds sharing everything scores {_more(gap.value)} "
-        f"than the eight {gap.text.removeprefix(f'{gap.value:+.2f} ')}."
+        f" Without RTE the difference is {rest.text}. In the same seeds sharing everything scores {_more(gap)} "
+        f"than the eight {_interval(gap)}."
     )
 
 
-def _means(scores: Scores, without: str = "") -> list[float]:
-    """The mean of each seed's scores, but for those of one task."""
-    return [fmean(score for task, score in of.items() if task != without) for of in scores.values()]
+def _means(scores: pd.DataFrame) -> list[float]:
+    return scores.mean(axis=1).tolist()
 
 
-def _more(points: float) -> str:
+def _more(gap: Difference) -> str:
     """`0.98 points more`, or less."""
-    return f"{abs(points):.2f} points {'less' if points < 0 else 'more'}"
+    return f"{abs(gap.value):.2f} points {'less' if gap.value < 0 else 'more'}"
+
+
+def _interval(gap: Difference) -> str:
+    """`[-0.12, +2.08]`; the whole difference if this is unknown."""
+    return gap.text.removeprefix(f"{gap.value:+.2f} ")
 
 
 def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
@@ -208,30 +204,29 @@ def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
     """What a user's own study shows, in a sentence for each line of `tables.against`, and what it does not show. Where
     the runs of a seed are alike, the interval is paired by seed."""
-    said = []
+    sentences, settings = [], set()
     for row in differences.dropna(subset="difference").to_dict("records"):
-        found = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"]))
-        pairs = _pairs_where_alike(records, row["method"], base)
-        found, how = (paired(pairs), ", paired by seed") if pairs else (found, "")
-        verdict = found.kind() if math.isfinite(found.high) else "no interval"
-        said.append(f"**{label(row['method'])} minus {label(base)}** {found}{how}: {verdict}.")
-    shown = set()
+        gap, how = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"])), ""
+        if pairs := _pairs_where_alike(records, row["method"], base):
+            gap, how = paired(pairs), ", paired by seed"
+        verdict = gap.kind() if math.isfinite(gap.high) else "no interval"
+        sentences.append(f"**{label(row['method'])} minus {label(base)}** {gap}{how}: {verdict}.")
     for config in (record["config"] for record in records):
         data = [f"data {config['data']}"] if set(config["tasks"]) - set(config["own"]) else []
         data += ["your own data"] if config["own"] else []
-        shown.add(f"{config['backbone']}, {config['steps']:,} steps, {' and '.join(data)}")
-    alone = "" if said else "any difference between methods, and "
-    beyond = f"beyond {'; '.join(sorted(shown))}" if shown else "else: there are no runs"
-    return [*said, f"**Not shown**: {alone}anything {beyond}."]
+        settings.add(f"{config['backbone']}, {config['steps']:,} steps, {' and '.join(data)}")
+    differing = "" if sentences else "any difference between methods, and "
+    beyond = f"beyond {'; '.join(sorted(settings))}" if settings else "else: there are no runs"
+    return [*sentences, f"**Not shown**: {differing}anything {beyond}."]
 
 
 def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[float]:
     """The differences between runs of one seed, where both lines have the same three or more seeds, and their scores go
     up and down with these together (a correlation of at least 0.5); else none."""
-    scores = [{run["config"]["seed"]: average(run) for run in runs_of(line, records)} for line in (left, right)]
-    if scores[0].keys() != scores[1].keys() or len(scores[0]) < SEEDS:
+    runs = [_by_seed(line, records) for line in (left, right)]
+    if runs[0].keys() != runs[1].keys() or len(runs[0]) < SEEDS:
         return []
-    a, b = map(pd.Series, scores)
+    a, b = (pd.Series(list(map(average, by_seed.values())), by_seed.keys()) for by_seed in runs)
     return list(a - b) if a.corr(b) >= 0.5 else []
 
 
@@ -239,13 +234,6 @@ def _of_first_study(records: Sequence[dict], left: str, right: str) -> Differenc
     """The difference of two methods in the first study, with one variance for all; None where one has no runs."""
     scores = scores_by_method(records)
     return difference(scores, left, right) if scores.get(left) and scores.get(right) else None
-
-
-def growth(records: Sequence[dict]) -> str:
-    """The first study's main difference, in pairs of runs with the same seed, at each of its looks, in words."""
-    pairs = compared("pals-204", "shared", records).differences
-    means = ", ".join(f"{fmean(pairs[:n]):+.2f} after {n} seeds" for n in LOOKS if n <= len(pairs))
-    return f"PALs minus sharing everything at each look: {means or 'none yet'}"
 
 
 def numbered(sentences: Sequence[str]) -> str:
@@ -256,27 +244,26 @@ def numbered(sentences: Sequence[str]) -> str:
 def with_intervals(frame: pd.DataFrame, name: str = "points [interval]") -> pd.DataFrame:
     """The frame with its columns `difference`, `low` and `high` as one column of text."""
     ends = ["difference", "low", "high"]
-    text = [Difference(*of, (0, 0)).text for of in frame[ends].itertuples(index=False)]
-    place = frame.columns.get_loc("difference")
+    texts = [Difference(*row, (0, 0)).text for row in frame[ends].itertuples(index=False)]
     shown = frame.drop(columns=ends).reset_index(drop=True)
-    shown.insert(place, name, text)
+    shown.insert(frame.columns.get_loc("difference"), name, texts)
     return shown
 
 
 def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame:
     """The frame of `tables.against` as text: `method`, `seeds`, the difference with its simultaneous interval, and
     `verdict`; methods without three seeds are left out."""
-    found = frame.loc[frame["seeds"] >= SEEDS, ["method", "seeds", "difference", "low", "high", "verdict"]]
-    found["method"] = found["method"].map(label)
-    return with_intervals(found, f"minus {label(base)} [simultaneous 95 % interval]")
+    shown = frame.loc[frame["seeds"] >= SEEDS, ["method", "seeds", "difference", "low", "high", "verdict"]]
+    shown["method"] = shown["method"].map(label)
+    return with_intervals(shown, f"minus {label(base)} [simultaneous 95 % interval]")
 
 
 def questions_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame of `second.decide`, or of `beside.over_both`, as text, without the questions that have no answer:
     `question`, the arms that are `compared`, the difference with its interval, `seeds` of both, `level`, `verdict`."""
-    found = frame.dropna(subset="low")
-    shown = found.drop(columns=["left", "right"]).assign(level=[f"{100 * level:g} %" for level in found["level"]])
-    shown.insert(1, "compared", _compared(found))
+    answers = frame.dropna(subset="low")
+    shown = answers.drop(columns=["left", "right"]).assign(level=[f"{100 * level:g} %" for level in answers["level"]])
+    shown.insert(1, "compared", _compared(answers))
     return with_intervals(shown)
 
 

@@ -1,7 +1,7 @@
 """What the plan of the second study shows beside its decisions: whether the added parameters act, and intervals that
 cover dev examples as well as seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
     runs = of_grid("confirmation", records)
     table = acting_frame(runs, _arm).groupby("setting", sort=False)[["size", "entropy"]].mean()
     off = switched_off_frame(runs, _arm).groupby("setting")["difference"].agg(list)
-    table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda of: paired(of).text)})
+    table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda changes: paired(changes).text)})
     return table.rename_axis("arm").reset_index()[["arm", "seeds", "size", "entropy", "switched off"]]
 
 
@@ -42,11 +42,14 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
     """
     rows = []
     for row, runs in answered(records):
-        files = ([RECORDS / run["file"] for run in runs[row[side]].values()] for side in ("left", "right"))
-        sides = (list(map(read_predictions, of)) for of in files)
-        about = {name: row[name] for name in ("question", "left", "right", "level")}
-        rows.append(about | over_examples(*sides, labels, row["level"], draws).cells)
+        sides = (_predictions(runs[row[side]].values()) for side in ("left", "right"))
+        asked = {name: row[name] for name in ("question", "left", "right", "level")}
+        rows.append(asked | over_examples(*sides, labels, row["level"], draws).cells)
     return rows
+
+
+def _predictions(runs: Iterable[dict]) -> list[dict[str, np.ndarray]]:
+    return [read_predictions(RECORDS / run["file"]) for run in runs]
 
 
 def dev_labels() -> dict[str, np.ndarray]:

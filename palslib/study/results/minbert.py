@@ -69,10 +69,10 @@ def curves_frame(records: Sequence[dict]) -> pd.DataFrame:
     rows = []
     for model, record in _runs_of_table_1(records):
         method, schedule = model.split()
-        about = (model, _KINDS[method], schedule, record["config"]["seed"])
-        for at in record["history"]:
-            for task, scores in at["scores"].items():
-                rows.append((*about, task, at["step"], scores[get_task(task).metrics[0]], at["loss"].get(task)))
+        run = (model, _KINDS[method], schedule, record["config"]["seed"])
+        for point in record["history"]:
+            for task, scores in point["scores"].items():
+                rows.append((*run, task, point["step"], scores[get_task(task).metrics[0]], point["loss"].get(task)))
     return pd.DataFrame(rows, columns=columns).astype({"score": float, "loss": float})
 
 
@@ -114,22 +114,9 @@ def _term_label(term: Term) -> str:
     return f"{label}, further pre-trained" if "pretraining=mlm" in options else label
 
 
-def claims_frame(records: Sequence[dict]) -> pd.DataFrame:
-    """The report's claims, a row for each comparison of the ledger's rows on them: its `row`, what is `compared`, and
-    the `verdict`.
-
-    `difference` is the mean over pairs of runs with the same seed, in points; `low` and `high` are the ends of its
-    95 % interval, and `seeds` is the number of pairs.
-    """
-    rows = []
-    for row in (row for row in load_ledger().values() if row.kind == "C" and row.source.startswith("minbert")):
-        for text in row.compare:
-            comparison = Comparison.parse(text)
-            (left,), (right,) = comparison.left, comparison.right
-            relation = "better than" if comparison.relation == ">" else "no worse than"
-            where = f" on {LABELS[comparison.task]}" if comparison.task else ""
-            line = {"row": row.id, "compared": f"{_term_label(left)}: {relation} {_term_label(right)}{where}"}
-            outcome = comparison.decide(records)
-            line |= outcome.interval.cells | {"seeds": len(outcome.seeds), "verdict": outcome.verdict_for(row)}
-            rows.append(line)
-    return pd.DataFrame(rows)
+def claim_in_words(comparison: Comparison) -> str:
+    """What one of the report's claims states: `shared, annealed: no worse than PALs, s = 204, annealed on STS`."""
+    (left,), (right,) = comparison.left, comparison.right
+    relation = "better than" if comparison.relation == ">" else "no worse than"
+    where = f" on {LABELS[comparison.task]}" if comparison.task else ""
+    return f"{_term_label(left)}: {relation} {_term_label(right)}{where}"

@@ -1,17 +1,12 @@
 """The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them."""
 
-import json
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 import pandas as pd
 
-from palslib.common.files import write_text
-from palslib.common.names import check_name
 from palslib.common.places import RECORDS
 from palslib.common.reading import read_json
 from palslib.data.metrics import main_scores
@@ -24,11 +19,10 @@ from palslib.study.ledger.paper import load_ledger
 from palslib.study.ledger.verdicts import verdict_frame
 from palslib.study.results.tables import average
 
-METHODS = ("shared", "pals-204", "pal-common", "low-rank-100")
-"""The methods that were tuned, each with four settings."""
 ONE_RATE = "pals-204 at one rate"
 """The fifth arm: PALs at `shared`'s tuned rate, the paper's setting."""
-ARMS = (*METHODS, ONE_RATE)
+ARMS = ("shared", "pals-204", "pal-common", "low-rank-100", ONE_RATE)
+"""The arms of the confirmation. For the first four the tuning chose one setting out of four each."""
 QUESTIONS = {
     ("pals-204", "shared"): "Do parameters of each task inside the layers help?",
     ("pals-204", "pal-common"): "Is it because they are each task's own?",
@@ -36,7 +30,6 @@ QUESTIONS = {
     (ONE_RATE, "shared"): "Does the paper's setting, one rate for all, show it?",
 }
 """The two arms that are compared -> the question, in the order in which the questions are asked."""
-TUNING_SEEDS = (200, 201)
 FIRST_LOOK, SECOND_LOOK = 0.995, 0.952
 """The levels of the intervals at the two looks at the confirmation."""
 LOOKS = {FIRST_LOOK: range(300, 306), SECOND_LOOK: range(300, 312)}
@@ -53,66 +46,13 @@ def of_grid(name: str, records: Iterable[dict]) -> list[dict]:
     return [record for record in records if record["file"].split("/")[0] == name]
 
 
-def tuning(records: Sequence[dict], ruled_out: Sequence[str] = (), plan: str = "tuning") -> pd.DataFrame:
-    """A row for each setting of the grid `tuning`, or of another plan of its kind: `method`, `setting`,
-    `learning_rate`, `adaptation_rate`, `seeds`, `mean` of the scores on held-out training rows, and `chosen`: the best
-    setting of its method, once all runs of that method exist.
-
-    Args:
-        ruled_out: names of settings in which a run ended because its loss was not finite; others raise ValueError.
-    """
-    rows, grid = [], Grid.named(plan)
-    for name in ruled_out:
-        check_name("setting", name, [run["setting"] for run in grid.runs])
-    for config in grid.configs(Path("runs")):
-        row = {name: getattr(config, name) for name in ("method", "setting", "learning_rate", "adaptation_rate")}
-        score = next((average(record) for record in records if record["key"] == config.key), math.nan)
-        rows.append(row | {"score": score, "out": config.setting in ruled_out})
-    by = ["method", "setting", "learning_rate", "adaptation_rate", "out"]
-    frame = pd.DataFrame(rows).groupby(by, sort=False)["score"].agg(["count", "mean"]).reset_index()
-    frame = frame.rename(columns={"count": "seeds"}).assign(chosen=False)
-    frame.loc[frame["out"], "mean"] = math.nan
-    for _, of in frame.groupby("method", sort=False):
-        if (of["out"] | (of["seeds"] == len(TUNING_SEEDS))).all() and not of["out"].all():
-            order = of.sort_values(["mean", "learning_rate", "adaptation_rate"], ascending=[False, True, True])
-            frame.loc[order.index[0], "chosen"] = True
-    return frame.drop(columns="out")
-
-
-def grids(tuned: pd.DataFrame, plan: str = "tuning", level: float = FIRST_LOOK) -> dict[str, dict]:
-    """The grids `confirmation` (all seeds of the look with this level; twice the tuning's steps) and `separate` (half
-    the tuning's steps), from the complete frame of `tuning`.
-
-    Raises:
-        ValueError: naming methods whose tuning is not complete.
-    """
-    grid, chosen = Grid.named(plan), set(tuned.loc[tuned["chosen"], "setting"])
-    best = {run["method"]: run for run in grid.runs if run["setting"] in chosen}
-    if missing := [method for method in METHODS if method not in best]:
-        raise ValueError(f"the tuning is not complete: {', '.join(missing)}")
-    rate, base = best["shared"]["learning_rate"], {k: v for k, v in grid.base.items() if not k.startswith("held_out")}
-    at_one = {"arm": ONE_RATE, "setting": f"PALs, one rate for all, {rate:g}"}
-    at_one |= {"learning_rate": rate, "adaptation_rate": 1}
-    runs = [best["shared"], *(best[name] | {"inspect": True} for name in METHODS[1:])]
-    runs.append(best["pals-204"] | at_one | {"inspect": True})
-    alone = {"study": "one task each", "arm": "fine-tuned", "setting": f"eight BERTs, rate {rate:g}"}
-    alone |= {"method": "fine-tuned", "learning_rate": rate, "steps": base["steps"] // 2}
-    mixed = {"study": "second study", "steps": 2 * base["steps"]}
-    each = {"seed": list(LOOKS[FIRST_LOOK])[:SEEDS], "tasks": [[task] for task in TASKS]}
-    seeds = {"seed": list(LOOKS[level])}
-    return {
-        "confirmation": {"base": base | mixed, "product": seeds, "runs": runs},
-        "separate": {"base": base | alone, "product": each},
-    }
-
-
 def arms(records: Iterable[dict], level: float = FIRST_LOOK, all_of_five: bool = False) -> dict[str, dict[int, dict]]:
     """Arm -> seed -> the record of its confirmation run, for the seeds that count at the look with this level."""
-    found: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
+    by_arm: dict[str, dict[int, dict]] = {name: {} for name in ARMS}
     for record in of_grid("confirmation", records):
         if (seed := record["config"]["seed"]) in counted(name := record["config"]["arm"], level, all_of_five):
-            found[name][seed] = record
-    return found
+            by_arm[name][seed] = record
+    return by_arm
 
 
 def counted(name: str, level: float, all_of_five: bool = False) -> range:
@@ -125,9 +65,9 @@ def counted(name: str, level: float, all_of_five: bool = False) -> range:
 
 def _difference(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
     """The columns that answer a question from these runs, by averages over all tasks but those in `without`."""
-    scores = {name: [average(run, without) for run in of.values()] for name, of in runs.items()}
-    found = difference(scores, row["left"], row["right"], level)
-    return found.cells | {"level": level, "verdict": found.kind()}
+    scores = {name: [average(run, without) for run in by_seed.values()] for name, by_seed in runs.items()}
+    gap = difference(scores, row["left"], row["right"], level)
+    return gap.cells | {"level": level, "verdict": gap.kind()}
 
 
 def decide(records: Sequence[dict]) -> pd.DataFrame:
@@ -154,8 +94,10 @@ def decide(records: Sequence[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _score(record: dict, task: str) -> float:
-    return main_scores(record["results"]["last"]["scores"])[task]
+def scores_of(runs: Mapping[int, dict]) -> pd.DataFrame:
+    """The scores of the runs of these seeds, in percent: a row for each seed, a column for each task."""
+    by_seed = {seed: main_scores(run["results"]["last"]["scores"]) for seed, run in runs.items()}
+    return pd.DataFrame.from_dict(by_seed, orient="index")
 
 
 def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, dict]]]]:
@@ -178,13 +120,13 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
     rows = []
     for row, runs in answered(records):
         left, right = runs[row["left"]], runs[row["right"]]
-        pairs = [(left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())]
+        gaps = (scores_of(left) - scores_of(right)).dropna()
+        sizes = next(iter(left.values()))["data"]["dev"]
         for task in TASKS:
-            gaps = [_score(a, task) - _score(b, task) for a, b in pairs]
-            found, sizes = paired(gaps, 1 - (1 - row["level"]) / len(TASKS)), pairs[0][0]["data"]["dev"][task]
-            within = task_margin(task, next(iter(sizes.values())))
-            about = {"left": row["left"], "right": row["right"], "task": task}
-            rows.append(about | found.cells | {"margin": within, "verdict": found.kind(within)})
+            gap = paired(gaps[task].tolist(), 1 - (1 - row["level"]) / len(TASKS))
+            margin = task_margin(task, next(iter(sizes[task].values())))
+            compared = {"left": row["left"], "right": row["right"], "task": task}
+            rows.append(compared | gap.cells | {"margin": margin, "verdict": gap.kind(margin)})
     return pd.DataFrame(rows, columns=["left", "right", "task", *COLUMNS[3:7], "margin", "verdict"])
 
 
@@ -195,27 +137,23 @@ def chosen_afterwards(records: Sequence[dict]) -> pd.DataFrame:
     no task's noise counts more (in these units, not in points). With `correlation`, that of the two arms over seeds."""
     rows = []
     for row, runs in answered(records):
-        seeds = sorted(runs[row["left"]].keys() & runs[row["right"]].keys())
-        left, right = (
-            pd.DataFrame([{task: _score(runs[row[side]][seed], task) for task in TASKS} for seed in seeds])
-            for side in ("left", "right")
-        )
+        left, right = scores_of(runs[row["left"]]).align(scores_of(runs[row["right"]]), "inner")
         spread = ((left.var() + right.var()) / 2) ** 0.5
         scaled = {side: (scores / spread).mean(axis=1) for side, scores in (("left", left), ("right", right))}
         both = left.mean(axis=1), right.mean(axis=1)
-        found = {name: row[name] for name in ("left", "right")} | {"correlation": both[0].corr(both[1])}
-        found["blocked by seed"] = paired(list(both[0] - both[1]), row["level"]).text
-        found["tasks standardised"] = difference(scaled, "left", "right", row["level"]).text
-        rows.append(found)
+        line = {"left": row["left"], "right": row["right"], "correlation": both[0].corr(both[1])}
+        line["blocked by seed"] = paired(list(both[0] - both[1]), row["level"]).text
+        rows.append(line | {"tasks standardised": difference(scaled, "left", "right", row["level"]).text})
     return pd.DataFrame(rows)
 
 
-def separate(records: Iterable[dict]) -> dict[int, dict[str, float]]:
-    """Seed -> task -> score, of the models for one task each, for the seeds whose eight runs are all there."""
-    found: dict[int, dict[str, float]] = {}
+def separate(records: Iterable[dict]) -> pd.DataFrame:
+    """The scores of the models for one task each, in percent: a row for each seed whose eight runs are all there, a
+    column for each task."""
+    by_seed: dict[int, dict[str, float]] = {}
     for record in of_grid("separate", records):
-        found.setdefault(record["config"]["seed"], {}).update(main_scores(record["results"]["last"]["scores"]))
-    return {seed: of for seed, of in sorted(found.items()) if set(of) == set(TASKS)}
+        by_seed.setdefault(record["config"]["seed"], {}).update(main_scores(record["results"]["last"]["scores"]))
+    return pd.DataFrame.from_dict(by_seed, orient="index").reindex(columns=list(TASKS)).dropna().sort_index()
 
 
 def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
@@ -230,36 +168,35 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
         note = f"the second study; the interval is of {100 * asked['level']:g} %"
         sides = (arms(records, asked["level"])[asked[side]] for side in ("left", "right"))
         files = tuple(run["file"] for side in sides for run in side.values())
-        found = {"C26": Verdict(kinds[asked["verdict"]], value, note, files)}
+        verdicts = {"C26": Verdict(kinds[asked["verdict"]], value, note, files)}
     else:
-        found = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
+        verdicts = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
     alone = separate(records)
-    used = [run for run in runs if run["config"]["arm"] == "pals-204" and run["config"]["seed"] in alone]
-    pals = {run["config"]["seed"]: main_scores(run["results"]["last"]["scores"]) for run in used}
-    if len(seeds := tuple(sorted(pals))) < SEEDS:
-        return found
-    used += [run for run in of_grid("separate", records) if run["config"]["seed"] in pals]
+    of_pals = {run["config"]["seed"]: run for run in runs if run["config"]["arm"] == "pals-204"}
+    pals, alone = scores_of(of_pals).align(alone, "inner", axis="index")
+    if len(seeds := tuple(pals.index.tolist())) < SEEDS:
+        return verdicts
+    used = [*map(of_pals.get, seeds), *(r for r in of_grid("separate", records) if r["config"]["seed"] in seeds)]
     for row in map(load_ledger().get, ("C1", "C22")):
         outcomes = []
         for comparison in map(Comparison.parse, row.compare):
-            task, both = comparison.task, (alone, pals) if comparison.left[0].alone else (pals, alone)
-            sides = [[of[seed] for seed in seeds] for of in both]
-            left, right = (tuple(of[task] if task else fmean(of.values()) for of in side) for side in sides)
-            parts = {} if task else parts_of_tasks(*sides)
+            task, sides = comparison.task, (alone, pals) if comparison.left[0].alone else (pals, alone)
+            left, right = (tuple(scores[task] if task else scores.mean(axis=1)) for scores in sides)
+            parts = {} if task else parts_of_tasks(*(scores.to_dict("records") for scores in sides))
             outcomes.append(Outcome(comparison, seeds, left, right, tuple(used), parts))
-        found[row.id] = together(replace(row, steps=0), outcomes)
-    return found
+        verdicts[row.id] = together(replace(row, steps=0), outcomes)
+    return verdicts
 
 
 def read_second() -> list[dict]:
     """The committed records of the second study's grids. Raises ValueError for one that is not a run of its grid."""
-    found = []
+    records = []
     for name in ("tuning", "confirmation", "separate"):
         keys = {config.key for config in Grid.named(name).configs(Path("runs"))}
-        found += (here := read_records(RECORDS / name))
-        if strange := [run["file"] for run in here if run["key"] not in keys]:
+        records += (of_this_grid := read_records(RECORDS / name))
+        if strange := [run["file"] for run in of_this_grid if run["key"] not in keys]:
             raise ValueError(f"no runs of the grid {name!r}: {', '.join(strange)}")
-    return found
+    return records
 
 
 def ledger_frame() -> pd.DataFrame:
@@ -274,17 +211,8 @@ def progress(folder: Path = RECORDS) -> pd.DataFrame:
     for name in sorted(path.stem for path in PLANS.glob("*.json")):
         grid = Grid.named(name)
         runs = len(grid.runs) * math.prod(map(len, grid.product.values()))
-        found = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
-        took = {record["key"]: record["seconds"]["total"] for record in found if record.get("status") == "finished"}
+        records = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
+        took = {record["key"]: record["seconds"]["total"] for record in records if record.get("status") == "finished"}
         row = {"grid": name, "about": grid.title, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
         rows.append(row | {"hours": round(sum(took.values()) / 3600, 1)})
     return pd.DataFrame(rows)
-
-
-if __name__ == "__main__":  # prints the grids that follow from a tuning; for BERT-base: bert-base-tuning FOLDER, then
-    of, *more = sys.argv[1:] or ("tuning",)  # the names of settings that diverged; writes the grids into FOLDER, too
-    folder, *diverged = more or (RECORDS / of,)
-    found = grids(tuning(read_records(Path(folder)), diverged, of), of)
-    for name, grid in found.items() if more else ():
-        write_text(Path(folder) / f"{name}.json", json.dumps(grid, indent=1))
-    print(json.dumps(found, indent=1))

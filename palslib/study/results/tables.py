@@ -8,8 +8,7 @@ those that `lines` finds. Means are over seeds, with standard error and number o
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 import pandas as pd
@@ -18,20 +17,9 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
-from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import MIXED
 from palslib.study.ledger.arms import Term, named
-from palslib.study.ledger.claims import (
-    SEEDS,
-    Comparison,
-    Outcome,
-    alike,
-    claim_verdict,
-    maker,
-    on_other_processors,
-    processor,
-    smallest_difference,
-)
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, maker, processor, smallest_difference
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
 
@@ -87,14 +75,14 @@ def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
     schedule."""
     kept = {run.get("file", run["key"]) for run in runs if run["config"]["arm"]}
     others = [record for record in records if record.get("file", record["key"]) not in kept]
-    found = Counter(f"{r['config']['study'] or 'yours'}, {r['status']}, {r['config']['schedule']}" for r in others)
-    return pd.DataFrame(found.most_common(), columns=["why", "runs"])[["runs", "why"]]
+    whys = Counter(f"{r['config']['study'] or 'yours'}, {r['status']}, {r['config']['schedule']}" for r in others)
+    return pd.DataFrame(whys.most_common(), columns=["why", "runs"])[["runs", "why"]]
 
 
 def lines(records: Sequence[dict]) -> list[str]:
     """The lines that runs make; those that the paper compares come first."""
-    found = dict.fromkeys(arm for record in records if (arm := record["config"]["arm"]))
-    return sorted(found, key=lambda line: [*COMPARED, *found].index(line))
+    arms = dict.fromkeys(arm for record in records if (arm := record["config"]["arm"]))
+    return sorted(arms, key=[*COMPARED, *arms].index)
 
 
 def first_two(methods: Iterable[str]) -> tuple[str, str]:
@@ -112,8 +100,8 @@ def label(line: str) -> str:
 
 def usual_schedule(records: Sequence[dict]) -> str:
     """The schedule under which methods are compared: annealed or, where no run has it, that of most runs."""
-    found = Counter(record["config"]["schedule"] for record in records)
-    return "annealed" if "annealed" in found or not found else found.most_common(1)[0][0]
+    schedules = Counter(record["config"]["schedule"] for record in records)
+    return "annealed" if "annealed" in schedules or not schedules else schedules.most_common(1)[0][0]
 
 
 def compared(left: str, right: str, records: Sequence[dict], task: str = "") -> Outcome:
@@ -126,14 +114,14 @@ def compared(left: str, right: str, records: Sequence[dict], task: str = "") -> 
 def like_the_papers(records: Sequence[dict]) -> bool:
     """Whether runs mix the paper's eight tasks on GLUE and are scored on its dev sets, not on held-out training rows,
     so that the paper's numbers may stand beside theirs."""
-    about = [record["config"] for record in records]
-    return all(c["data"] == "glue" and set(c["tasks"]) == set(TASKS) and not c["held_out"] for c in about)
+    configs = [record["config"] for record in records]
+    return all(c["data"] == "glue" and set(c["tasks"]) == set(TASKS) and not c["held_out"] for c in configs)
 
 
 def _mean(scores: Sequence[float | None]) -> dict:
     """Mean, standard error (NaN for one seed; both are NaN where a score is None) and number of seeds."""
-    of = pd.Series(scores, dtype=float)
-    return {"mean": of.mean(skipna=False), "error": of.sem(skipna=False), "seeds": len(of)}
+    by_seed = pd.Series(scores, dtype=float)
+    return {"mean": by_seed.mean(skipna=False), "error": by_seed.sem(skipna=False), "seeds": len(by_seed)}
 
 
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
@@ -189,35 +177,10 @@ def against(records: Sequence[dict], base: str = "shared", methods: Iterable[str
     frame["base seeds"], frame["verdict"] = len(scores[base]), frame["verdict"].fillna("not run")
     frame["seeds"] = [len(scores[method]) for method in frame.index]
     table = TABLE_3 if like_the_papers(records) else {}
-    theirs, *papers = (table.get(method, {}).get(schedule, Mean(math.nan)) for method in (base, *frame.index))
-    frame["paper"] = [of.mean - theirs.mean for of in papers]
-    frame["paper half"] = [2.776 * math.hypot(of.error or math.nan, theirs.error or math.nan) for of in papers]
+    first, *others = (table.get(method, {}).get(schedule, Mean(math.nan)) for method in (base, *frame.index))
+    frame["paper"] = [cell.mean - first.mean for cell in others]
+    frame["paper half"] = [2.776 * math.hypot(cell.error or math.nan, first.error or math.nan) for cell in others]
     return frame.reset_index()
-
-
-def variants(records: Sequence[dict]) -> pd.DataFrame:
-    """The other runs under the usual schedule: methods that are not in `COMPARED`, and options of those that are.
-
-    Columns `run`, `size`, `mean`, `error`, `seeds`; the texts `minus shared` and `minus the method as it stands`
-    (without these options), each paired by seed, with its 95 % interval and number of pairs.
-    """
-    rows, schedule = [], usual_schedule(records)
-    for line in lines([r for r in records if r["config"]["schedule"] == schedule]):
-        if line in COMPARED or "recipe=" in line:  # quirks have a table of their own
-            continue
-        runs, plain = runs_of(line, records), line.split()[0]
-        row = {"run": label(line), "size": runs[-1]["method"].get("size"), **_mean([average(r) for r in runs])}
-        outcome = compared(line, "shared", records)
-        row |= {"minus shared": _paired(outcome), "other processor": on_other_processors(outcome)}
-        if line != plain:
-            row["minus the method as it stands"] = _paired(compared(line, plain, records))
-        rows.append(row)
-    names = ["run", "size", "mean", "error", "seeds", "minus shared", "other processor"]
-    return pd.DataFrame(rows, columns=[*names, "minus the method as it stands"])
-
-
-def _paired(outcome: Outcome) -> str:
-    return f"{outcome.interval.text} ({len(outcome.seeds)})" if outcome.seeds else "–"
 
 
 def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) -> pd.DataFrame:
@@ -268,27 +231,20 @@ def settings_table(configs: Mapping[str, RunConfig]) -> pd.DataFrame:
     """A row for each setting that decides what a run learns, and how fast; a column for each config, by its name."""
     rows = []
     for field, name in _SETTINGS.items():
-        values = [len(value) if field == "tasks" else value for value in (getattr(c, field) for c in configs.values())]
+        values = [getattr(config, field) for config in configs.values()]
+        values = map(len, values) if field == "tasks" else values
         rows.append([name, *(f"{v:,}" if isinstance(v, int) else "BERT's" if v is None else str(v) for v in values)])
     rows.append(["decay", *(config.resolved_recipe().decay for config in configs.values())])
     return pd.DataFrame(rows, columns=["setting", *configs])
-
-
-def variants_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `variants` with sizes and means as text."""
-    here = [cell(line["mean"], line["error"], line["seeds"]) for line in frame.to_dict("records")]
-    sizes = ["–" if pd.isna(size) else f"{size:.0f}" for size in frame["size"]]
-    frame = frame.assign(s=sizes, here=here).fillna({"minus the method as it stands": "–"})
-    return frame[["run", "s", "here", "minus shared", "other processor", "minus the method as it stands"]]
 
 
 def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
     """The frame of `by_task` as text: for each line a row of the paper's scores, if it has any, and one of ours."""
     rows = []
     for method, part in scores.groupby("method", sort=False):
-        lines = part.to_dict("records")
-        paper = {c["column"]: cell(c["paper"], math.nan) for c in lines}
-        here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in lines}
+        scores_of = part.to_dict("records")
+        paper = {c["column"]: cell(c["paper"], math.nan) for c in scores_of}
+        here = {c["column"]: cell(c["mean"], c["error"], c["seeds"]) for c in scores_of}
         rows += [{"method": f"{label(method)}, paper (test)"} | paper] if part["paper"].notna().any() else []
         rows.append({"method": f"{label(method)}, here (dev)"} | here)
     return pd.DataFrame(rows).rename(columns=PRINTED)
@@ -300,86 +256,41 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
     rows, tasks = [], records[0]["config"]["tasks"] if records else ()
     for task in sorted(tasks, key=[*TASKS, *tasks].index):
         outcome = compared(left, right, records, task)
-        of = paired(outcome.differences, 1 - 0.05 / len(tasks))
-        verdict = of.kind(outcome.margin) if outcome.seeds else "not run"
-        rows.append({"task": task} | of.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
+        gap = paired(outcome.differences, 1 - 0.05 / len(tasks))
+        verdict = gap.kind(outcome.margin) if outcome.seeds else "not run"
+        rows.append({"task": task} | gap.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
     return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
 
 
-def quirk_effects(records: Sequence[dict]) -> pd.DataFrame:
-    """How the dev average changes when the released code's deviations (rows D) are switched on, singly or together.
-
-    Columns `row` (`all` for the recipe `released`, else the row or rows that were switched), `fields` (with the value
-    if it is not the released code's), `method`, `schedule`, `rate` (of the adaptations, as a multiple of BERT's),
-    `difference` (switched minus the paper's recipe at this rate, paired by seed), `low`, `high`, `seeds`,
-    `undefined`, the number of seeds without a dev average, and `other processor`, the number of pairs whose two runs
-    are on processors of different makers. Rows of the ledger without runs are absent.
-    """
-    usual, released = (asdict(RECIPES[name]) for name in ("paper", "released"))
-    of = {name: row.id for row in load_ledger().values() if row.kind == "D" for name in row.fields}
-    found: dict[tuple, dict[int, dict]] = {}
-    unswitched: list[dict] = []
-    for record in records:
-        config = record["config"]
-        differ = {k: v for k, v in record["recipe"].items() if k in usual and v != usual[k]}
-        changed = tuple(sorted((k, v) for k, v in differ.items() if (k, v) != ("decay", "constant")))
-        whole = config["recipe"] == "released" and not set(config["recipe_options"]) - {"decay"}
-        unswitched += [] if changed else [record]
-        if changed and not set(config["method_options"]) - {"init"}:
-            key = (config["method"], config["schedule"], config["adaptation_rate"], changed, whole)
-            found.setdefault(key, {})[config["seed"]] = record
-    rows = []
-    for (method, schedule, rate, changed, whole), switched in found.items():
-        term = Term(method, schedule, data=None)
-        paper = [r for r in unswitched if r["config"]["adaptation_rate"] == rate and term.matches(r)]
-        partners = {other["config"]["seed"]: other for other in alike([[*switched.values()], paper])[1]}
-        pairs = [(one, partners[seed]) for seed, one in sorted(switched.items()) if seed in partners]
-        if not pairs:
-            continue
-        differences = [average(one) - average(other) for one, other in pairs]
-        named = sorted({of[name] for name, _ in changed}, key=lambda row: int(row[1:]))
-        fields = ", ".join(name if value == released[name] else f"{name}={value}" for name, value in changed)
-        row = {"row": "all", "fields": ""} if whole else {"row": ", ".join(named), "fields": fields}
-        row |= {"method": method, "schedule": schedule, "rate": rate} | paired(differences).cells
-        row |= {"seeds": len(pairs), "undefined": sum(map(math.isnan, differences))}
-        rows.append(row | {"other processor": sum(maker(one) != maker(other) for one, other in pairs)})
-    columns = ["row", "fields", "method", "schedule", "rate", "difference", "low", "high", "seeds", "undefined"]
-    columns.append("other processor")
-    rows.sort(key=lambda row: math.inf if row["row"] == "all" else int(row["row"].partition(",")[0][1:]))
-    return pd.DataFrame(rows, columns=columns)
-
-
-def plan_frame(records: Sequence[dict] = (), spread: float | None = None) -> pd.DataFrame:
-    """A row for each comparison of each row C: what is compared, the number of seeds, `spread` (the standard deviation
-    of the differences between pairs), and the smallest difference that so many pairs, at least three, can show with a
-    power of 80 %.
+def claims_frame(
+    records: Sequence[dict],
+    spread: float | None = None,
+    source: str = "",
+    words: Callable[[Comparison], str] = lambda comparison: comparison.sentence,
+) -> pd.DataFrame:
+    """A row for each comparison of each row C: the `row`, what is `compared`, the `difference` with its 95 % interval
+    (`low` and `high`), the number of `seeds`, the `verdict`; the `spread` (standard deviation) of the differences
+    between pairs, and the `smallest` difference that so many pairs, at least three, can show with a power of 80 %.
 
     Args:
         spread: used where dev averages on GLUE's eight tasks have fewer than three pairs.
+        source: how the source of the rows begins, such as `minbert`; by default all rows are taken.
+        words: says what a comparison states.
     """
-    rows, records = [], named(records)
-    for row in (row for row in load_ledger().values() if row.kind == "C"):
-        for text in row.compare or row.needs or ("–",):
-            seeds, own = set(), None
-            if row.compare:
-                comparison = Comparison.parse(text)
-                outcome = comparison.decide(records)
-                seeds, verdict = outcome.seeds, outcome.verdict_for(row)
-                if outcome.only_just and verdict == outcome.verdict:
-                    verdict += ", only just"
-                own = spread if comparison.of_glue_averages else None
-                if len(seeds) >= SEEDS:
-                    own = pd.Series(outcome.differences).std(skipna=False)
-            else:
-                verdict = claim_verdict(row, records)[0]
-                if row.needs:  # C17 rests on runs from whose models adapters were removed
-                    runs = filter(Term.parse(text).matches, records)
-                    seeds = {run["config"]["seed"] for run in runs if "spans" in run}
-            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, len(seeds)))
-            compared = comparison.sentence if row.compare else text
-            line = {"row": row.id, "compared": compared, "seeds": len(seeds), "verdict": verdict}
-            rows.append(line | {"spread": own, "smallest": smallest})
-    return pd.DataFrame(rows)
+    table, runs = [], named(records)
+    for row in (row for row in load_ledger().values() if row.kind == "C" and row.source.startswith(source)):
+        for comparison in map(Comparison.parse, row.compare):
+            outcome = comparison.decide(runs)
+            seeds, verdict = len(outcome.seeds), outcome.verdict_for(row)
+            if outcome.only_just and verdict == outcome.verdict:
+                verdict += ", only just"
+            own = spread if comparison.of_glue_averages else None
+            if seeds >= SEEDS:
+                own = pd.Series(outcome.differences).std(skipna=False)
+            smallest = math.nan if own is None else smallest_difference(own, max(SEEDS, seeds))
+            line = {"row": row.id, "compared": words(comparison)} | outcome.interval.cells
+            table.append(line | {"seeds": seeds, "verdict": verdict, "spread": own, "smallest": smallest})
+    return pd.DataFrame(table)
 
 
 def provenance(records: Iterable[dict]) -> pd.DataFrame:
@@ -387,9 +298,9 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
     processor and its `maker`, hours. A record that is given twice counts once."""
     rows = []
     for record in {(record.get("file"), record["key"]): record for record in records}.values():
-        about = record["environment"]
+        made_in = record["environment"]
         row = {"dev average": record["results"]["last"]["dev_average"], "file": record.get("file", "")}
-        row |= {"commit": (about.get("git_commit") or "")[:10], "clean": about.get("git_dirty") is False}
+        row |= {"commit": (made_in.get("git_commit") or "")[:10], "clean": made_in.get("git_dirty") is False}
         row |= {"folder": row["file"].rpartition("/")[0], "processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
     return pd.DataFrame(rows)

@@ -42,7 +42,7 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
     """PALs are right on all of 200 rows, the others on nine tenths: 10 points, a standard error of 2.1 by rows. Seeds
     and level are those of the look that decides, whatever other runs there are."""
     labels = {"rte/validation": np.random.default_rng(0).integers(0, 2, 200)}
-    wrong = {name: np.where(np.arange(200) < 20, 1 - of, of) for name, of in labels.items()}
+    wrong = {name: np.where(np.arange(200) < 20, 1 - right, right) for name, right in labels.items()}
     runs = runs if seeds == 12 else [*runs, confirmed([306])[0]]
     for run in runs:
         run["file"] = (
@@ -69,5 +69,5 @@ def test_the_committed_scores_follow_from_the_predictions_that_are_kept_with_the
             split = next(name for name in kept if name.startswith(f"{task}/"))  # MNLI's first is the matched one
             if split not in labels:
                 labels[split] = load_rows(task, "glue", split.partition("/")[2])["label"].to_numpy()
-            found = METRICS[TASKS[task].metrics[0]](labels[split], kept[split])
-            assert score == approx(100 * np.nan_to_num(found), abs=1e-4), (record["file"], task)
+            score_again = METRICS[TASKS[task].metrics[0]](labels[split], kept[split])
+            assert score == approx(100 * np.nan_to_num(score_again), abs=1e-4), (record["file"], task)

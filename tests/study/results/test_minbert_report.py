@@ -13,6 +13,7 @@ from palslib.study.figures.minbert import results_dots, similarity_range, traini
 from palslib.study.ledger.derivations import derive
 from palslib.study.ledger.paper import MINBERT_TABLE_1
 from palslib.study.results import minbert
+from palslib.study.results.tables import claims_frame
 
 
 def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.0), **options):
@@ -33,8 +34,8 @@ def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.
 
 
 def line(frame, model, task):
-    (found,) = frame[(frame["model"] == model) & (frame["task"] == task)].to_dict("records")
-    return found
+    (row,) = frame[(frame["model"] == model) & (frame["task"] == task)].to_dict("records")
+    return row
 
 
 def test_mean_over_seeds():
@@ -44,9 +45,9 @@ def test_mean_over_seeds():
     """
     frame = minbert.results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0))])
     columns = ["report", "ours", "standard_error", "seeds"]
-    of = frame[frame["model"] == "shared annealed"].set_index("task")[columns]
-    assert of.loc["sst5"].tolist() == approx([49.5, 41, 1, 2])
-    assert of.loc["mean"].tolist() == approx([176.8 / 3, 172 / 3, 2 / 3, 2])
+    shared = frame[frame["model"] == "shared annealed"].set_index("task")[columns]
+    assert shared.loc["sst5"].tolist() == approx([49.5, 41, 1, 2])
+    assert shared.loc["mean"].tolist() == approx([176.8 / 3, 172 / 3, 2 / 3, 2])
     rest = frame[frame["model"] != "shared annealed"]
     assert rest["ours"].isna().all() and (rest["seeds"] == 0).all()
     table = minbert.results_table(frame).replace("\u00a0", " ", regex=True)  # cells do not break
@@ -57,14 +58,14 @@ def test_mean_over_seeds():
 
 def test_every_row_has_its_own_run():
     """PALs at the budget's size and at a larger one are told apart; records that were JSON are the same."""
-    found = []
+    records = []
     for k, ((method, schedule), _) in enumerate(MINBERT_TABLE_1.items()):
         size = {"size": 348} if method == "pals-324" else {}
         size |= {"method_options": {"activation": "gelu"}} if method.startswith("pals") else {}
         name = "round-robin" if schedule == "single-task" else schedule
         made = record(method.replace("324", "204"), name, scores=(float(k), 50.0, 60.0), **size)
-        found.append(json.loads(json.dumps(made)))
-    frame = minbert.results_frame(found)
+        records.append(json.loads(json.dumps(made)))
+    frame = minbert.results_frame(records)
     assert frame[frame["task"] == "sst5"]["ours"].tolist() == list(range(8))
     assert (frame["seeds"] == 1).all()
 
@@ -91,8 +92,8 @@ def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
     scores = {"sst5": (50.0, 54.0), "quora": (60.0, 64.0), "sts": (70.0,)}
     runs = [
         record("fine-tuned", tasks=(task,), seed=seed, scores=(score,))
-        for task, of in scores.items()
-        for seed, score in enumerate(of)
+        for task, by_seed in scores.items()
+        for seed, score in enumerate(by_seed)
     ]
     frame = minbert.results_frame(runs)
     mean = line(frame, "fine-tuned single-task", "mean")
@@ -112,7 +113,7 @@ def test_claims():
     """Round robin minus annealed: 2 and 4 points, so 3 ± 12.7 · √2 / √2; PALs with GELU were not run."""
     runs = [record(seed=seed, scores=(40.0, 70.0, 60.0)) for seed in (0, 1)]
     runs += [record(schedule="round-robin", seed=s, scores=(40.0 + 3 * g, 70.0, 60.0)) for s, g in ((0, 2), (1, 4))]
-    frame = minbert.claims_frame(runs).set_index("compared")
+    frame = claims_frame(runs, source="minbert", words=minbert.claim_in_words).set_index("compared")
     ran = frame.loc["shared, round robin: better than shared, annealed", ["difference", "high", "seeds", "verdict"]]
     assert ran.tolist() == [approx(3), approx(15.706, abs=1e-3), 2, "inconclusive"]
     missing = frame.loc["PALs, s = 324, annealed: better than PALs, s = 204, annealed on STS", ["seeds", "verdict"]]

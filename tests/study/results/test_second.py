@@ -1,7 +1,5 @@
 """The second study's rules on made-up records of known differences."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from pytest import approx
@@ -9,32 +7,22 @@ from scipy import stats
 
 from palslib.common.places import RECORDS
 from palslib.data.tasks import TASKS
-from palslib.grid.sweep import Grid
 from palslib.study.ledger import claims
 from palslib.study.ledger.claims import task_margin
 from palslib.study.ledger.intervals import paired
 from palslib.study.ledger.verdicts import VERDICTS, verdict_frame
 from palslib.study.results import second
-from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide, grids, tuning
+from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide
 
 NOISE = (-0.1, 0.1, 0.0, 0.1, -0.1, 0.0)
 
 
-def scored(config: dict, score: float, grid: str, key: str = "") -> dict:
+def scored(config: dict, score: float, grid: str) -> dict:
     """The record of a run whose first metrics are all `score`."""
     scores = {task: {TASKS[task].metrics[0]: score} for task in config["tasks"]}
-    about = {"status": "finished", "method": {}, "config": config, "file": f"{grid}/run.json", "key": key}
+    record = {"status": "finished", "method": {}, "config": config, "file": f"{grid}/run.json"}
     sizes = {task: {"validation": 277} for task in config["tasks"]}
-    return about | {"results": {"last": {"scores": scores}}, "data": {"dev": sizes}}
-
-
-def tuned(plan: str = "tuning", **scores: float) -> list[dict]:
-    """A record of each run of the tuning: of the settings whose words are given, with this score, else 60."""
-    words = {name.replace("_", " "): score for name, score in scores.items()}
-    return [
-        scored(vars(c), next((v for k, v in words.items() if c.setting.startswith(k)), 60.0), "tuning", c.key)
-        for c in Grid.named(plan).configs(Path("runs"))
-    ]
+    return record | {"results": {"last": {"scores": scores}}, "data": {"dev": sizes}}
 
 
 def confirmed(seeds=range(300, 306), noise: float = 1, **shift: float) -> list[dict]:
@@ -44,59 +32,10 @@ def confirmed(seeds=range(300, 306), noise: float = 1, **shift: float) -> list[d
     for name in ARMS:
         method, rate = name.split()[0], 1.0 if name in ("shared", ONE_RATE) else 10.0
         for seed in seeds:
-            about = {"method": method, "arm": name, "adaptation_rate": rate, "seed": seed, "steps": 8000}
+            config = {"method": method, "arm": name, "adaptation_rate": rate, "seed": seed, "steps": 8000}
             score = 60 + shift.get(words[name], 0) + noise * NOISE[seed % 6]
-            rows.append(scored(about | {"tasks": list(TASKS)}, score, "confirmation"))
+            rows.append(scored(config | {"tasks": list(TASKS)}, score, "confirmation"))
     return rows
-
-
-def test_the_tuned_setting_is_the_best_and_of_equal_ones_has_the_lowest_rates():
-    frame = tuning(tuned(**{"shared,_rate_2e-4": 62.0, "PALs,_rate_2e-4": 61.0}))
-    best = frame[frame["chosen"]].set_index("method")
-    assert best.loc["shared", "setting"] == "shared, rate 2e-4" and best.loc["shared", "mean"] == 62
-    assert tuple(best.loc["pals-204", ["learning_rate", "adaptation_rate"]]) == (2e-4, 3)
-    assert tuple(best.loc["low-rank-100", ["learning_rate", "adaptation_rate"]]) == (1e-4, 3)
-    assert len(frame) == 16 and (frame["seeds"] == 2).all() and len(best) == 4
-
-
-def test_tuning_chooses_nothing_before_all_runs_are_there_but_for_a_setting_that_diverged():
-    records = tuned(**{"shared,_rate_3e-4": 70.0})
-    without = [r for r in records if r["config"]["setting"] != "shared, rate 3e-4"]
-    assert "shared" not in set(tuning(without).query("chosen")["method"])
-    with pytest.raises(ValueError, match="tuning is not complete: shared"):
-        grids(tuning(without))
-    chosen = tuning(without, ruled_out=["shared, rate 3e-4"]).query("chosen").set_index("method")
-    assert chosen.loc["shared", "setting"] == "shared, rate 5e-5"
-    with pytest.raises(ValueError, match=r"unknown setting 'shared, 3e-4'.*shared, rate 3e-4"):
-        tuning(without, ruled_out=["shared, 3e-4"])
-
-
-def test_the_grids_that_follow_from_the_tuning_are_the_plans(tmp_path):
-    found = tuning(tuned(**{"shared,_rate_2e-4": 62.0}))
-    confirmation, separate = (Grid(**of).configs(tmp_path) for of in grids(found).values())
-    assert len(confirmation) == 30 and len(separate) == 24
-    assert [c.seed for c in confirmation] == sorted(c.seed for c in confirmation)  # a seed at a time
-    assert {c.steps for c in confirmation} == {8000} and {c.steps for c in separate} == {2000}
-    assert {c.arm for c in confirmation} == set(ARMS)
-    one_rate = [c for c in confirmation if c.arm == ONE_RATE]
-    assert {(c.learning_rate, c.adaptation_rate, c.seed) for c in one_rate} == {(2e-4, 1, s) for s in range(300, 306)}
-    runs = {(c.tasks, c.seed, c.learning_rate) for c in separate}
-    assert runs == {((task,), seed, 2e-4) for task in TASKS for seed in (300, 301, 302)}
-    again = Grid(**grids(found, level=SECOND_LOOK)["confirmation"])
-    more = {c.key for c in again.configs(tmp_path)} - {c.key for c in confirmation}
-    assert (len(more), again.product["seed"]) == (30, list(range(300, 312)))  # the first thirty are not run again
-    assert not any(c.held_out for c in confirmation + separate)
-
-
-def test_the_same_design_with_bert_base(tmp_path):
-    """Tuned for 30,000 steps at rates around the paper's 2e-5, confirmed for the paper's 60,000, sizes the paper's."""
-    plan = "bert-base-tuning"
-    found = grids(tuning(tuned(plan), plan=plan), plan=plan)
-    confirmation, separate = (Grid(**found[name]).configs(tmp_path) for name in ("confirmation", "separate"))
-    assert {c.arm for c in confirmation} == set(ARMS) and len(separate) == 24
-    assert {(c.backbone, c.steps, c.size, c.held_out) for c in confirmation} == {
-        ("bert-base-uncased", 60_000, "paper", False)
-    }
 
 
 def test_each_question_is_asked_after_the_one_before_is_decided():
@@ -180,10 +119,10 @@ def test_the_error_of_the_whole_study_is_the_one_that_is_told():
 
 
 def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
-    margins = [task_margin(*of) for of in (("rte", 277), ("mnli", 9815), ("cola", 1043))]
+    margins = [task_margin("rte", 277), task_margin("mnli", 9815), task_margin("cola", 1043)]
     assert margins == [approx(300 / 277), 0.5, 1.0]
     frame = second.by_task([*confirmed(pals=1.0), *confirmed(range(306, 312), pals=9.0)])  # of the look that decided
-    assert list(zip(frame["left"], frame["right"], strict=True)) == [of for of in QUESTIONS for _ in TASKS]
+    assert list(zip(frame["left"], frame["right"], strict=True)) == [pair for pair in QUESTIONS for _ in TASKS]
     rte = frame.query("task == 'rte'")
     assert rte["difference"].tolist() == approx([1, 1, 1, 0]) and rte["seeds"].tolist()[::3] == ["6 and 6", "3 and 3"]
     assert rte["verdict"].tolist() == ["positive"] * 3 + ["too small to matter"]
@@ -198,9 +137,9 @@ def test_without_cola_the_same_questions_are_answered_at_the_same_look():
     runs = confirmed(pals=0.4)
     for record in runs:
         record["results"]["last"]["scores"]["cola"]["matthews"] += 60 * NOISE[record["config"]["seed"] % 6]
-    asked, found = decide(runs).dropna(subset="low"), second.without_tasks(runs, ("cola",))
-    assert found[["question", "level"]].equals(asked[["question", "level"]])
-    assert asked["verdict"].tolist() == ["open"] and found["verdict"].tolist() == ["positive"]
+    asked, rest = decide(runs).dropna(subset="low"), second.without_tasks(runs, ("cola",))
+    assert rest[["question", "level"]].equals(asked[["question", "level"]])
+    assert asked["verdict"].tolist() == ["open"] and rest["verdict"].tolist() == ["positive"]
 
 
 def test_what_was_chosen_afterwards_stands_apart():
@@ -229,17 +168,17 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     """PALs have 60 on average, eight BERTs 60.2: within half a point (C1). By task: 62 on CoLA and SST-2 (where
     PALs are said to lose), 60.2 on the large tasks; then 60 on SST-2, as PALs, and 50, which contradicts."""
     monkeypatch.setattr(claims, "_about", lambda records: records[0]["file"])
-    assert list(second.separate([*alone()[:-1]])) == [300, 301]
+    assert list(second.separate([*alone()[:-1]]).index) == [300, 301]
     assert second.of_ledger([*alone()[:-1], *confirmed()]).keys() == {"C26"}
-    found = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
-    assert found["C22"].verdict == "reproduced" and "3 seeds" in found["C22"].value and found["C22"].files
+    verdicts = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
+    assert verdicts["C22"].verdict == "reproduced" and "3 seeds" in verdicts["C22"].value and verdicts["C22"].files
     for sst2, verdict in ((60.0, "too small to matter"), (50.0, "not reproduced")):
         assert second.of_ledger([*alone(cola=62.0, sst2=sst2), *confirmed()])["C22"].verdict == verdict
-    found = second.of_ledger([*alone(), *confirmed()])
-    assert found["C1"].verdict == "reproduced" and "-0.2" in found["C1"].value
+    verdicts = second.of_ledger([*alone(), *confirmed()])
+    assert verdicts["C1"].verdict == "reproduced" and "-0.2" in verdicts["C1"].value
     worse = second.of_ledger([*alone(rte=75.0), *confirmed()])["C1"]
     assert worse.verdict == "not reproduced" and "RTE accounts for -1.88 of -2.05 points" in worse.note  # 15 / 8
-    frame = verdict_frame([], found).set_index("id")["verdict"]
+    frame = verdict_frame([], verdicts).set_index("id")["verdict"]
     assert (frame["C1"], frame["C2"]) == ("reproduced", "not run")
 
 
@@ -255,10 +194,10 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
 )
 def test_the_second_question_decides_its_row(records, verdict, words):
     """PALs minus the common PAL is asked where that of PALs minus shared is decided; its words are those of rows C."""
-    found = second.of_ledger(records)["C26"]
-    assert found.verdict == verdict and words in found.note and verdict in VERDICTS
-    assert second.of_ledger([*records, *confirmed([306])])["C26"].files == found.files
-    assert (len(found.files), found.value == "–") == ((12, False) if "99.5" in words else (0, True))
+    decided = second.of_ledger(records)["C26"]
+    assert decided.verdict == verdict and words in decided.note and verdict in VERDICTS
+    assert second.of_ledger([*records, *confirmed([306])])["C26"].files == decided.files
+    assert (len(decided.files), decided.value == "–") == ((12, False) if "99.5" in words else (0, True))
 
 
 def test_a_record_that_is_none_of_its_grids_runs_is_refused(tmp_path, monkeypatch):
