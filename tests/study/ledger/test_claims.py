@@ -262,7 +262,7 @@ def test_c2_needs_all_three_schedules():
     every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
     assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
     kind, _, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
-    assert kind == "inconclusive" and "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
+    assert kind == "inconclusive" and "still needs PALs (proportional)" in note and "glue, sub-sampled" in note
     every["square-root"] = both(64.0, 66.0, schedule="square-root")
     kind, _, note, _ = claim_verdict(LEDGER["C2"], list(chain(*every.values())))
     assert kind == "not reproduced" and "2 of 3 comparisons reproduced, 1 not reproduced" in note
