@@ -118,8 +118,8 @@ class Comparison:
         longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
         def evidence(outcome: Outcome) -> tuple:
-            long_enough = outcome.enough_seeds and min(map(_steps, outcome.records))
-            return long_enough, len(outcome.seeds), len(outcome.records)
+            steps = min(map(_steps, outcome.records)) if outcome.enough_seeds else 0
+            return steps, len(outcome.seeds), len(outcome.records)
 
         studies = self._scores(named(records)).groupby("study", sort=False)
         outcomes = [self._outcome(scores) for _, scores in studies if scores["term"].nunique() == len(self._terms)]

@@ -22,8 +22,11 @@ GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A1
 
 def _table(columns: str, rows: Mapping) -> dict:
     """The rows with named columns, without their gaps: `{method: (1, None)}` becomes `{method: {"a": 1}}`."""
-    named = {method: zip(columns.split(), values, strict=True) for method, values in rows.items()}
-    return {method: {column: value for column, value in row if value is not None} for method, row in named.items()}
+    table = {}
+    for method, values in rows.items():
+        row = zip(columns.split(), values, strict=True)
+        table[method] = {column: value for column, value in row if value is not None}
+    return table
 
 
 # Paper, table 2: GLUE test server. The caption says "F1/accuracy"; the columns are accuracy, then F1 (ledger B2).

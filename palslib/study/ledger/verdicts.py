@@ -67,11 +67,11 @@ def format_values(values, like=None, between: str = "; ") -> str:
         return between.join(named) if len(named) > 1 else text
     like = values if like is None else like
     if isinstance(values, list):
-        if any(isinstance(value, list) for value in values):
-            return "; ".join(format_values(v, k) for v, k in zip(values, like, strict=True))
-        most = max((places(k) for k in like if k is not None), default=0)
-        likes = [k if k is None or isinstance(k, int) else round(0.1**most, most) for k in like]
-        return " · ".join(format_values(v, k) or "–" for v, k in zip(values, likes, strict=True))
+        if isinstance(values[0], list):
+            return "; ".join(map(format_values, values, like))
+        most = max(map(places, like))
+        likes = [number if isinstance(number, int) else round(0.1**most, most) for number in like]
+        return " · ".join(map(format_values, values, likes))
     if values is None:
         return ""
     if 0 < abs(values) < 1e-4:
@@ -80,18 +80,13 @@ def format_values(values, like=None, between: str = "; ") -> str:
     return f"{half_up:,}"
 
 
-def _ours(row: Row) -> str:
-    """Our numbers, in the order in which the row's derivation has them."""
-    return format_values(_without_names(derive(row.id)), _without_names(row.derived))
-
-
 def _without_names(values):
     """The numbers of a ledger entry, with lists for its tables."""
     return list(map(_without_names, values.values())) if isinstance(values, dict) else values
 
 
 def _derived_verdict(row: Row) -> Verdict:
-    text = _ours(row)
+    text = format_values(_without_names(derive(row.id)), _without_names(row.derived))
     if not agrees_with_ledger(row.id):
         note = f"the ledger states {format_values(row.derived)}"
         return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
@@ -116,9 +111,10 @@ def _switch_verdict(row: Row) -> Verdict:
     if row.source == "ours":
         text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
         return Verdict("switchable", text, row.note)
-    pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
-    text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
-    differ = all(paper != released for paper, released in pairs.values())
+    paper, released = RECIPES["paper"], RECIPES["released"]
+    pairs = {name: (getattr(paper, name), getattr(released, name)) for name in row.fields}
+    text = "; ".join(f"{name}: {ours} / {theirs}" for name, (ours, theirs) in pairs.items())
+    differ = all(ours != theirs for ours, theirs in pairs.values())
     return Verdict("switchable" if differ else "not switchable", text, row.note)
 
 
