@@ -138,6 +138,6 @@ def test_table_2_says_what_the_claims_say_of_it():
 def test_how_often_eight_berts_go_through_their_data_in_60_000_annealed_steps():
     """The words of C1: 25 epochs of 2,400 steps of 32 examples, shares p ∝ N^α."""
     shares = [task_probabilities(paper.GLUE_TRAIN_SIZES, annealed_alpha(epoch, 25)) for epoch in range(1, 26)]
-    passes = {t: sum(2_400 * of[t] for of in shares) * 32 / size for t, size in paper.GLUE_TRAIN_SIZES.items()}
+    passes = {t: sum(2_400 * epoch[t] for epoch in shares) * 32 / size for t, size in paper.GLUE_TRAIN_SIZES.items()}
     assert min(passes, key=passes.get) == "mnli" and max(passes, key=passes.get) == "rte"
     assert f"{passes['mnli']:.1f} times (MNLI) to {passes['rte']:.0f} times (RTE)" in LEDGER["C1"].scale

@@ -129,8 +129,8 @@ def test_every_row_of_a_and_b_is_derived():
     ],
 )
 def test_what_rounded_inputs_allow(row_id, expected):
-    found = [(low, high, fits) for low, high, _, fits in possible(LEDGER[row_id])]
-    assert found == [pytest.approx(numbers) for numbers in expected]
+    ranges = [(low, high, fits) for low, high, _, fits in possible(LEDGER[row_id])]
+    assert ranges == [pytest.approx(numbers) for numbers in expected]
 
 
 def changed(values):
