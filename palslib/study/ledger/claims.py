@@ -96,21 +96,17 @@ class Comparison:
     @property
     def alone(self) -> bool:
         """Whether it compares models for one task each."""
-        return all(term.alone for term in self._terms)
+        return all(term.alone for term in self.terms)
 
     @property
     def of_glue_averages(self) -> bool:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
-        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self._terms)
-        return len(self._terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
+        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self.terms)
+        return len(self.terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
 
     @property
-    def measures_scores(self) -> bool:
-        """Whether it compares scores in points: dev averages, or those of one task."""
-        return len(self._terms) == 2 and not self.measure
-
-    @property
-    def _terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of both sides."""
         return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
@@ -122,14 +118,14 @@ class Comparison:
             return steps, len(outcome.seeds), len(outcome.records)
 
         studies = self._scores(named(records)).groupby("study", sort=False)
-        outcomes = [self._outcome(scores) for _, scores in studies if scores["term"].nunique() == len(self._terms)]
+        outcomes = [self._outcome(scores) for _, scores in studies if scores["term"].nunique() == len(self.terms)]
         return max(outcomes, key=evidence, default=Outcome(self))
 
     def _scores(self, records: Sequence[dict]) -> pd.DataFrame:
         """The scores that are compared: a row for each run and task, with its `term` (a number), `study`, `seed`,
         `maker` of the processor, the `run` itself, `task` and `score`. An undefined score is left out."""
         rows = []
-        for number, term in enumerate(self._terms):
+        for number, term in enumerate(self.terms):
             for run in filter(term.matches, records):
                 shared = number, run["config"]["study"], run["config"]["seed"], maker(run), run
                 rows += [(*shared, task, score) for task, score in self._scores_of(run).items()]
@@ -138,7 +134,7 @@ class Comparison:
 
     def _outcome(self, scores: pd.DataFrame) -> "Outcome":
         """The outcome of the scores of one study, in which each term has some."""
-        scores, terms = self._without_repeats(scores), len(self._terms)
+        scores, terms = self._without_repeats(scores), len(self.terms)
         of_all = scores[scores.groupby("task")["term"].transform("nunique") == terms]  # tasks that all terms have
         full = terms * of_all["task"].nunique()
         whole = of_all[of_all.groupby("seed")["score"].transform("size") == full]  # seeds that have all of these
@@ -165,7 +161,7 @@ class Comparison:
         if not scores.duplicated(one).any():
             return scores
         makers = scores.groupby(["seed", "maker"])["term"].nunique()
-        chosen = makers[makers == len(self._terms)].reset_index("maker")["maker"].groupby("seed").max()
+        chosen = makers[makers == len(self.terms)].reset_index("maker")["maker"].groupby("seed").max()
         counts = scores["maker"] == scores["seed"].map(chosen)
         scores = scores.loc[counts.sort_values(kind="stable").index]
         for _, runs in scores[scores.duplicated(one, keep=False)].groupby(one)["run"]:
@@ -207,7 +203,7 @@ class Outcome:
     def in_pairs(self) -> bool:
         """Whether both sides of a seed drew the same tasks and examples: not, if one side alone trains a model for each
         task, in runs of their own."""
-        alone = {term.alone for term in (*self.comparison.left, *self.comparison.right)}
+        alone = {term.alone for term in self.comparison.terms}
         return len(alone) == 1 or len({tuple(record["config"]["tasks"]) for record in self.records}) < 2
 
     @cached_property
@@ -239,25 +235,21 @@ class Outcome:
             return "not run"
         if not self.enough_seeds:
             return "inconclusive"
-        if self.unlearnt:
+        if self.comparison.task and median(self.left) == median(self.right) == 0:  # neither side has learnt it
             return NOT_TESTABLE
         interval = self.interval
         if interval.low > self.bound:
             return "reproduced"
         if interval.high < self.bound:
             return "not reproduced"
-        small = self.comparison.measures_scores and self.bound == 0 and interval.kind(self.margin) == TOO_SMALL
+        of_two_scores = len(self.comparison.terms) == 2 and not self.comparison.measure
+        small = of_two_scores and self.bound == 0 and interval.kind(self.margin) == TOO_SMALL
         return TOO_SMALL if small else "inconclusive"
 
     def verdict_for(self, row: Row) -> str:
         """The verdict for this row: `not testable` if a run has fewer steps than the row needs."""
         short = any(_steps(record) < row.steps for record in self.records)
         return NOT_TESTABLE if short else self.verdict
-
-    @property
-    def unlearnt(self) -> bool:
-        """Whether it compares one task, and on both sides the median score is 0."""
-        return bool(self.comparison.task) and bool(self.seeds) and median(self.left) == median(self.right) == 0
 
     @property
     def decided(self) -> bool:

@@ -379,12 +379,8 @@ def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
     printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
     derived = examine(row)
-    if not (half := derived.width / 2):
-        return []
-    ranges = []
-    for ours, printed, unit in derived.pairs:
-        ranges.append((ours - half, ours + half, printed, near(ours, printed, unit + derived.width)))
-    return ranges
+    half, pairs = derived.width / 2, derived.pairs if derived.width else ()
+    return [(ours - half, ours + half, printed, near(ours, printed, unit + 2 * half)) for ours, printed, unit in pairs]
 
 
 def remark(row: Row) -> str:
