@@ -92,7 +92,7 @@ def frames(then: dict) -> dict[str, list]:
     runs = of_then(tables.of_study(evidence(), "first study"), then)
     new = of_then(second.read_second(), then)
     methods = {"base": "shared", "methods": tables.COMPARED}
-    shown = {
+    found = {
         "11 methods": tables.against(runs, **methods),
         "11 table 3": tables.table_3(runs, methods=tables.COMPARED),
         "11 table 2": tables.by_task(runs, TABLE_2),
@@ -106,9 +106,9 @@ def frames(then: dict) -> dict[str, list]:
         "11 tuning": second.tuning(second.of_grid("tuning", new)),
     }
     for name in ("minbert", "minbert-150-steps"):
-        for frame in (minbert.results_frame, minbert.curves_frame, minbert.claims_frame):
-            shown[f"12 {name} {frame.__name__}"] = frame(read_records(RECORDS / name))
-    return {name: _plain(frame.reset_index()) for name, frame in shown.items()}
+        for of in (minbert.results_frame, minbert.curves_frame, minbert.claims_frame):
+            found[f"12 {name} {of.__name__}"] = of(read_records(RECORDS / name))
+    return {name: _plain(frame.reset_index()) for name, frame in found.items()}
 
 
 def _plain(value):
