@@ -46,35 +46,35 @@ def recorded(values) -> list[dict]:
 
 def keys() -> dict[str, str]:
     """Record file and place in it -> the key that its config has."""
-    found = {}
+    by_run = {}
     for path in sorted(RECORDS.rglob("*.json")):
         for number, run in enumerate(recorded(json.loads(path.read_text()))):
-            found[f"{path.relative_to(RECORDS)} {number}"] = RunConfig(**as_now(run["config"])).key
-    return found
+            by_run[f"{path.relative_to(RECORDS)} {number}"] = RunConfig(**as_now(run["config"])).key
+    return by_run
 
 
 def contents(data: str) -> dict[str, str]:
     """Task and split -> the hash of its rows in this data source, for the splits that there are."""
-    found = {}
+    hashes = {}
     for name in TASKS_OF[data]:
         task = get_task(name, data)
         for split in SPLITS:
             try:
-                found[f"{name} {split}"] = content_of(load_rows(task, data, split))
+                hashes[f"{name} {split}"] = content_of(load_rows(task, data, split))
             except (ValueError, OSError):
                 continue  # this task has no such split here; which ones there are is compared, too
-    return found
+    return hashes
 
 
 def orders() -> dict[str, str]:
     """Schedule -> a hash of the tasks of 300 steps, and of the examples of every tenth."""
-    found = {}
+    hashes = {}
     for schedule in SCHEDULES:
         plan = TrainingPlan(dict(TRAIN_SIZES), schedule, 300, batch_size=8, seed=7)
         steps = [plan.tasks[step] for step in range(300)]
         rows = [np.asarray(plan.examples(step)).tolist() for step in range(0, 300, 10)]
-        found[schedule] = _hash([steps, rows])
-    return found
+        hashes[schedule] = _hash([steps, rows])
+    return hashes
 
 
 def of_then(records: list[dict], then: dict) -> list[dict]:

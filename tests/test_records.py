@@ -77,12 +77,12 @@ REFUSED = [
 def test_a_field_of_another_kind_is_named(field, value, tmp_path):
     """Nothing of a record is taken for what it is not: a text would be a label in a figure, a list a column's value."""
     made = json.loads(json.dumps(record()))
-    place, (*above, last) = made, field.split(".")
+    part, (*above, last) = made, field.split(".")
     for name in above:
-        place = place[name]
-    place.update({last: value})
+        part = part[name]
+    part.update({last: value})
     if value is ...:
-        del place[last]
+        del part[last]
     (tmp_path / "one.json").write_text(json.dumps(made))
     with pytest.raises(ValueError, match=rf"one\.json: {re.escape(field)} is "):
         load_records(tmp_path)
@@ -147,8 +147,8 @@ def test_summarise_refuses_runs_of_different_settings(tmp_path):
 
 def test_folders_that_decide_nothing(tmp_path):
     """Within the folder of records, at any depth; one's own folder may have any name."""
-    for place in ("main", "pilot", "pilot/second"):
-        write_record(tmp_path / place / "one.json", record())
+    for folder in ("main", "pilot", "pilot/second"):
+        write_record(tmp_path / folder / "one.json", record())
     assert [Path(r["file"]).parent.name for r in evidence(tmp_path)] == ["main"]
     assert len(evidence(tmp_path / "pilot")) == 2
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mode
 
+import pandas as pd
+
 from palslib.common.names import check_name
 from palslib.plan.config import CHANGE_NO_RESULT
 from palslib.plan.sampling import SCHEDULES
@@ -58,48 +60,43 @@ def named(records: Iterable[dict]) -> list[dict]:
     """The finished runs, each with a study and an arm in its config.
 
     Runs that state no study are of one. Within a study, the arm of a run that states none is its method with its
-    options and with every setting in which it differs from most of the runs that state one (where no run does, from
-    most runs), such as `shared steps=4000`.
+    options and with every setting in which it differs from most of the study's runs, such as `shared steps=4000`.
     """
     studies: dict[str, list[dict]] = {}
     for record in records:
         if record["status"] == "finished":
             studies.setdefault(record["config"]["study"] or "", []).append(record)
-    return [
-        record | {"config": record["config"] | {"study": study, "arm": arm}}
-        for study, runs in studies.items()
-        for record, arm in zip(runs, _arms(runs), strict=True)
-    ]
+    runs = []
+    for study, of_study in studies.items():
+        for record, arm in zip(of_study, _arms(of_study), strict=True):
+            runs.append(record | {"config": record["config"] | {"study": study, "arm": arm}})
+    return runs
 
 
 def _arms(records: list[dict]) -> list[str]:
     """The arms of a study's runs: those that they state, and for the others the names that `named` describes."""
-    unnamed = [record for record in records if record["config"]["arm"] is None]
-    if not unnamed:
-        return [record["config"]["arm"] for record in records]
-    standard = [record for record in records if record["config"]["arm"] is not None] or unnamed
-    each = list(map(settings_of, standard))
-    usual = {name: mode(settings[name] for settings in each) for name in each[0]}
-    rates: dict[str, list[str]] = {}  # by method, as one that adds nothing does not use it
-    for record in [*standard, *unnamed]:
-        rates.setdefault(record["config"]["method"], []).append(settings_of(record)["adaptation_rate"])
-    inferred = []
-    for record in unnamed:
-        method = record["config"]["method"]
-        expected = usual | {"adaptation_rate": mode(rates[method])}
-        differing = {name: text for name, text in settings_of(record).items() if text != expected[name]}
-        words = sorted(f"{name}={text}" for name, text in (_options(record["config"]) | differing).items())
-        inferred.append(" ".join([method, *words]))
-    names = iter(inferred)
-    return [next(names) if record["config"]["arm"] is None else record["config"]["arm"] for record in records]
+    stated = [record["config"]["arm"] for record in records]
+    if None not in stated:
+        return stated
+    settings = pd.DataFrame([settings_of(record) for record in records])
+    usual = settings.mode().iloc[0].to_dict()
+    methods = [record["config"]["method"] for record in records]
+    rates = settings["adaptation_rate"].groupby(methods).agg(mode)  # by method, as one that adds nothing uses none
+    return [
+        _arm(record, usual | {"adaptation_rate": rates[method]}) if arm is None else arm
+        for record, method, arm in zip(records, methods, stated, strict=True)
+    ]
 
 
-def _options(config: dict) -> dict[str, str]:
-    """The options of a run's method, as text."""
+def _arm(record: dict, usual: dict[str, str]) -> str:
+    """A run's method with its options and with the settings that are not the usual ones."""
+    config = record["config"]
     options = config["own_method"] | config["method_options"]
     if config["size"] not in (None, "paper" if config["own_method"] else "budget"):
         options["size"] = config["size"]
-    return {name: _text(value) for name, value in options.items() if name != "kind"}
+    words = {name: _text(value) for name, value in options.items() if name != "kind"}
+    words |= {name: text for name, text in settings_of(record).items() if text != usual[name]}
+    return " ".join([config["method"], *sorted(f"{name}={text}" for name, text in words.items())])
 
 
 def settings_of(record: dict) -> dict[str, str]:

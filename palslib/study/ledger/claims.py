@@ -22,8 +22,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean, median, mode, stdev
 from typing import NamedTuple
+
+import pandas as pd
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
@@ -93,83 +96,87 @@ class Comparison:
     @property
     def alone(self) -> bool:
         """Whether it compares models for one task each."""
-        return all(term.alone for term in self._terms)
+        return all(term.alone for term in self.terms)
 
     @property
     def of_glue_averages(self) -> bool:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
-        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self._terms)
-        return len(self._terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
+        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self.terms)
+        return len(self.terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
 
     @property
-    def measures_scores(self) -> bool:
-        """Whether it compares scores in points: dev averages, or those of one task."""
-        return len(self._terms) == 2 and not self.measure
-
-    @property
-    def _terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of both sides."""
         return self.left + self.right
 
     def decide(self, records: Sequence[dict]) -> "Outcome":
         """The outcome in one study. Studies with enough seeds for a verdict come first, and of these the one with the
         longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
-        def evidence(of: Outcome) -> tuple:
-            return of.enough_seeds and min(map(_steps, of.records)), len(of.seeds), len(of.records)
+        def evidence(outcome: Outcome) -> tuple:
+            steps = min(map(_steps, outcome.records)) if outcome.enough_seeds else 0
+            return steps, len(outcome.seeds), len(outcome.records)
 
-        studies: dict[str, list[dict]] = {}
-        for record in named(records):
-            studies.setdefault(record["config"]["study"], []).append(record)
-        outcomes = [outcome for runs in studies.values() if (outcome := self._outcome(runs)).records]
+        studies = self._scores(named(records)).groupby("study", sort=False)
+        outcomes = [self._outcome(scores) for _, scores in studies if scores["term"].nunique() == len(self.terms)]
         return max(outcomes, key=evidence, default=Outcome(self))
 
-    def _outcome(self, records: Sequence[dict]) -> "Outcome":
-        """The outcome of the runs of one study; without runs if a term has none."""
-        each = [self._by_seed(runs) for runs in alike([list(filter(term.matches, records)) for term in self._terms])]
-        if not all(each):
-            return Outcome(self)
-        scores = [{seed: _merged(map(self._scores, runs)) for seed, runs in of_term.items()} for of_term in each]
-        tasks = set.intersection(*(set(_merged(of_term.values())) for of_term in scores))
-        whole = [{seed for seed, of in of_term.items() if tasks and tasks <= of.keys()} for of_term in scores]
-        seeds = sorted(set.intersection(*whole))
-        terms = [[fmean(of_term[seed][task] for task in tasks) for seed in seeds] for of_term in scores]
+    def _scores(self, records: Sequence[dict]) -> pd.DataFrame:
+        """The scores that are compared: a row for each run and task, with its `term` (a number), `study`, `seed`,
+        `maker` of the processor, the `run` itself, `task` and `score`. An undefined score is left out."""
+        rows = []
+        for number, term in enumerate(self.terms):
+            for run in filter(term.matches, records):
+                shared = number, run["config"]["study"], run["config"]["seed"], maker(run), run
+                rows += [(*shared, task, score) for task, score in self._scores_of(run).items()]
+        columns = ["term", "study", "seed", "maker", "run", "task", "score"]
+        return pd.DataFrame(rows, columns=columns).dropna(subset="score")
+
+    def _outcome(self, scores: pd.DataFrame) -> "Outcome":
+        """The outcome of the scores of one study, in which each term has some."""
+        scores, terms = self._without_repeats(scores), len(self.terms)
+        of_all = scores[scores.groupby("task")["term"].transform("nunique") == terms]  # tasks that all terms have
+        full = terms * of_all["task"].nunique()
+        whole = of_all[of_all.groupby("seed")["score"].transform("size") == full]  # seeds that have all of these
+        means = whole.groupby(["seed", "term"])["score"].mean().unstack().reindex(columns=range(terms))
         if self.measure == "spread":
-            terms = [[abs(score - median(of_term)) for score in of_term] for of_term in terms]
+            means = (means - means.median()).abs()
         cut = len(self.left)
-        left, right = ([sum(of) for of in zip(*part, strict=True)] for part in (terms[:cut], terms[cut:]))
-        used = [run for of_term in each for seed in (seeds or of_term) for run in of_term[seed]]
-        for name in ("data", "steps", "batch_size"):
-            if used[0]["config"]["study"] and len({run["config"][name] for run in used}) > 1:
-                study = used[0]["config"]["study"]
-                raise ValueError(f"{self.sentence}: runs of the study {study!r} differ in {name}")
+        left, right = means.iloc[:, :cut].sum(axis=1), means.iloc[:, cut:].sum(axis=1)
+        used = (scores if whole.empty else whole).sort_values(["term", "seed"], kind="stable")
         parts = {}
-        if self.of_glue_averages and seeds:
-            parts = parts_of_tasks(*([_merged(map(_task_scores, of_term[s])) for s in seeds] for of_term in each))
-        return Outcome(self, tuple(seeds), tuple(left), tuple(right), tuple(used), parts)
+        if self.of_glue_averages and not whole.empty:
+            parts = parts_of_tasks(*(map(_task_scores, runs) for _, runs in used.groupby("term")["run"]))
+        compared = tuple({id(run): run for run in used["run"]}.values())  # a run has a row for each task
+        study = compared[0]["config"]["study"]
+        for name in ("data", "steps", "batch_size"):
+            if study and len({run["config"][name] for run in compared}) > 1:
+                raise ValueError(f"{self.sentence}: runs of the study {study!r} differ in {name}")
+        return Outcome(self, tuple(means.index), tuple(left), tuple(right), compared, parts)
 
-    def _by_seed(self, runs: Iterable[dict]) -> dict[int, list[dict]]:
-        """Seed -> the runs of one arm whose scores are defined; of a run that was repeated, the last."""
-        found: dict[tuple, dict] = {}
-        for run in runs:
-            place = (run["config"]["seed"], *run["config"]["tasks"])
-            if place in found and settings_of(found[place]) != settings_of(run):
-                files = ", ".join(r.get("file", r["config"]["method"]) for r in (found[place], run))
+    def _without_repeats(self, scores: pd.DataFrame) -> pd.DataFrame:
+        """The scores of one run for each term, seed and task: of repeated runs the last one, or the last of those from
+        the maker of processors that all terms have for this seed (of several makers, the alphabetically last)."""
+        one = ["term", "seed", "task"]
+        if not scores.duplicated(one).any():
+            return scores
+        makers = scores.groupby(["seed", "maker"])["term"].nunique()
+        chosen = makers[makers == len(self.terms)].reset_index("maker")["maker"].groupby("seed").max()
+        counts = scores["maker"] == scores["seed"].map(chosen)
+        scores = scores.loc[counts.sort_values(kind="stable").index]
+        for _, runs in scores[scores.duplicated(one, keep=False)].groupby(one)["run"]:
+            if any(settings_of(run) != settings_of(runs.iloc[0]) for run in runs):
+                files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
                 raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
-            if not any(map(math.isnan, self._scores(run).values())):
-                found[place] = run
-        by_seed: dict[int, list[dict]] = {}
-        for run in found.values():
-            by_seed.setdefault(run["config"]["seed"], []).append(run)
-        return by_seed
+        return scores.drop_duplicates(one, keep="last")
 
-    def _scores(self, record: dict) -> dict[str, float]:
+    def _scores_of(self, run: dict) -> dict[str, float | None]:
         """The scores of a run: one measure or average, or one score for each task that is compared."""
         if self.measure == "backward":
-            return {"backward": transfer_measures(record)["backward"]}
+            return {"backward": transfer_measures(run)["backward"]}
         if self.measure or not (self.task or self.alone):
-            average = record["results"]["last"]["dev_average"]
-            return {"average": math.nan if average is None else average}  # null: undefined, as of constants (D3)
-        return {task: score for task, score in _task_scores(record).items() if self.task in ("", task)}
+            return {"average": run["results"]["last"]["dev_average"]}  # None: undefined, as of constants (D3)
+        return {task: score for task, score in _task_scores(run).items() if self.task in ("", task)}
 
 
 @dataclass(frozen=True)
@@ -196,10 +203,10 @@ class Outcome:
     def in_pairs(self) -> bool:
         """Whether both sides of a seed drew the same tasks and examples: not, if one side alone trains a model for each
         task, in runs of their own."""
-        alone = {term.alone for term in (*self.comparison.left, *self.comparison.right)}
+        alone = {term.alone for term in self.comparison.terms}
         return len(alone) == 1 or len({tuple(record["config"]["tasks"]) for record in self.records}) < 2
 
-    @property
+    @cached_property
     def interval(self) -> Difference:
         """The mean of δ with its 95 % interval (Welch's, unless `in_pairs`), whose ends are NaN with one seed."""
         return paired(self.differences) if self.in_pairs else welch(self.left, self.right)
@@ -228,25 +235,21 @@ class Outcome:
             return "not run"
         if not self.enough_seeds:
             return "inconclusive"
-        if self.unlearnt:
+        if self.comparison.task and median(self.left) == median(self.right) == 0:  # neither side has learnt it
             return NOT_TESTABLE
-        of = self.interval
-        if of.low > self.bound:
+        interval = self.interval
+        if interval.low > self.bound:
             return "reproduced"
-        if of.high < self.bound:
+        if interval.high < self.bound:
             return "not reproduced"
-        small = self.comparison.measures_scores and self.bound == 0 and of.kind(self.margin) == TOO_SMALL
+        of_two_scores = len(self.comparison.terms) == 2 and not self.comparison.measure
+        small = of_two_scores and self.bound == 0 and interval.kind(self.margin) == TOO_SMALL
         return TOO_SMALL if small else "inconclusive"
 
     def verdict_for(self, row: Row) -> str:
         """The verdict for this row: `not testable` if a run has fewer steps than the row needs."""
         short = any(_steps(record) < row.steps for record in self.records)
         return NOT_TESTABLE if short else self.verdict
-
-    @property
-    def unlearnt(self) -> bool:
-        """Whether it compares one task, and on both sides the median score is 0."""
-        return bool(self.comparison.task) and bool(self.seeds) and median(self.left) == median(self.right) == 0
 
     @property
     def decided(self) -> bool:
@@ -256,8 +259,8 @@ class Outcome:
     @property
     def only_just(self) -> bool:
         """Whether it is decided, and its interval ends within `EDGE` of the bound."""
-        of = self.interval
-        return self.decided and min(abs(of.low - self.bound), abs(of.high - self.bound)) < EDGE
+        ends = self.interval.low, self.interval.high
+        return self.decided and min(abs(end - self.bound) for end in ends) < EDGE
 
     def __str__(self) -> str:
         """The comparison, means ± standard errors, the mean difference with its 95 % interval, the number of seeds."""
@@ -280,10 +283,6 @@ def _task_scores(record: dict) -> dict[str, float]:
     return main_scores(record["results"]["last"]["scores"])
 
 
-def _merged(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    return {name: score for scores in each for name, score in scores.items()}
-
-
 def processor(record: dict) -> str:
     """The processor that a run was made on: the GPU, or else the CPU."""
     device = record.get("device", "cpu")
@@ -295,25 +294,17 @@ def maker(record: dict) -> str:
     return re.split(r"\W", processor(record))[0]
 
 
-def alike(each: list[list[dict]]) -> list[list[dict]]:
-    """Each term's records, sorted so that of repeated runs the one that counts comes last. Results differ a little
-    between makers of processors, so for each seed runs of one maker are compared, if every term has one (of several
-    such makers, the alphabetically last)."""
-    makers = [{(r["config"]["seed"], maker(r)) for r in records} for records in each]
-    chosen = dict(sorted(set.intersection(*makers)))  # seed -> maker
-    return [sorted(records, key=lambda r: chosen.get(r["config"]["seed"]) == maker(r)) for records in each]
-
-
 def on_other_processors(outcome: Outcome) -> int:
     """The number of an outcome's seeds whose runs were made on processors of different makers."""
-    makers = {(record["config"]["seed"], maker(record)) for record in outcome.records}
-    return sum(n > 1 for n in Counter(seed for seed, _ in makers if seed in outcome.seeds).values())
+    seeds = Counter(seed for seed, _ in {(run["config"]["seed"], maker(run)) for run in outcome.records})
+    return sum(seeds[seed] > 1 for seed in outcome.seeds)
 
 
-def parts_of_tasks(left: Sequence[Mapping], right: Sequence[Mapping]) -> dict[str, float]:
+def parts_of_tasks(left: Iterable[Mapping], right: Iterable[Mapping]) -> dict[str, float]:
     """Task -> its part in left - right of averages over GLUE's tasks, in points, from each run's scores by task."""
-    tasks = [task for task in TASKS if all(task in of for of in (*left, *right))]
-    return {t: (fmean(of[t] for of in left) - fmean(of[t] for of in right)) / len(tasks) for t in tasks}
+    means = [pd.DataFrame(list(scores), columns=list(TASKS)).mean(skipna=False) for scores in (left, right)]
+    parts = (means[0] - means[1]).dropna()
+    return (parts / len(parts)).to_dict()
 
 
 def task_margin(task: str, examples: int | None) -> float:
@@ -339,7 +330,7 @@ def _printed(scores: Sequence[float]) -> str:
     return f"{fmean(scores):.1f}{error}"
 
 
-def _about(records: Sequence[dict]) -> str:
+def _conditions(records: Sequence[dict]) -> str:
     """Backbone and data of the first of these runs, and the steps of all."""
     config, train = records[0]["config"], records[0]["data"]["train"]
     steps = " and ".join(dict.fromkeys(f"{record['config']['steps']:,}" for record in records))
@@ -365,10 +356,10 @@ def _removed(records: Sequence[dict]) -> Verdict:
             seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
             holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
             seeds.setdefault(task, set()).add(record["config"]["seed"])
-    value, about, files = "; ".join(seen), _about(records), _files(records)
+    value, note, files = "; ".join(seen), _conditions(records), _files(records)
     if (fewest := min(map(len, seeds.values()), default=0)) < SEEDS:
-        return Verdict("inconclusive", value, f"{about}, {fewest} of {SEEDS} seeds", files)
-    return Verdict("reproduced" if all(holds) else "not reproduced", value, about, files)
+        return Verdict("inconclusive", value, f"{note}, {fewest} of {SEEDS} seeds", files)
+    return Verdict("reproduced" if all(holds) else "not reproduced", value, note, files)
 
 
 def _files(records: Iterable[dict]) -> tuple[str, ...]:
@@ -380,21 +371,23 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
     share nothing, how many are from processors of different makers, and whether one task accounts for more than half of
     a decided difference of averages."""
     if len(outcomes) > 1:
-        counts = Counter(of.verdict for of in outcomes)
+        counts = Counter(outcome.verdict for outcome in outcomes)
         against = f", {n} not reproduced" if (n := counts["not reproduced"]) else ""
         yield f"{counts['reproduced']} of {len(outcomes)} comparisons reproduced{against}"
-    if not all(of.in_pairs for of in outcomes):
+    if not all(outcome.in_pairs for outcome in outcomes):
         yield "the two sides of a seed share no tasks or examples, so the intervals are Welch's, of two groups"
     if apart := sum(map(on_other_processors, outcomes)):
-        yield f"{apart} of {sum(len(of.seeds) for of in outcomes)} pairs are of processors of different makers"
-    for of in outcomes:
-        if of.decided and of.parts:
-            task, whole = max(of.parts, key=lambda task: abs(of.parts[task])), fmean(of.differences)
-            if abs(of.parts[task]) > abs(whole) / 2:
-                rest = fmean(part for name, part in of.parts.items() if name != task) * len(of.parts)
+        pairs = sum(len(outcome.seeds) for outcome in outcomes)
+        yield f"{apart} of {pairs} pairs are of processors of different makers"
+    for outcome in outcomes:
+        if outcome.decided and outcome.parts:
+            parts, whole = dict(outcome.parts), fmean(outcome.differences)
+            task = max(parts, key=lambda task: abs(parts[task]))
+            if abs(part := parts.pop(task)) > abs(whole) / 2:
+                rest = fmean(parts.values()) * (len(parts) + 1)
                 yield (
-                    f"{TASK_LABELS[task]} accounts for {of.parts[task]:+.2f} of {whole:+.2f} points, and the mean over "
-                    f"the other {len(of.parts) - 1} tasks is {rest:+.2f}"
+                    f"{TASK_LABELS[task]} accounts for {part:+.2f} of {whole:+.2f} points, and the mean over the other "
+                    f"{len(parts)} tasks is {rest:+.2f}"
                 )
 
 
@@ -417,18 +410,18 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but differ in more than what is compared"
         return Verdict("not run", "–", rest)
     value = "; ".join(map(str, seen))
-    about = "; ".join(dict.fromkeys(_about(outcome.records) for outcome in seen))
+    note = "; ".join(dict.fromkeys(_conditions(outcome.records) for outcome in seen))
     files = _files(record for outcome in seen for record in outcome.records)
     verdicts = {outcome.verdict_for(row) for outcome in outcomes}
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
-        return Verdict(NOT_TESTABLE, value, f"{about}; it would take {row.scale}", files)
-    unlearnt = [TASK_LABELS[of.comparison.task] for of in seen if of.verdict == NOT_TESTABLE]
+        return Verdict(NOT_TESTABLE, value, f"{note}; it would take {row.scale}", files)
+    unlearnt = [TASK_LABELS[outcome.comparison.task] for outcome in seen if outcome.verdict == NOT_TESTABLE]
     cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
-    about = "; ".join([about, *cautions, *_cautions(outcomes)])
+    note = "; ".join([note, *cautions, *_cautions(outcomes)])
     if "not reproduced" in verdicts:
-        return Verdict("not reproduced", value, about, files)
+        return Verdict("not reproduced", value, note, files)
     if verdicts <= {"reproduced", NOT_TESTABLE}:
-        return Verdict(NOT_TESTABLE if unlearnt else "reproduced", value, about, files)
+        return Verdict(NOT_TESTABLE if unlearnt else "reproduced", value, note, files)
     if verdicts <= {TOO_SMALL, "reproduced"}:
-        return Verdict(TOO_SMALL, value, about, files)
-    return Verdict("inconclusive", value, about + (f"; still needs {', '.join(missing)}" if missing else ""), files)
+        return Verdict(TOO_SMALL, value, note, files)
+    return Verdict("inconclusive", value, note + (f"; still needs {', '.join(missing)}" if missing else ""), files)

@@ -130,13 +130,12 @@ def a13(printed):
         for method in ("low-rank-100", get_method("pals-204", heads=1), "pals-204")
     )
     added = count_parameters("low-rank-100", size=low_rank).added
-    values = {"low_rank": low_rank, "low_rank_added": added, "PALs_of_one_head": one_head, "PALs": pals}
-    return Derived(values, added <= printed)
+    return {"low_rank": low_rank, "low_rank_added": added, "PALs_of_one_head": one_head, "PALs": pals}
 
 
 def a17(printed):
     alphas = {"alpha_1": 1, "alpha_half": 0.5, "alpha_0_2": 0.2, "alpha_0": 0}
-    return {name: list(task_probabilities(GLUE_TRAIN_SIZES, alpha).values()) for name, alpha in alphas.items()}
+    return {name: task_probabilities(GLUE_TRAIN_SIZES, alpha) for name, alpha in alphas.items()}
 
 
 def a18(printed):
@@ -204,8 +203,8 @@ def b1(printed):
 def b2(printed):
     second = {f"{name}_second": _nine(row) for name, row in ROWS_OF_TABLE_2.items()}
     first = {name: _nine(row, "acc") for name, row in ROWS_OF_TABLE_2.items()}
-    by_second = all(near(second[f"{name}_second"], said, 0.1) for name, said in printed.items())
-    by_first = any(near(first[name], said, 0.1) for name, said in printed.items())
+    by_second = all(near(second[f"{name}_second"], mean, 0.1) for name, mean in printed.items())
+    by_first = any(near(first[name], mean, 0.1) for name, mean in printed.items())
     return Derived(second | first, by_first or not by_second)
 
 
@@ -325,7 +324,7 @@ def b21(printed):
 def b22(printed):
     """A size follows if it is today's, cut or rounded to the printed place."""
     sizes = {task: GLUE_TRAIN_SIZES[task] for task in printed}
-    units = {task: 1_000 if said > 10_000 else 100 for task, said in printed.items()}
+    units = {task: 1_000 if size > 10_000 else 100 for task, size in printed.items()}
     cut = [0 <= sizes[task] - printed[task] < units[task] for task in sizes]
     rounded = [near(sizes[task], printed[task], units[task]) for task in sizes]
     return Derived(sizes, all(a or b for a, b in zip(cut, rounded, strict=True)))
@@ -363,26 +362,25 @@ def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float
 def examine(row: Row) -> Derived:
     """What is derived for a row A or B, with its pairs, its width, and whether what is printed follows."""
     if not row.counted:
-        found = globals()[row.id.lower()](row.published)
+        values = globals()[row.id.lower()](row.published)
     elif isinstance(row.derived, dict):
-        found = {name: _counted(row.counted, name) for name in row.derived}
+        values = {name: _counted(row.counted, name) for name in row.derived}
     else:
-        found = _counted(row.counted, "per_task")
-    found = found if isinstance(found, Derived) else Derived(found)
-    pairs = _compared(row, found.values) if found.pairs is None else found.pairs
+        values = _counted(row.counted, "per_task")
+    derived = values if isinstance(values, Derived) else Derived(values)
+    pairs = _compared(row, derived.values) if derived.pairs is None else derived.pairs
     agree = [near(ours, printed, unit) for ours, printed, unit in pairs]
     by_pairs = all(agree) if row.kind == "A" else any(agree)
-    follows = by_pairs if found.follows is None else found.follows
-    return Derived(found.values, follows, pairs, found.width or row.width)
+    follows = by_pairs if derived.follows is None else derived.follows
+    return Derived(derived.values, follows, pairs, derived.width or row.width)
 
 
 def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
     printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
-    found = examine(row)
-    if not (half := found.width / 2):
-        return []
-    return [(ours - half, ours + half, said, near(ours, said, unit + 2 * half)) for ours, said, unit in found.pairs]
+    derived = examine(row)
+    half, pairs = derived.width / 2, derived.pairs if derived.width else ()
+    return [(ours - half, ours + half, printed, near(ours, printed, unit + 2 * half)) for ours, printed, unit in pairs]
 
 
 def remark(row: Row) -> str:

@@ -67,7 +67,7 @@ def equal_variances(scores: Scores) -> float:
     """The p-value of the Brown-Forsythe test that all methods have one variance; NaN where it cannot be computed."""
     from scipy import stats  # imported only here: it takes longer to import than this package
 
-    several = [list(of) for of in scores.values() if len(of) > 1]
+    several = [list(runs) for runs in scores.values() if len(runs) > 1]
     return float(stats.levene(*several, center="median").pvalue) if len(several) > 1 else math.nan
 
 
@@ -80,8 +80,8 @@ def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Di
     seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if equal_variances(scores) < 0.01 and min(seeds) > 1:
         return welch(a, b, level)
-    degrees = sum(len(of) - 1 for of in scores.values() if len(of))
-    squares = sum(np.var(of) * len(of) for of in scores.values() if len(of))
+    degrees = sum(len(runs) - 1 for runs in scores.values() if len(runs))
+    squares = sum(np.var(runs) * len(runs) for runs in scores.values() if len(runs))
     if not degrees or not all(seeds):
         return Difference(value, math.nan, math.nan, seeds)
     half = stats.t.ppf((1 + level) / 2, degrees) * math.sqrt(squares / degrees * (1 / seeds[0] + 1 / seeds[1]))
@@ -97,18 +97,18 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     """
     from scipy import stats
 
-    others = [method for method, of in scores.items() if method != base and len(of) and len(scores[base])]
+    others = [method for method, runs in scores.items() if method != base and len(runs) and len(scores[base])]
     known = [method for method in others if np.isfinite(scores[method]).all()]
     several, ends_of = [np.asarray(scores[method], float) for method in (*known, base)], {}
     if len(scores[base]) > 2 and max(map(len, several[:-1]), default=0) > 2 and any(map(np.ptp, several)):
-        found = stats.dunnett(*several[:-1], control=several[-1], rng=np.random.default_rng(0)).confidence_interval()
-        ends_of = dict(zip(known, zip(found.low, found.high, strict=True), strict=True))
+        test = stats.dunnett(*several[:-1], control=several[-1], rng=np.random.default_rng(0))
+        ends_of = dict(zip(known, zip(*test.confidence_interval(), strict=True), strict=True))
     rows = []
     for method in others:
         seeds, ends = (len(scores[method]), len(scores[base])), ends_of.get(method, (math.nan, math.nan))
         ends = ends if seeds[0] > 2 else [math.nan] * 2  # too few to conclude from; they count towards the variance
-        of = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
-        rows.append((method, of.value, of.low, of.high, *seeds, of.kind()))
+        gap = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
+        rows.append((method, gap.value, gap.low, gap.high, *seeds, gap.kind()))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -177,12 +177,12 @@ def over_examples(
 
     def drawn(draw: Callable[[int], np.ndarray]) -> float:
         """The difference of means where each of n rows, and of n runs, counts as often as `draw(n)` says."""
-        of = [metrics[name](labels[name], predictions[name], draw(len(labels[name]))) for name in labels]
-        runs = 100 * np.mean(of, axis=0)
+        by_task = [metrics[name](labels[name], predictions[name], draw(len(labels[name]))) for name in labels]
+        runs = 100 * np.mean(by_task, axis=0)
         sides = runs[: len(left)], runs[len(left) :]
         first, second = (np.average(side, weights=draw(len(side))) for side in sides)
         return float(first - second)
 
-    found = [drawn(lambda n: np.bincount(rng.integers(n, size=n), minlength=n).astype(float)) for _ in range(draws)]
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    each = [drawn(lambda n: np.bincount(rng.integers(n, size=n), minlength=n).astype(float)) for _ in range(draws)]
+    low, high = np.quantile(each, [(1 - level) / 2, (1 + level) / 2])
     return Difference(drawn(np.ones), float(low), float(high), (len(left), len(right)))

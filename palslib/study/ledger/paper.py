@@ -22,8 +22,11 @@ GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A1
 
 def _table(columns: str, rows: Mapping) -> dict:
     """The rows with named columns, without their gaps: `{method: (1, None)}` becomes `{method: {"a": 1}}`."""
-    named = {method: zip(columns.split(), values, strict=True) for method, values in rows.items()}
-    return {method: {column: value for column, value in row if value is not None} for method, row in named.items()}
+    table = {}
+    for method, values in rows.items():
+        row = zip(columns.split(), values, strict=True)
+        table[method] = {column: value for column, value in row if value is not None}
+    return table
 
 
 # Paper, table 2: GLUE test server. The caption says "F1/accuracy"; the columns are accuracy, then F1 (ledger B2).
@@ -119,7 +122,7 @@ ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3,
 
 @settings(part="ledger row {id}:")
 class Row:
-    """One row of the ledger. `published` and `derived` are a number, or a list or table of numbers, or None."""
+    """One row of the ledger. `published` and `derived` are a number, or a table of numbers or of tables, or None."""
 
     id: str
     """Letter and number, such as `"A21"`; a separately tested part of a claim has one more letter: `"C13b"`."""
@@ -132,14 +135,14 @@ class Row:
     """The statement, in one or two sentences of our own; in D, what the released code does."""
     derivation: str
     """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
-    published: Number | list | dict | None = None
-    """The numbers as the source prints them, by name where there are several."""
-    derived: Number | list | dict | None = None
+    published: Number | dict | None = None
+    """The numbers as the source prints them, by name where there are several; a mean with its `error`."""
+    derived: Number | dict | None = None
     """Our numbers, by the names of what is counted or computed; never in C."""
     counted: str = ""
     """A, B: the method that is counted, if that is all; else a function in `derivations` derives."""
     unit: Number | dict | None = None
-    """A, B: the unit of the last printed place, or of each number's; these are compared with ours of the same name."""
+    """The unit of the last printed place, or of each number's; in A, B these are compared with ours of that name."""
     width: Number = 0
     """B: the width of the range in which ours lies, if it is computed from printed, rounded numbers."""
     needs: Names = ()

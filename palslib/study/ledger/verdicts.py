@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from palslib.common.places import RECORDS
-from palslib.data.tasks import Task
+from palslib.data.tasks import TASK_LABELS, Task
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
@@ -42,24 +42,36 @@ VERDICTS = {
 }
 """Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
 
+_NAMES = LABELS | TASK_LABELS
+_NAMES |= {"sst": "SST", "sts": "STS", "mnli_m": "MNLI-m", "mnli_mm": "MNLI-mm", "qqp_f1": "QQP F1", "sick_e": "SICK-E"}
+_NAMES |= {"sick_r": "SICK-R", "bert-large": "BERT-large", "mt-dnn": "MT-DNN"}
+_NAMES |= {"square-root": "square root", "round-robin": "round robin"}
+"""Name of a number in the ledger -> the words for it; others are words, with underscores."""
 
-def format_values(values, like=None) -> str:
+
+def format_values(values, like=None, between: str = "; ") -> str:
     """The text of a ledger entry's numbers, thousands separated, with as many decimals as `like` has.
 
-    Values with names and nested lists are separated by semicolons; a single name is left out. In one list, all but
-    integers get the same number of decimals.
+    Values with names and nested lists are separated by semicolons, those within a named value by commas; a single name
+    is left out. In one list, all but integers get the same number of decimals. A mean and its error are `79.17 ± 0.03`.
     """
+    if isinstance(values, dict) and "error" in values:
+        mean, error = (format_values(values.get(name)) for name in ("mean", "error"))
+        return f"{mean} ± {error}".strip()
     if isinstance(values, dict):
-        texts = {name: format_values(value, None if isinstance(value, int) else like) for name, value in values.items()}
-        named = [f"{LABELS.get(name, name.replace('_', ' '))} {text}" for name, text in texts.items()]
-        return "; ".join(named if len(named) > 1 else texts.values())
+        named = []
+        for name, value in values.items():
+            text = format_values(value, None if isinstance(value, int) else like, ", ")
+            colon = ":" if isinstance(value, dict) and "error" not in value else ""
+            named.append(f"{_NAMES.get(name, name.replace('_', ' '))}{colon} {text}")
+        return between.join(named) if len(named) > 1 else text
     like = values if like is None else like
     if isinstance(values, list):
-        if any(isinstance(value, list) for value in values):
-            return "; ".join(format_values(v, k) for v, k in zip(values, like, strict=True))
-        most = max((places(k) for k in like if k is not None), default=0)
-        likes = [k if k is None or isinstance(k, int) else round(0.1**most, most) for k in like]
-        return " · ".join(format_values(v, k) or "–" for v, k in zip(values, likes, strict=True))
+        if isinstance(values[0], list):
+            return "; ".join(map(format_values, values, like))
+        most = max(map(places, like))
+        likes = [number if isinstance(number, int) else round(0.1**most, most) for number in like]
+        return " · ".join(map(format_values, values, likes))
     if values is None:
         return ""
     if 0 < abs(values) < 1e-4:
@@ -68,14 +80,13 @@ def format_values(values, like=None) -> str:
     return f"{half_up:,}"
 
 
-def _ours(row: Row) -> str:
-    """Our numbers, in the order in which the row's derivation has them."""
-    values, stated = derive(row.id), row.derived
-    return format_values(*(list(of.values()) if isinstance(of, dict) else of for of in (values, stated)))
+def _without_names(values):
+    """The numbers of a ledger entry, with lists for its tables."""
+    return list(map(_without_names, values.values())) if isinstance(values, dict) else values
 
 
 def _derived_verdict(row: Row) -> Verdict:
-    text = _ours(row)
+    text = format_values(_without_names(derive(row.id)), _without_names(row.derived))
     if not agrees_with_ledger(row.id):
         note = f"the ledger states {format_values(row.derived)}"
         return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
@@ -88,8 +99,8 @@ def _derived_verdict(row: Row) -> Verdict:
     if not (ranges := possible(row)):
         return Verdict("does not follow", text, row.note)
     digits, may = max(map(places, numbers(row.derived))) + 1, {True: "may", False: "cannot"}
-    said = [f"{low:,.{digits}f} to {high:,.{digits}f}, which {may[fits]} be {n}" for low, high, n, fits in ranges]
-    note = "; ".join(filter(None, [row.note, f"before rounding, {' · '.join(said)}"]))
+    texts = [f"{low:,.{digits}f} to {high:,.{digits}f}, which {may[fits]} be {n}" for low, high, n, fits in ranges]
+    note = "; ".join(filter(None, [row.note, f"before rounding, {' · '.join(texts)}"]))
     within = all(fits for *_, fits in ranges)
     return Verdict("within rounding" if within else "does not follow", text, note)
 
@@ -100,9 +111,10 @@ def _switch_verdict(row: Row) -> Verdict:
     if row.source == "ours":
         text = "; ".join(f"{name}: {getattr(RunConfig, name)} unless it is chosen" for name in row.fields)
         return Verdict("switchable", text, row.note)
-    pairs = {name: [getattr(RECIPES[recipe], name) for recipe in ("paper", "released")] for name in row.fields}
-    text = "; ".join(f"{name}: {paper} / {released}" for name, (paper, released) in pairs.items())
-    differ = all(paper != released for paper, released in pairs.values())
+    paper, released = RECIPES["paper"], RECIPES["released"]
+    pairs = {name: (getattr(paper, name), getattr(released, name)) for name in row.fields}
+    text = "; ".join(f"{name}: {ours} / {theirs}" for name, (ours, theirs) in pairs.items())
+    differ = all(ours != theirs for ours, theirs in pairs.values())
     return Verdict("switchable" if differ else "not switchable", text, row.note)
 
 
@@ -128,11 +140,11 @@ def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, V
     records = evidence() if records is None else records
     rows = []
     for row in load_ledger().values():
-        found = (decided or {}).get(row.id) or verdict(row, records)
-        note = "; ".join(filter(None, [found.note, remark(row)])) if row.kind == "C" else found.note
-        place = row.unit if isinstance(row.unit, float) and row.unit < 1 else None
-        printed = format_values(row.published, place) or "–"
+        outcome = (decided or {}).get(row.id) or verdict(row, records)
+        note = "; ".join(filter(None, [outcome.note, remark(row)])) if row.kind == "C" else outcome.note
+        unit = row.unit if isinstance(row.unit, float) and row.unit < 1 else None
+        printed = format_values(row.published, unit) or "–"
         texts = (row.id, row.kind, row.source, row.statement, row.derivation, printed)
-        rows.append((*texts, found.value or "–", found.verdict, note, found.files))
+        rows.append((*texts, outcome.value or "–", outcome.verdict, note, outcome.files))
     columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note", "files"]
     return pd.DataFrame(rows, columns=columns)

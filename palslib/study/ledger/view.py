@@ -143,15 +143,14 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     """
     if not (term := str(term)).strip():
         raise ValueError("nothing to look up: the term is empty")
-    mentions, found = _finder(term), []
-    rows = map(paper.load_ledger().get, frame["id"])
-    for row, verdict, ours in zip(rows, frame["verdict"], frame["ours"], strict=True):
-        text = [row.id, row.source, row.statement, row.derivation, *row.needs, row.scale, *row.fields, verdict, ours]
-        text += row.published if isinstance(row.published, dict) else ()  # the names of its numbers
-        if mentions(" ".join(text), _row_numbers(row.id)):
-            found.append((row.id, row.statement, verdict))
+    mentions, lines = _finder(term), []
+    for shown in frame.to_dict("records"):
+        row, names = paper.load_ledger()[shown["id"]], ("id", "source", "statement", "derivation", "published")
+        texts = [*map(shown.get, (*names, "ours", "verdict")), *row.needs, row.scale, *row.fields]
+        if mentions(" ".join(texts), _row_numbers(row.id)):
+            lines.append((row.id, row.statement, shown["verdict"]))
     for where, table in TABLES.items():
         for path, number in _cells(table):
             if mentions(path, [number]):
-                found.append((where, f"{path} {number:,}", ""))
-    return pd.DataFrame(found, columns=["where", "what", "verdict"])
+                lines.append((where, f"{path} {number:,}", ""))
+    return pd.DataFrame(lines, columns=["where", "what", "verdict"])

@@ -65,8 +65,8 @@ SHARED, EVEN = (64.0, 62.0, 66.0), (60.0, 60.0, 60.0)
 )
 def test_differences_of_pairs_decide_and_fewer_than_three_never_do(claim, pals, shared, expected):
     """The scores themselves are 2 points apart from seed to seed."""
-    found = decide(claim, runs("pals-204", *pals) + runs("shared", *shared))
-    assert (found.verdict, found.only_just) == (expected.removesuffix(", only just"), "only just" in expected)
+    outcome = decide(claim, runs("pals-204", *pals) + runs("shared", *shared))
+    assert (outcome.verdict, outcome.only_just) == (expected.removesuffix(", only just"), "only just" in expected)
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -80,9 +80,9 @@ def test_smallest_difference_is_found_four_times_of_five(seeds):
 
 def test_what_was_seen_is_said():
     """66.1 ± .058: s = .1 over √3; the interval is 4.303 times that, .248."""
-    found = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
+    outcome = decide(CLAIM, runs("pals-204", 66.0, 66.1, 66.2) + runs("shared", 64.0, 64.0, 64.0))
     sentence = "PALs (annealed) should be better than shared (annealed)"
-    assert str(found) == f"{sentence}: 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
+    assert str(outcome) == f"{sentence}: 66.1 ± 0.06 against 64.0 ± 0.00, +2.10 [+1.85, +2.35] (3 seeds)"
 
 
 def test_models_of_one_task_each_share_nothing_with_a_mixed_run():
@@ -99,30 +99,30 @@ def test_models_of_one_task_each_share_nothing_with_a_mixed_run():
 
 def test_seeds_without_a_partner_do_not_count():
     left = [made_up(seed, 70.0 + seed, method="pals-204") for seed in (1, 2, 3, 9)]
-    found = decide(CLAIM, left + runs("shared", 60.0, 61.0, 62.0, 63.0))
-    assert found.seeds == (1, 2, 3) and found.differences == [10.0, 10.0, 10.0]
-    assert sorted(r["config"]["seed"] for r in found.records) == [1, 1, 2, 2, 3, 3]
+    outcome = decide(CLAIM, left + runs("shared", 60.0, 61.0, 62.0, 63.0))
+    assert outcome.seeds == (1, 2, 3) and outcome.differences == [10.0, 10.0, 10.0]
+    assert sorted(r["config"]["seed"] for r in outcome.records) == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_sum_of_runs_compares_gains():
     """PALs gain 3 by annealing, shared 1: 63 + 60 > 60 + 61, by 2."""
     both = {"pals-204": (60.0, 63.0), "shared": (60.0, 61.0)}
-    found = []
+    records = []
     for method, (proportional, annealed) in both.items():
         for schedule, score in (("proportional", proportional), ("annealed", annealed)):
-            found += runs(method, score, score + 1, score + 2.5, schedule=schedule)
+            records += runs(method, score, score + 1, score + 2.5, schedule=schedule)
     claim = "pals-204 annealed + shared proportional > pals-204 proportional + shared annealed"
-    outcome = decide(claim, found)
+    outcome = decide(claim, records)
     assert outcome.verdict == "reproduced" and outcome.differences == [2.0, 2.0, 2.0]
-    assert decide(claim, found[:9]).verdict == "not run"
+    assert decide(claim, records[:9]).verdict == "not run"
 
 
 def test_spread_compares_distances_from_the_median_and_needs_five_seeds():
     """Of mean 63.2: (60, 61, 64, 65, 66) lie 4, 3, 0, 1, 2 from 64, (70, ...) 0: δ = 2 ± 2.776 · 1.581 / √5 = 1.96."""
     wide, narrow = (60.0, 61.0, 64.0, 65.0, 66.0), (70.0,) * 5
     claim = f"{CLAIM} : spread"
-    found = decide(claim, runs("pals-204", *wide) + runs("shared", *narrow))
-    assert found.left == (4, 3, 0, 1, 2) and found.verdict == "reproduced"
+    outcome = decide(claim, runs("pals-204", *wide) + runs("shared", *narrow))
+    assert outcome.left == (4, 3, 0, 1, 2) and outcome.verdict == "reproduced"
     assert decide(claim, runs("pals-204", *wide[:4]) + runs("shared", *narrow[:4])).verdict == "inconclusive"
 
 
@@ -141,13 +141,13 @@ FLAT = {"recipe_options": {"decay": "constant"}}
     ],
 )
 def test_runs_that_differ_in_anything_else_are_not_compared(pals, shared, verdict):
-    found = []
+    records = []
     for method, scores, changes in (("pals-204", (66.0, 66.1, 66.2), pals), ("shared", (64.0, 64.0, 64.0), shared)):
         config = {name: value for name, value in changes.items() if name not in ("precision", "train")}
         for record in runs(method, *scores, **config):
             record["data"]["train"] |= changes.get("train", {})
-            found.append(record | {"precision": changes.get("precision", "float32")})
-    assert decide(CLAIM, found).verdict == verdict
+            records.append(record | {"precision": changes.get("precision", "float32")})
+    assert decide(CLAIM, records).verdict == verdict
 
 
 def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_not_have():
@@ -161,30 +161,30 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
         ({"method": "shared", "steps": 4_000}, "shared adaptation_rate=1 steps=4000"),
         ({"method": "mine", "own_method": {"kind": "lora", "freeze": "nothing"}}, "mine freeze=nothing"),
     ):
-        found = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
-        assert (found["study"], found["arm"]) == ("", arm)
+        config = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
+        assert (config["study"], config["arm"]) == ("", arm)
     stated = made_up(0, 60.0, study="mine", arm="pals")
     assert named([*most, stated])[-1] == stated and named([stated | {"status": "running"}]) == []
 
 
 def test_a_study_with_other_steps_is_refused():
-    found = [made_up(0, 60.0, method=m, steps=s, study="x", arm=m) for m, s in (("pals-204", 10), ("shared", 20))]
+    records = [made_up(0, 60.0, method=m, steps=s, study="x", arm=m) for m, s in (("pals-204", 10), ("shared", 20))]
     with pytest.raises(ValueError, match="runs of the study 'x' differ in steps"):
-        decide(CLAIM, found)
+        decide(CLAIM, records)
 
 
 def test_the_study_with_the_longest_runs_decides_once_it_has_enough_seeds():
     """One seed of 4,000 steps does not; three do, even against eight of 2,000."""
 
     def study(steps, pals, shared):
-        pairs = {"pals-204": pals, "shared": shared}.items()
-        return [run for m, of in pairs for run in runs(m, *of, steps=steps, study=f"{steps} steps", arm=m)]
+        config = {"steps": steps, "study": f"{steps} steps"}
+        return runs("pals-204", *pals, arm="pals-204", **config) + runs("shared", *shared, arm="shared", **config)
 
     many = study(2_000, [66.0, 66.1] * 4, [64.0] * 8)
-    found = decide(CLAIM, study(4_000, [60.0], [70.0]) + many)
-    assert found.verdict == "reproduced" and found.records[0]["config"]["steps"] == 2_000
-    found = decide(CLAIM, study(4_000, [60.0, 60.1, 60.2], [70.0] * 3) + many)
-    assert found.verdict == "not reproduced" and found.seeds == (0, 1, 2)
+    outcome = decide(CLAIM, study(4_000, [60.0], [70.0]) + many)
+    assert outcome.verdict == "reproduced" and outcome.records[0]["config"]["steps"] == 2_000
+    outcome = decide(CLAIM, study(4_000, [60.0, 60.1, 60.2], [70.0] * 3) + many)
+    assert outcome.verdict == "not reproduced" and outcome.seeds == (0, 1, 2)
 
 
 def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
@@ -196,12 +196,14 @@ def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
         return record
 
     made = {"houlsby-64": {"rte": 70, "mrpc": 60}, "fine-tuned": {"rte": 60, "mrpc": 66, "sst2": 99}}
-    found = [alone(m, t, v, s) for m, of in made.items() for t, v in of.items() for s in range(3)]
+    records = []
+    for method, scores in made.items():
+        records += [alone(method, task, score, seed) for task, score in scores.items() for seed in range(3)]
     claim = "houlsby-64 single-task size=paper > fine-tuned single-task"
-    outcome = decide(claim, found)
+    outcome = decide(claim, records)
     assert [*outcome.left, *outcome.right] == pytest.approx([65, 65.1, 65.2, 63, 63.1, 63.2])
-    assert decide(f"{claim} : mrpc", found).verdict == "not reproduced"
-    without = [r for r in found if not (r["config"]["seed"] == 2 and "mrpc" in r["config"]["tasks"])]
+    assert decide(f"{claim} : mrpc", records).verdict == "not reproduced"
+    without = [r for r in records if not (r["config"]["seed"] == 2 and "mrpc" in r["config"]["tasks"])]
     assert decide(claim, without).seeds == (0, 1)  # the third lacks a task of the two
 
 
@@ -226,17 +228,18 @@ def test_which_runs_a_term_means(term, changes, matches):
 
 def spans(changes: dict, seeds=range(3), task="sst2", **settings) -> list[dict]:
     """Records of C17: the change in percent that the removal of each span of layers makes."""
-    lines = [f"{task},accuracy,80,{first},{last},0,{change}" for (first, last), change in changes.items()]
-    about = {"method": "houlsby-64", "size": "paper", "tasks": (task,), "study": "adapters", "arm": "houlsby-64"}
-    about |= settings
-    return [made_up(s, 80.0, **about) | {"spans": ["task,metric,whole,first,last,score,change", *lines]} for s in seeds]
+    lines = ["task,metric,whole,first,last,score,change"]
+    lines += [f"{task},accuracy,80,{first},{last},0,{change}" for (first, last), change in changes.items()]
+    config = {"method": "houlsby-64", "size": "paper", "tasks": (task,), "study": "adapters", "arm": "houlsby-64"}
+    config |= settings
+    return [made_up(seed, 80.0, **config) | {"spans": lines} for seed in seeds]
 
 
 SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (0, 2): -40.0}
 
 
 @pytest.mark.parametrize(
-    ("records", "expected", "said"),
+    ("records", "expected", "text"),
     [
         (spans(SPANS), "reproduced", "sst2: any one layer at most 5.0 % of the score, all 40.0 %"),
         (spans(SPANS | {(1, 2): -45.0}), "not reproduced", ""),  # no removal costs more than that of all
@@ -247,9 +250,9 @@ SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (
         ([*spans(SPANS), *spans(dict.fromkeys(SPANS, ""), task="cola")], "reproduced", "cola: undefined, as its whole"),
     ],
 )
-def test_c17_asks_what_adapters_are_worth(records, expected, said):
+def test_c17_asks_what_adapters_are_worth(records, expected, text):
     kind, value, note, _ = claim_verdict(LEDGER["C17"], records)
-    assert kind == expected and said in f"{value} {note}"
+    assert kind == expected and text in f"{value} {note}"
 
 
 def test_c2_needs_all_three_schedules():
@@ -262,7 +265,7 @@ def test_c2_needs_all_three_schedules():
     every = {s: both(66.0, 64.0, schedule=s) for s in ("proportional", "square-root", "annealed")}
     assert claim_verdict(LEDGER["C2"], list(chain(*every.values())))[0] == "reproduced"
     kind, _, note, _ = claim_verdict(LEDGER["C2"], every["annealed"])
-    assert kind == "inconclusive" and "still needs pals-204 proportional" in note and "glue, sub-sampled" in note
+    assert kind == "inconclusive" and "still needs PALs (proportional)" in note and "glue, sub-sampled" in note
     every["square-root"] = both(64.0, 66.0, schedule="square-root")
     kind, _, note, _ = claim_verdict(LEDGER["C2"], list(chain(*every.values())))
     assert kind == "not reproduced" and "2 of 3 comparisons reproduced, 1 not reproduced" in note
@@ -294,10 +297,10 @@ def test_a_task_that_neither_side_has_learnt_decides_nothing():
 
 def test_different_runs_of_one_seed_are_refused():
     """Which of them counts would be left to the order of files. A run that was merely repeated counts once."""
-    found = [r for rate in (1e-4, 1e-3) for r in runs("shared", 60.0, learning_rate=rate, arm="shared")]
-    found += runs("pals-204", 60.0, arm="pals-204")
+    records = [r for rate in (1e-4, 1e-3) for r in runs("shared", 60.0, learning_rate=rate, arm="shared")]
+    records += runs("pals-204", 60.0, arm="pals-204")
     with pytest.raises(ValueError, match="different runs of one seed, shared, shared"):
-        decide(CLAIM, found)
+        decide(CLAIM, records)
     again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
     outcome = decide(CLAIM, again)
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)
@@ -306,13 +309,13 @@ def test_different_runs_of_one_seed_are_refused():
 def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
     """Shared was run on AMD and, as its partner was for seed 0 alone, on Intel's too."""
 
-    def on(cpu: str, found: list[dict]) -> list[dict]:
-        return [record | {"environment": {"cpu": cpu}} for record in found]
+    def on(cpu: str, records: list[dict]) -> list[dict]:
+        return [record | {"environment": {"cpu": cpu}} for record in records]
 
     shared = on("AMD EPYC", runs("shared", 60.0, 61.0)), on("Intel(R) Xeon(R)", runs("shared", 50.0, 51.0))
     pals = [*on("Intel(R) Xeon(R) 6", runs("pals-204", 62.0)), *on("AMD EPYC 9", runs("pals-204", 0.0, 63.0)[1:])]
-    for found in ([*shared[0], *shared[1], *pals], [*shared[1], *pals, *shared[0]]):
-        outcome = decide(CLAIM, found)
+    for records in ([*shared[0], *shared[1], *pals], [*shared[1], *pals, *shared[0]]):
+        outcome = decide(CLAIM, records)
         assert (outcome.left, outcome.right, len(outcome.records)) == ((62.0, 63.0), (50.0, 61.0), 4)
     other = on("Other", runs("pals-204", 62.0, 63.0))  # no shared run was made on such a one: the last counts
     assert decide(CLAIM, [*shared[1], *shared[0], *other]).right == (60.0, 61.0)

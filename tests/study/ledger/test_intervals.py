@@ -23,18 +23,18 @@ def test_two_methods_have_students_interval_and_unequal_variances_welchs():
     """Of two methods alone the pooled variance is the t-test's own."""
     rng = np.random.default_rng(1)
     equal = {"a": rng.normal(1, 1, 6), "b": rng.normal(0, 1, 9)}
-    found, ends = difference(equal, "a", "b"), stats.ttest_ind(equal["a"], equal["b"]).confidence_interval()
-    assert (found.low, found.high, found.seeds) == (approx(ends.low), approx(ends.high), (6, 9))
+    interval, ends = difference(equal, "a", "b"), stats.ttest_ind(equal["a"], equal["b"]).confidence_interval()
+    assert (interval.low, interval.high, interval.seeds) == (approx(ends.low), approx(ends.high), (6, 9))
     unequal = {"a": rng.normal(1, 30, 20), "b": rng.normal(0, 0.1, 20)}
-    found = difference(unequal, "a", "b", 0.995)
+    interval = difference(unequal, "a", "b", 0.995)
     ends = stats.ttest_ind(unequal["a"], unequal["b"], equal_var=False).confidence_interval(0.995)
-    assert equal_variances(unequal) < 0.01 and (found.low, found.high) == (approx(ends.low), approx(ends.high))
+    assert equal_variances(unequal) < 0.01 and (interval.low, interval.high) == (approx(ends.low), approx(ends.high))
 
 
 def test_a_third_method_lends_its_runs_to_the_variance():
     """Variances 1 (of 1, 2, 3), 0 and 4 (of 0, 2, 4), two degrees each: 5 / 3; ± t(.975, 6) · √(5/3 · 2/3)."""
-    found = difference({"a": [1.0, 2.0, 3.0], "b": [0.0, 0.0, 0.0], "c": [0.0, 2.0, 4.0]}, "a", "b")
-    assert (found.value, found.high - found.value) == (2.0, approx(2.4469 * math.sqrt(10 / 9), rel=1e-4))
+    interval = difference({"a": [1.0, 2.0, 3.0], "b": [0.0, 0.0, 0.0], "c": [0.0, 2.0, 4.0]}, "a", "b")
+    assert (interval.value, interval.high - interval.value) == (2.0, approx(2.4469 * math.sqrt(10 / 9), rel=1e-4))
     assert math.isnan(difference({"a": [1.0], "b": [2.0]}, "a", "b").low)  # nothing is known of the variance
 
 
@@ -42,9 +42,9 @@ def test_a_familys_intervals_are_scipys_dunnett():
     rng = np.random.default_rng(2)
     scores = {name: list(rng.normal(mean, 1, n)) for name, mean, n in (("base", 0, 8), ("a", 2, 8), ("b", 0, 3))}
     frame = family(scores, "base").set_index("method")
-    found = stats.dunnett(scores["a"], scores["b"], control=scores["base"], rng=rng).confidence_interval()
-    assert frame["low"].tolist() == approx(found.low, abs=5e-3)
-    assert frame["high"].tolist() == approx(found.high, abs=5e-3)
+    ends = stats.dunnett(scores["a"], scores["b"], control=scores["base"], rng=rng).confidence_interval()
+    assert frame["low"].tolist() == approx(ends.low, abs=5e-3)
+    assert frame["high"].tolist() == approx(ends.high, abs=5e-3)
     assert frame["seeds"].tolist() == [8, 3] and frame["base seeds"].tolist() == [8, 8]
     alone = difference(scores, "a", "base")
     assert frame.loc["a", "low"] < alone.low < alone.high < frame.loc["a", "high"]
@@ -71,21 +71,21 @@ def test_what_an_interval_shows(low, high, expected):
 
 
 def predictions(rng, labels: dict, right: float) -> dict:
-    return {name: np.where(rng.random(len(of)) < right, of, 1 - of) for name, of in labels.items()}
+    return {name: np.where(rng.random(len(rows)) < right, rows, 1 - rows) for name, rows in labels.items()}
 
 
 def test_dev_examples_widen_an_interval_that_seeds_alone_leave_narrow():
     """Three equal runs a side that differ on a tenth of 200 rows: √(.1 · .9 / 200) = 2.1 points, on two tasks 1.5."""
     rng = np.random.default_rng(3)
     labels = {f"{task}/validation": rng.integers(0, 2, 200) for task in ("rte", "mrpc")}
-    perfect = {name: of.copy() for name, of in labels.items()}
-    worse = {name: np.where(np.arange(200) < 20, 1 - of, of) for name, of in labels.items()}
-    found = over_examples([perfect] * 3, [worse] * 3, labels, draws=400)
-    assert found.value == approx(10) and found.seeds == (3, 3)
-    assert (found.high - found.low) / 2 == approx(1.96 * 1.5, rel=0.2)
+    perfect = {name: rows.copy() for name, rows in labels.items()}
+    worse = {name: np.where(np.arange(200) < 20, 1 - rows, rows) for name, rows in labels.items()}
+    interval = over_examples([perfect] * 3, [worse] * 3, labels, draws=400)
+    assert interval.value == approx(10) and interval.seeds == (3, 3)
+    assert (interval.high - interval.low) / 2 == approx(1.96 * 1.5, rel=0.2)
     other = [predictions(rng, labels, right) for right in (0.5, 0.9)]
     wide = over_examples([perfect] * 3, other, labels, draws=400)  # two runs that differ much: seeds count as well
-    assert wide.high - wide.low > 2 * (found.high - found.low)
+    assert wide.high - wide.low > 2 * (interval.high - interval.low)
 
 
 @pytest.mark.parametrize("metric", WEIGHTED)
@@ -100,13 +100,14 @@ def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(me
 @pytest.mark.slow
 def test_two_looks_of_the_second_study_keep_the_error():
     """Five arms of equal means, one variance: at six seeds by 99.5 %, else at twelve by 95.2 %: 5 % err in all."""
-    found = np.random.default_rng(5).normal(size=(20_000, 5, 12))
-    wrong = np.zeros(len(found), bool)
+    runs = np.random.default_rng(5).normal(size=(20_000, 5, 12))
+    wrong = np.zeros(len(runs), bool)
     for level, seeds in LOOKS.items():
-        of = found[:, :, : len(seeds)]
-        half = stats.t.ppf((1 + level) / 2, 5 * (len(seeds) - 1)) * np.sqrt(of.var(2, ddof=1).mean(1) * 2 / len(seeds))
-        wrong |= abs(of[:, 0].mean(1) - of[:, 1].mean(1)) > half
+        seen = runs[:, :, : len(seeds)]
+        error = np.sqrt(seen.var(2, ddof=1).mean(1) * 2 / len(seeds))
+        half = stats.t.ppf((1 + level) / 2, 5 * (len(seeds) - 1)) * error
+        wrong |= abs(seen[:, 0].mean(1) - seen[:, 1].mean(1)) > half
     assert wrong.mean() == approx(0.05, abs=0.006)
-    one = dict(zip("abcde", found[0][:, :6], strict=True))  # the package's interval is this one
-    half = stats.t.ppf(0.9975, 25) * np.sqrt(found[0][:, :6].var(1, ddof=1).mean() / 3)
+    one = dict(zip("abcde", runs[0][:, :6], strict=True))  # the package's interval is this one
+    half = stats.t.ppf(0.9975, 25) * np.sqrt(runs[0][:, :6].var(1, ddof=1).mean() / 3)
     assert difference(one, "a", "b", 0.995).high - difference(one, "a", "b", 0.995).value == approx(half)

@@ -167,7 +167,7 @@ def alone(seeds=(300, 301, 302), **by_task: float) -> list[dict]:
 def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(monkeypatch):
     """PALs have 60 on average, eight BERTs 60.2: within half a point (C1). By task: 62 on CoLA and SST-2 (where
     PALs are said to lose), 60.2 on the large tasks; then 60 on SST-2, as PALs, and 50, which contradicts."""
-    monkeypatch.setattr(claims, "_about", lambda records: records[0]["file"])
+    monkeypatch.setattr(claims, "_conditions", lambda records: records[0]["file"])
     assert list(second.separate([*alone()[:-1]]).index) == [300, 301]
     assert second.of_ledger([*alone()[:-1], *confirmed()]).keys() == {"C26"}
     verdicts = second.of_ledger([*alone(cola=62.0, sst2=62.0), *confirmed()])
