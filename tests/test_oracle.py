@@ -22,6 +22,7 @@ from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig, as_now
 from palslib.plan.sampling import SCHEDULES, TrainingPlan
 from palslib.records import read_records
+from palslib.study.analysis.forgetting import transfer_measures
 from palslib.study.ledger.paper import TABLE_2
 from palslib.study.ledger.verdicts import evidence
 from palslib.study.results import minbert, second, tables
@@ -88,7 +89,7 @@ def verdicts() -> dict[str, list[str]]:
 
 
 def frames(then: dict) -> dict[str, list]:
-    """Name -> rows of the frame that notebooks 11 and 12 draw their tables from."""
+    """Name -> rows of the frame that notebooks 09, 11 and 12 draw their tables from."""
     runs = of_then(tables.of_study(evidence(), "first study"), then)
     new = of_then(second.read_second(), then)
     methods = {"base": "shared", "methods": tables.COMPARED}
@@ -105,6 +106,8 @@ def frames(then: dict) -> dict[str, list]:
         "11 second study without CoLA": second.without_tasks(new, ("cola",)),
         "11 tuning": pd.read_csv(RECORDS / "tuning.csv"),
     }
+    in_turn = read_records(RECORDS / "gem")
+    found["09 transfer"] = pd.DataFrame(map(transfer_measures, in_turn), [run["file"] for run in in_turn])
     for name in ("minbert", "minbert-150-steps"):
         records = read_records(RECORDS / name)
         for frame in (minbert.results_frame, minbert.curves_frame):
