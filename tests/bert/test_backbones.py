@@ -69,7 +69,7 @@ def test_a_folder_that_hugging_face_wrote(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["safetensors", "sharded", "pickled"])
-def test_forms_of_a_checkpoint(form, pretrained, tmp_path):
+def test_forms_of_a_checkpoint(form, pretrained, tmp_path, caplog):
     """With heads, in parts, pickled with gamma and beta for a norm's weight and bias: the same encoder."""
     pretrained.save_pretrained(tmp_path, max_shard_size="10KB" if form == "sharded" else "1GB")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (form == "sharded")
@@ -80,6 +80,7 @@ def test_forms_of_a_checkpoint(form, pretrained, tmp_path):
         torch.save(state, tmp_path / "pytorch_model.bin")
     encoder = backbones.load_encoder(str(tmp_path))
     assert equal_states(encoder, pretrained.bert) and not encoder.training
+    assert not caplog.text  # no report on the heads, which are not loaded
 
 
 @pytest.mark.parametrize("ours", ["", "minbert:"])

@@ -244,6 +244,7 @@ WRONG = [  # the name of a file, its content, and the words of the error
     ("m.jsonl", '{"text": "a", "mood": "neutral"}\n\n{"txt": "b", "mood": "y"}', "line 3, column 'text': None is not"),
     ("m.jsonl", '{"text": "a", "mood": null}', "line 1, column 'mood': '' is not a label"),
     ("m.jsonl", '{"text": ["b"], "mood": "neutral"}', r"line 1, column 'text': \['b'\] is not a text"),
+    ("m.jsonl", "\n".join(f'{{"text {i}": "a"}}' for i in range(1500)), "nearly every line has columns of its own"),
     ("m.jsonl", '{"text": "a", "mood": "neutral", "mood": 3}', "line 1: .* the key 'mood' occurs twice"),
     ("mood.jsonl", '{"text": "a", "label": "\\ud83d"}\n{"text": "b", "label": "y"}', "line 1, column 'label'"),
     ("mood.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0", "cannot be read as a .csv.gz file"),

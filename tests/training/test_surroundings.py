@@ -10,6 +10,7 @@ from palslib import train
 from palslib.bert.draws import new_weights, own_draws
 from palslib.bert.dropout import kept
 from palslib.methods.low_rank import LowRank, LowRankLayers
+from palslib.training.accelerator import undisturbed
 from tests.training.small_runs import small, weights
 
 
@@ -104,6 +105,15 @@ def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, name, va
     alone = trained(tmp_path / "alone")
     monkeypatch.setenv(name, value)
     assert torch.equal(trained(tmp_path / "again"), alone)
+
+
+def test_a_second_run_on_a_gpu_is_refused(monkeypatch):
+    """There fused attention draws its dropout from the one generator of the process."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with undisturbed(), pytest.raises(ValueError, match="another run of this process is under way"), undisturbed():
+        pytest.fail("two at once")
+    with undisturbed():
+        pass
 
 
 @contextmanager

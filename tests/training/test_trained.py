@@ -11,14 +11,15 @@ from palslib.data.tokens import tokenise_task
 from palslib.plan.config import RunConfig
 
 
-def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path):
+def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path, capsys):
     """Method, size and backbone are those of the folder."""
     train(small(tmp_path / "first", steps=3, keep="last", method="low-rank-100"))
     start, before = str(tmp_path / "first" / "last"), weights(tmp_path / "first")
     card = (tmp_path / "first" / "last" / "README.md").read_text()
     assert "a run of 3 steps" in card and "texts are generated" in card and "* rte: accuracy " in card
     about = {"steps": 2, "keep": "last", "batch_size": 4, "precision": "float32", "progress": False}
-    train(RunConfig(start=start, tasks=("rte",), seed=1, folder=str(tmp_path / "on"), **about))
+    train(RunConfig(start=start, tasks=("rte",), seed=1, max_length=16, folder=str(tmp_path / "on"), **about))
+    assert "rte had max_length=32 before, now 16" in capsys.readouterr().err
     after = weights(tmp_path / "on")
     assert before.keys() == after.keys() and not torch.equal(before["heads.rte.weight"], after["heads.rte.weight"])
     frozen = {"method_options": {"freeze": "backbone"}, "folder": str(tmp_path / "new")}
