@@ -11,6 +11,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-ma
 nb_execution_mode = "off"
 nb_output_stderr = "remove"  # progress bars
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # of outputs, too
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -30,7 +31,7 @@ fields = {}  # docstrings of attributes, which Napoleon would read as `type: des
 
 
 def before(app, what, name, thing, options, lines):
-    if what == "attribute":
+    if what in ("attribute", "property"):
         fields[name] = list(lines)
 
 
@@ -40,6 +41,13 @@ def after(app, what, name, thing, options, lines):
     lines[:] = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text).split("\n")
 
 
+def signature(app, what, name, thing, options, arguments, returns):
+    """For a class of settings no list of all its fields, which stand below."""
+    if hasattr(thing, "__pydantic_fields__") and what == "class":
+        return "(**settings)", returns
+
+
 def setup(app):
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", before, priority=400)
     app.connect("autodoc-process-docstring", after, priority=600)

@@ -23,7 +23,7 @@ for (const box of document.querySelectorAll(".palslib-explorer")) {
     bars.forEach(([label, start, width, text], n) => {
       add(picture, "div", { textContent: label });
       const track = add(picture, "div", { className: "track" });
-      add(track, "div", { className: `bar bar-${n % 6}` }).style.cssText = `left: ${start}%; width: ${width}%`;
+      add(track, "div", { className: `bar bar-${n % 8}` }).style.cssText = `left: ${start}%; width: ${width}%`;
       if (line !== null) add(track, "div", { className: "line" }).style.left = `${line}%`;
       add(picture, "small", { textContent: text });
     });

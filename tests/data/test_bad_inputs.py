@@ -159,7 +159,7 @@ def test_a_delimited_file_holds_what_was_written(rows, mark, end, ends):
 def test_a_damaged_delimited_file_is_what_csv_says_or_refused(content):
     with new_folder() as folder:
         (folder / "x.csv").write_bytes(content)
-        frame = tried(lambda: rows_in(folder / "x.csv"), folder, "x.csv")
+        frame = tried(lambda: rows_in(folder / "x.csv"), folder, "x.csv", "{split}.csv: the split 'x'")
     assert frame is REFUSED or pairs(frame) == by_csv(content)
 
 

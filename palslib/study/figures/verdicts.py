@@ -4,9 +4,13 @@ from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from palslib.study.figures.style import different_colours
+_COLOURS = {"holds": "C2", "derived": "C8", "does not follow": "C3", "within rounding": "C1", "reproduced": "C2"}
+_COLOURS |= {"not reproduced": "C3", "too small to matter": "C9", "inconclusive": "C0", "switchable": "C5"}
+_COLOURS |= {"not testable at this scale": "C4", "kept in both": "C7"}
+"""Verdict -> colour of the style's palette: green where a source is right, red where it is not; `not run` is empty."""
 
 
 def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> None:
@@ -18,13 +22,11 @@ def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> Non
     """
     columns = 14  # tiles per line
     verdicts = list(verdicts)
-    coloured = [verdict for verdict in verdicts if verdict != "not run"]  # its tiles are empty
-    colours = dict(zip(coloured, different_colours(len(coloured)), strict=True))
     others = [v for v in frame["verdict"].unique() if v not in verdicts]
     top = 0.0
     for name in (*verdicts, *others):
         ids = list(frame.loc[frame["verdict"] == name, "id"])
-        colour = colours.get(name, (0, 0, 0))
+        colour = to_rgb(_COLOURS.get(name, "black"))
         for number, row_id in enumerate(ids):
             x, y = number % columns, top + number // columns
             look = {"facecolor": (*colour, 0.35), "edgecolor": colour}

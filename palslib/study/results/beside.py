@@ -11,7 +11,7 @@ from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions, write_record
 from palslib.study.ledger.intervals import over_examples, paired
 from palslib.study.results.acting import acting_frame, switched_off_frame
-from palslib.study.results.second import answered, of_grid, read_second
+from palslib.study.results.second import answered, arms, read_second
 
 OVER_EXAMPLES = RECORDS / "over-examples.json"
 """The record of `over_both`, which needs GLUE's labels; these are not part of the package."""
@@ -22,10 +22,10 @@ def _arm(record: dict) -> str:
 
 
 def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
-    """A row for each arm of the confirmation that adds something, after the last step: the number of `seeds`; `size`,
+    """A row for each arm of the first look that adds something, after the last step: the number of `seeds`; `size`,
     ‖TS(h)‖ / ‖h‖, and `entropy`, that of the added heads' attention divided by log S (1: uniform), both means over
     seeds, tasks and layers; and the change of the dev average without all that tasks add, with its 95 % interval."""
-    runs = of_grid("confirmation", records)
+    runs = [run for by_seed in arms(records).values() for run in by_seed.values()]
     table = acting_frame(runs, _arm).groupby("setting", sort=False)[["size", "entropy"]].mean()
     off = switched_off_frame(runs, _arm).groupby("setting")["difference"].agg(list)
     table = table.assign(seeds=off.map(len), **{"switched off": off.map(lambda changes: paired(changes).text)})

@@ -303,7 +303,7 @@ def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_b
     assert len(answer.questions_table(decide(new))) == 2
     assert sentences[2].startswith("**Whether each task needs a PAL of its own is open**")
     assert "six more seeds are planned, and are looked at when all are there)" in sentences[2]
-    assert sentences[3].endswith("the second study asks this only after question 2 has an answer.")
+    assert sentences[3].endswith("the second study asks this only when the question before has an answer.")
     assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer.answer(RECORDS, new[1:])[2]
 
 
