@@ -24,7 +24,7 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
     ax.bar_label(bars, [f"{total:.3f}" for total in left], padding=4, size=8, bbox=clear)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel="parameters a task (millions)", xlim=(0, left.max() * 1.12))
+    ax.set(xlabel="parameters added for one task (millions)", xlim=(0, left.max() * 1.12))
     ax.figure.legend(loc="outside upper center", ncols=3)
 
 

@@ -53,15 +53,22 @@ def format_values(values, like=None, between: str = "; ") -> str:
     """The text of a ledger entry's numbers, thousands separated, with as many decimals as `like` has.
 
     Values with names and nested lists are separated by semicolons, those within a named value by commas; a single name
-    is left out. In one list, all but integers get the same number of decimals. A mean and its error are `79.17 ± 0.03`.
+    is left out. In one list or table, all but integers get the same number of decimals. A mean and its error are
+    `79.17 ± 0.03`.
     """
     if isinstance(values, dict) and "error" in values:
         mean, error = (format_values(values.get(name)) for name in ("mean", "error"))
         return f"{mean} ± {error}".strip()
     if isinstance(values, dict):
+        if isinstance(like, dict):
+            most = max((places(number) for number in like.values() if isinstance(number, float)), default=0)
+            last = round(0.1**most, most)
+            forms = {name: last if isinstance(form, float) else form for name, form in like.items()}
+        else:
+            forms = {name: None if isinstance(value, int) else like for name, value in values.items()}
         named = []
         for name, value in values.items():
-            text = format_values(value, None if isinstance(value, int) else like, ", ")
+            text = format_values(value, forms[name], ", ")
             colon = ":" if isinstance(value, dict) and "error" not in value else ""
             named.append(f"{_NAMES.get(name, name.replace('_', ' '))}{colon} {text}")
         return between.join(named) if len(named) > 1 else text
@@ -80,13 +87,8 @@ def format_values(values, like=None, between: str = "; ") -> str:
     return f"{half_up:,}"
 
 
-def _without_names(values):
-    """The numbers of a ledger entry, with lists for its tables."""
-    return list(map(_without_names, values.values())) if isinstance(values, dict) else values
-
-
 def _derived_verdict(row: Row) -> Verdict:
-    text = format_values(_without_names(derive(row.id)), _without_names(row.derived))
+    text = format_values(derive(row.id), row.derived)
     if not agrees_with_ledger(row.id):
         note = f"the ledger states {format_values(row.derived)}"
         return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
