@@ -94,13 +94,13 @@ def show_part(frame: pd.DataFrame, kind: str) -> None:
 
 def _seen(row: dict) -> str:
     """What is visible before a click: published numbers and ours; for a claim a line for each comparison, and how many
-    of them are reproduced."""
-    printed = f"published {row['published']}; " if row["kind"] in "AB" and row["published"] != "–" else ""
-    lines = [f"{printed}ours {row['ours']}" if row["kind"] in "AB" else row["ours"]]
-    if row["kind"] == "C":
-        lines = row["ours"].split("; ") + [
-            part for part in row["note"].split("; ") if " comparisons reproduced" in part
-        ]
+    of them are reproduced; for a difference of the released code a line for each field."""
+    if row["kind"] in "AB":
+        printed = [f"published: {row['published']}"] if row["published"] != "–" else []
+        lines = [*printed, f"ours: {row['ours']}"]
+    else:
+        counts = [part for part in row["note"].split("; ") if " comparisons reproduced" in part]
+        lines = row["ours"].split("; ") + counts
     return "".join(f"<div style='color: #666'>{escape(line)}</div>" for line in lines if line != "–")
 
 
