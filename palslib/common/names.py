@@ -19,8 +19,8 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> ValueError:
     meant = MEANT.get(str(name)[:100].lstrip("-").replace("-", "_"))
     near = [one for one in valid if one.lstrip("-").replace("-", "_") == meant]
     near += difflib.get_close_matches(str(name)[:100], valid, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return ValueError(f"unknown {kind} {shown(name)}: {hint}Valid: {listed(valid, 200)}")
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    return ValueError(f"unknown {kind} {shown(name)}{hint} Valid: {listed(valid, 200)}")
 
 
 def check_name(kind: str, name: str, valid: Iterable[str]) -> str:

@@ -70,8 +70,9 @@ def check_value(name: str, value: object, valid: Collection) -> None:
     for one in (one for one in values if one is not None):
         if not isinstance(valid, range):
             check_name(f"{name} (a parameter)", one, valid)
-        elif not valid.start <= one < valid.stop:
-            raise ValueError(f"parameter {name!r} must be from {valid.start:,} to {valid.stop - 1:,}, not {one:,}")
+        elif one not in valid:
+            steps = f" in steps of {valid.step}" if valid.step > 1 else ""
+            raise ValueError(f"parameter {name!r} must be from {valid[0]:,} to {valid[-1]:,}{steps}, not {one:,}")
 
 
 def _typed(name: str, value: object, kind: str) -> object:
