@@ -21,7 +21,7 @@ class new_weights(TorchFunctionMode):
 
     def __init__(self, seed: int):
         super().__init__()
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(int(seed))  # also a NumPy number
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         own = {"generator": self.generator} if getattr(function, "__name__", "") in _DRAWS else {}

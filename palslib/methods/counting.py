@@ -8,6 +8,7 @@ gives the number in a built model. Each method gives its own terms: `Method.term
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 from palslib.methods.backbone import BACKBONES, Backbone
 from palslib.methods.method import Method, Term, nearest_divisor
@@ -70,10 +71,10 @@ def count_parameters(
     1811520
     """
     method, backbone = get_method(method, **options), Backbone.of(backbone)
-    if not isinstance(num_tasks, int) or num_tasks < 1:
+    if not isinstance(num_tasks, Integral) or num_tasks < 1:
         raise ValueError(f"num_tasks must be a positive integer, not {num_tasks!r}")
     terms = tuple(replace(t, value=t.value + t.extras) if exact else t for t in method.all_terms(backbone))
-    return ParameterCount(method, backbone, num_tasks, terms)
+    return ParameterCount(method, backbone, int(num_tasks), terms)
 
 
 def paper_budget(backbone: Backbone) -> int:

@@ -10,6 +10,7 @@ norms, activations, scales and look-ups are left out: they are small, and not ma
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from palslib.methods.backbone import Backbone
 from palslib.methods.method import Method
@@ -49,8 +50,9 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
     11.2
     """
     m, b = get_method(method, **options), Backbone.of(backbone)
-    if not isinstance(tokens, int) or tokens < 1:
+    if not isinstance(tokens, Integral) or tokens < 1:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
+    tokens = int(tokens)
     d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
     own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
     return Operations(0, own) if m.copies_backbone else Operations(k * layer, own)

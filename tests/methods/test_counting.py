@@ -4,6 +4,7 @@ The ledger's rows A and B, which sum them over tasks and layers, are worked out 
 `tests/study/ledger/test_verdicts.py`.
 """
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -47,6 +48,7 @@ def test_a_term_has_its_part_formula_value_and_owner():
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "8"])
 def test_the_number_of_tasks_is_a_positive_integer(value):
+    assert count_parameters("pals-204", num_tasks=np.int64(8)).added == 14_492_160
     with pytest.raises(ValueError, match="num_tasks must be a positive integer"):
         count_parameters("pals-204", num_tasks=value)
     with pytest.raises(ValueError, match="'bert-base-uncasd': did you mean 'bert-base-uncased'"):
