@@ -154,7 +154,8 @@ def test_the_order_of_training_is_the_same():
 
 
 def test_the_verdicts_are_the_same():
-    assert verdicts() == known()["verdicts"]
+    now, then = verdicts(), known()["verdicts"]
+    assert {row: now.get(row) for row in then} == then  # there may be new rows
 
 
 def test_tables_show_the_same():
