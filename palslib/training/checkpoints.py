@@ -1,8 +1,9 @@
 """Checkpoints of a run: one file each, written whole or not at all, and verified before use.
 
 A checkpoint is the run's state: plain values, tensors, and what it belongs to (the run's config, the hashes of its
-inputs); `Run.state` and `Run.resume` in `loop.py` say what is in it. `torch.save` writes a zip file, whose CRC-32 of every part shows damage. The two newest checkpoints are kept:
-if the newest is damaged, a run resumes from the one before.
+inputs); `Run.state` and `Run.resume` in `loop.py` say what is in it. `torch.save` writes a zip file, whose CRC-32 of
+every part shows damage. The two newest checkpoints are kept: if the newest is damaged, a run resumes from the one
+before.
 """
 
 import os
