@@ -103,7 +103,7 @@ def test_constant_batch_makes_pearson_nan():
     [((), ("f1",)), (("a", "b", "c"), ("f1",)), (("a", "b"), ("precision",)), (("a", "b"), ("pearson",))],
 )
 def test_what_a_task_cannot_be_scored_by(labels, metrics):
-    with pytest.raises(ValueError, match=f"unknown metric of task 'mine' '{metrics[0]}': "):
+    with pytest.raises(ValueError, match=f"unknown metric of task 'mine' '{metrics[0]}'"):
         Task("mine", ("text",), labels, metrics)
 
 
