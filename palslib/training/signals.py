@@ -72,9 +72,7 @@ class StopSignals:
 
     def stop(self, when: str, kept: Path | None) -> None:
         """Raises Stopped; `kept` is the folder of the run if it has a checkpoint."""
-        what = (
-            f"a call with folder={str(kept)!r}, resume=True resumes it"
-            if kept
-            else "no checkpoint is kept (checkpoint_every=0)"
-        )
+        what = "no checkpoint is kept (checkpoint_every=0)"
+        if kept:
+            what = f"a call with folder={str(kept)!r} resumes it, in Python with resume=True"
         raise Stopped(f"stopped by {signal.Signals(self.number).name} {when}; {what}", self.number)
