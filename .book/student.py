@@ -24,10 +24,16 @@ ANSWER = re.compile(r"<!-- answer: (\S+) -->\s*")
 CHECK = """import hashlib
 
 for number, right in {hashes}.items():
-    if answers[number] is not None:
-        forms = [f"{{answers[number]:g}}", *(f"about {{factor * answers[number]:.2g}}" for factor in (0.99, 1, 1.01))]
-        hashes = [hashlib.sha256(f"{{number}}: {{form}}".encode()).hexdigest() for form in forms]
-        print(f"exercise {{number}}:", "right" if right in hashes else "not yet")"""
+    if answers[number] is None:
+        continue
+    try:
+        answer = float(answers[number])
+    except (TypeError, ValueError):
+        print(f"exercise {{number}}: give a number, not {{answers[number]!r}}")
+        continue
+    forms = [f"{{answer:g}}", *(f"about {{factor * answer:.2g}}" for factor in (0.99, 1, 1.01))]
+    hashes = [hashlib.sha256(f"{{number}}: {{form}}".encode()).hexdigest() for form in forms]
+    print(f"exercise {{number}}:", "right" if right in hashes else "not yet")"""
 
 
 def check(answers: dict[int, str]):

@@ -57,6 +57,8 @@ def test_its_links_lead_to_files_that_come_with_it(runs):
         ("0", 0, "right"),
         ("0", 1, "not yet"),
         ("72", None, ""),
+        ("72", "72", "right"),
+        ("72", "six dozen", "give a number, not 'six dozen'"),
     ],
 )
 def test_a_number_is_checked(capsys, answer, given, said):
