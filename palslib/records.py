@@ -6,26 +6,25 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from palslib import __version__
-from palslib.bert.backbones import portable
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS, place
 from palslib.common.processes import processor
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
-from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now, recorded
 
 _PACKAGES = ("torch", "transformers", "accelerate", "datasets", "numpy", "scikit-learn")
 
@@ -60,14 +59,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:  # a machine may have no `datasets`, which only some sources need
         return None
-
-
-def recorded(config: RunConfig) -> dict:
-    """A config as records have it, without paths of this machine."""
-    values = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
-    values |= {"size": config.resolved_size, "own": {k: _without_folder(task) for k, task in config.own.items()}}
-    values |= {name: portable(values[name]) for name in ("data", "backbone", "start") if values[name]}
-    return json.loads(json.dumps(values))  # with lists for tuples
 
 
 def make_record(run) -> dict:
@@ -114,13 +105,6 @@ def make_record(run) -> dict:
     }
 
 
-def _without_folder(task: str | dict) -> str | dict:
-    """A task of the user's own, with the path of its file reduced to the file's name."""
-    if isinstance(task, str):
-        return Path(task).name
-    return task | ({"data": Path(task["data"]).name} if task.get("data") else {})
-
-
 def check_place(path: Path, field: str) -> None:
     """Raises ValueError where a record would replace something else: its file must end in `.json`, and if there is
     one already, it must be a record of the same kind, which has this field."""
@@ -165,41 +149,34 @@ def write_record(path: Path, record: dict) -> None:
     write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
-class Fields(BaseModel, strict=True):
-    """The fields that a JSON object must have, and their types; it may have others."""
-
-
-def fields_of(**kinds) -> type[Fields]:
-    """The class of objects with these fields; one that may be missing is given as (its type, its value if missing)."""
-    known = {name: kind if isinstance(kind, tuple) else (kind, ...) for name, kind in kinds.items()}
-    return create_model("Fields", __base__=Fields, **known)
-
-
+_fields = partial(create_model, "Fields", __config__=ConfigDict(strict=True))
+"""Makes the class of JSON objects that have these fields, of these types; they may have others. One that may be missing
+is given as (its type, its value if missing)."""
 _SCORE = float | None
-_CONFIG = fields_of(method=str, schedule=str, seed=int, backbone=str, data=str, steps=int, recipe=str, batch_size=int)
-_POINT = fields_of(step=int, dev_average=_SCORE, glue_average=_SCORE, scores=dict[str, dict[str, _SCORE]])
-_FINISHED = fields_of(
+_CONFIG = _fields(method=str, schedule=str, seed=int, backbone=str, data=str, steps=int, recipe=str, batch_size=int)
+_POINT = _fields(step=int, dev_average=_SCORE, glue_average=_SCORE, scores=dict[str, dict[str, _SCORE]])
+_FINISHED = _fields(
     key=str,
     config=_CONFIG,
-    method=fields_of(size=(int | None, None)),
+    method=_fields(size=(int | None, None)),
     precision=str,
-    counts=fields_of(ratio=float),
-    seconds=fields_of(total=float),
-    results=fields_of(last=_POINT, best=_POINT),
+    counts=_fields(ratio=float),
+    seconds=_fields(total=float),
+    results=_fields(last=_POINT, best=_POINT),
 )
-_RUN = fields_of(status=str, config=dict)
-_SEVERAL = fields_of(runs=list)
+_RUN = _fields(status=str, config=dict)
+_SEVERAL = _fields(runs=list[dict])
 
 
-def check_fields(path: Path, values: dict, fields: type[Fields] = _FINISHED) -> None:
+def check_fields(path: Path, values: dict, fields: type[BaseModel] = _FINISHED) -> None:
     """Raises ValueError, naming file and field, where a field is missing or of another type; by default the fields are
     those that readers need in the record of a finished run."""
     try:
         fields.model_validate(values)
     except ValidationError as errors:
         error = errors.errors(include_url=False)[0]
-        said = "is missing" if error["type"] == "missing" else f"is {shown(error['input'])}: {error['msg']}"
-        raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} {said}") from None
+        what = "missing" if error["type"] == "missing" else f"{shown(error['input'])}: {error['msg']}"
+        raise ValueError(f"{path}: {'.'.join(map(str, error['loc']))} is {what}") from None
 
 
 def files_within(folder: Path) -> list[Path]:
@@ -207,29 +184,6 @@ def files_within(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of records")
     return sorted(folder.rglob("*.json"))
-
-
-def _runs(source: str | Path | Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """Each run's record, with the path of its file. Fields that an older config lacks have their defaults."""
-    defaults = asdict(RunConfig())
-    alone = isinstance(source, (str, Path)) and Path(source).suffix == ".json"
-    if isinstance(source, (str, Path)):
-        source = [place(source)] if alone or place(source).is_file() else files_within(place(source))
-    for path in map(Path, source):
-        record = read_json(path, "a JSON record")
-        runs = [record]
-        if isinstance(record, dict) and "runs" in record:
-            check_fields(path, record, _SEVERAL)
-            runs = [record | run for run in record["runs"] if isinstance(run, dict)]
-        runs = [run for run in runs if isinstance(run, dict) and {"config", "results", "history"} & run.keys()]
-        other = isinstance(record, dict) and "kind" in record  # of pre-training, of a comparison of spans
-        if not runs and (alone or (path.name == "record.json" and not other)):  # the name of a run's own record
-            raise ValueError(f"{path}: holds no record of a run")
-        for run in runs:
-            check_fields(path, run, _RUN)
-            if run["status"] == "finished":
-                check_fields(path, run)
-            yield path, run | {"config": defaults | as_now(run["config"])}
 
 
 @cache
@@ -244,16 +198,32 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
 
     A file of several runs (`adapter_removal.ablate`) gives a record for each, with the file's other fields. Other JSON
     files in a folder are left out. The field `file` is the record's path, relative to `RECORDS` if it lies there.
+    Fields that an older config lacks have their defaults.
     Raises ValueError naming a file that is not JSON, a field of a record that is missing or of the wrong type, and a
     file without a record that is given by name or called `record.json`; FileNotFoundError for a missing file.
     """
-    found = []
-    for path, record in _runs(source):
-        file, names = path.as_posix(), {}
-        if (path := path.resolve()).is_relative_to(RECORDS):
-            file = path.relative_to(RECORDS).as_posix()
-            names = _names().get((file, record.get("key")), {})
-        found.append(record | {"file": file, "config": record["config"] | names})
+    found, defaults = [], asdict(RunConfig())
+    by_name = isinstance(source, (str, Path)) and (place(source).is_file() or Path(source).suffix == ".json")
+    if isinstance(source, (str, Path)):
+        source = [place(source)] if by_name else files_within(place(source))
+    for path in map(Path, source):
+        whole = read_json(path, "a JSON record")
+        whole = whole if isinstance(whole, dict) else {}
+        if "runs" in whole:
+            check_fields(path, whole, _SEVERAL)
+        runs = [whole | run for run in whole.get("runs", [whole])]
+        runs = [run for run in runs if {"config", "results", "history"} & run.keys()]
+        # A run's own record has this name, as has that of pre-training, which says its kind.
+        if not runs and (by_name or (path.name == "record.json" and "kind" not in whole)):
+            raise ValueError(f"{path}: holds no record of a run")
+        committed = path.resolve().is_relative_to(RECORDS)
+        file = path.resolve().relative_to(RECORDS).as_posix() if committed else path.as_posix()
+        for run in runs:
+            check_fields(path, run, _RUN)
+            if run["status"] == "finished":
+                check_fields(path, run)
+            names = _names().get((file, run.get("key")), {}) if committed else {}
+            found.append(run | {"file": file, "config": defaults | as_now(run["config"]) | names})
     return found
 
 
@@ -264,7 +234,7 @@ def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
     Raises the errors of `read_records`.
     """
     rows = []
-    for _, record in _runs(source):
+    for record in read_records(source):
         if record["status"] != "finished":
             continue
         config = record["config"]

@@ -1,11 +1,11 @@
 """The configuration of a training run: fields of JSON types, which are checked before anything is loaded."""
 
 import glob
-import hashlib
 import json
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import asdict, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,13 +39,10 @@ CHANGE_NO_RESULT = {"folder", "progress", "log_with", "keep", "checkpoint_every"
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 """Accelerate's own names of trackers, listed here because loading Accelerate takes a second."""
 
-_RENAMED = {"epochs": "alpha_parts"}
-"""Earlier names of fields, which occur in records and in the keys of runs."""
-
 
 def as_now(config: dict) -> dict:
     """The config of a record, which may be an older one, with the present names of its fields."""
-    now = {_RENAMED.get(name, name): value for name, value in config.items()}
+    now = {"alpha_parts" if name == "epochs" else name: value for name, value in config.items()}
     return {"held_out_by": "texts"} | now if now.get("held_out") else now
 
 
@@ -127,7 +124,7 @@ class RunConfig:
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
-    task_weights: dict = field(default_factory=dict)
+    task_weights: dict[str, Annotated[Number, Field(gt=0)]] = field(default_factory=dict)
     """Factors of tasks' losses, by name (`{"rte": 2}`); 1 for all others."""
     start: Place | None = None
     """A folder of weights kept by an earlier run, from which this run starts, by default with its method, backbone and
@@ -182,19 +179,18 @@ class RunConfig:
         named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
         if named.get("start") and (path := place(named["start"]) / LIST).is_file():
             saved = read_object(path)
-            known = {"backbone": saved.get("backbone_name"), "max_length": saved.get("max_length")}
-            known["method"] = Method.from_dict(saved["method"]) if "method" in saved else None
-            named = {name: value for name, value in known.items() if value is not None} | named
+            if "method" in saved:
+                known = {"backbone": saved["backbone_name"], "max_length": saved["max_length"]}
+                named = known | {"method": Method.from_dict(saved["method"])} | named
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
-        tasks, own = named.get("tasks"), named.get("own") or {}
+        tasks, own = named.get("tasks"), named.get("own", {})
         if isinstance(tasks, (list, tuple)) and isinstance(own, dict):
-            mine = {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
-            files = {t: name_of(Path(t)) for t in tasks if isinstance(t, str) and t not in own and _is_file(t)}
-            mine |= {name: path for path, name in files.items()}
+            files = {task: name_of(Path(task)) for task in tasks if isinstance(task, str) and _is_file(task, own)}
+            new = {name: path for path, name in files.items()}
+            new |= {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
-            if mine:
-                named["own"] = own | mine  # a new file replaces an earlier one of its name
+            named["own"] = own | new  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
 
     def __post_init__(self):
@@ -205,30 +201,16 @@ class RunConfig:
             raise ValueError(f"own defines {own}, but tasks still names GLUE's eight: name your own there too")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks must name at least one task, each only once, not {list(self.tasks)}")
-        if self.alpha is not None and self.schedule != "proportional":
-            raise ValueError(f"alpha={self.alpha} contradicts schedule {self.schedule!r}; give it with 'proportional'")
+        make_plan(self, dict.fromkeys(self.tasks, 1))  # raises ValueError for an alpha or sizes that do not fit
+        self.resolved_method(fitted=False)  # raises ValueError for options that do not fit the method
         if self.memory and len(self.tasks) == 1:
-            raise ValueError(
-                f"memory={self.memory} needs a second task in the run: of those of `start` there are no examples"
-            )
-        for task, weight in self.task_weights.items():
+            raise ValueError(f"memory={self.memory} needs a second task in the run: those of `start` have no examples")
+        for task in self.task_weights:
             check_name("task in task_weights", task, self.tasks)
-            if not (isinstance(weight, (int, float)) and 0 < weight < math.inf):
-                raise ValueError(f"task_weights: the factor of {task!r} must be above 0 and finite, not {weight!r}")
         if self.patience and not self.evaluate_every:
             raise ValueError(f"patience={self.patience} counts evaluations: give evaluate_every, too")
-        if "size" in self.method_options:
-            raise ValueError("give size as RunConfig.size, not among method_options")
-        more = self.method_options | ({"size": self.size} if isinstance(self.size, int) else {})
-        if twice := [name for name, value in more.items() if self.own_method.get(name, value) != value]:
-            raise ValueError(f"{min(twice)} is in own_method already: give it once")
         if self.start and self.weights == "random":
             raise ValueError("weights='random' contradicts start, which loads the weights of a saved model")
-        sizes = self.resolved_recipe().sizes
-        if sizes != "loaded":  # the other sizes are known for GLUE's tasks only
-            for task in self.tasks:
-                check_name(f"task for sizes={sizes!r} (recipe_options={{'sizes': 'loaded'}} takes any)", task, TASKS)
-        self.resolved_method(fitted=False)  # raises ValueError for options that do not fit the method
 
     def task(self, name: str) -> Task:
         """The task of this name: from `own`, otherwise from `get_task`."""
@@ -249,8 +231,7 @@ class RunConfig:
         """The same config with `steps` in place of `passes`; computing them needs the sizes of the data."""
         if self.passes is None:
             return self
-        tasks = [self.task(name) for name in self.tasks]
-        rows = sum(len(load_rows(task, self.data, self.splits(task)[0])) for task in tasks)
+        rows = sum(len(load_rows(task, self.data, self.splits(task)[0])) for task in map(self.task, self.tasks))
         return replace(self, steps=math.ceil(self.passes * rows / self.batch_size), passes=None)
 
     def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:
@@ -270,30 +251,31 @@ class RunConfig:
 
     def base_method(self) -> Method:
         """The row of `METHODS`, or the method in `own_method`, before options, size and recipe are applied."""
-        if not self.own_method:
-            family = self.method.partition("-")[0]
-            if family.lower() in {*Method.families} - {method.kind for method in METHODS.values()}:
-                kind = family.lower()
-                raise ValueError(
-                    f"method {self.method!r} needs its options: own_method={{'kind': {kind!r}, ...}}, or in a shell "
-                    f"--own-method kind={kind} ..."
-                )
-            return get_method(self.method)
-        if self.method in METHODS:
+        if self.own_method and self.method in METHODS:
             raise ValueError(f"own_method: {self.method!r} is the name of a built-in method; choose another")
-        if not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names the run's folder and rows of tables
+        if self.own_method and not re.fullmatch(r"[\w.+-]{1,100}", self.method):  # it names folders and rows of tables
             raise ValueError(f"own_method: its name has 1 to 100 letters, digits or . + - _, not {shown(self.method)}")
-        return Method.from_dict(self.own_method | {"name": self.method})
+        if self.own_method:
+            return Method.from_dict(self.own_method | {"name": self.method})
+        kind = self.method.partition("-")[0].lower()
+        if kind in {*Method.families} - {method.kind for method in METHODS.values()}:
+            how = f"own_method={{'kind': {kind!r}, ...}}, or in a shell --own-method kind={kind} ..."
+            raise ValueError(f"method {self.method!r} needs its options: {how}")
+        return get_method(self.method)
 
     def resolved_method(self, fitted: bool = True) -> Method:
         """The method as it will be built: the base method with its options and size, the latter fitted to the budget
         (unless `fitted` is False, for which the backbone is not needed), and what the recipe changes."""
         method, options = self.base_method(), dict(self.method_options)
+        if "size" in options:
+            raise ValueError("give size as RunConfig.size, not among method_options")
         budget = method.has_size and self.resolved_size == "budget"
         if isinstance(self.size, int):
             options["size"] = self.size
         elif budget and "heads" in options:
             options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
+        if twice := [name for name, value in options.items() if self.own_method.get(name, value) != value]:
+            raise ValueError(f"{min(twice)} is in own_method already: give it once")
         method, named = method.with_options(**options), {*options, *self.own_method}
         if budget and fitted:
             heads = {"heads": method.heads} if "heads" in named else {}
@@ -303,9 +285,15 @@ class RunConfig:
     @property
     def keys(self) -> tuple[str, str]:
         """`key`, and the one of earlier versions, in which absolute paths counted as such."""
-        by_content = {name: _by_content(getattr(self, name)) for name in ("data", "backbone", "start")}
-        own = {name: _by_content(task) for name, task in self.own.items()}
-        return self._hash(by_content | {"own": own}), self._hash({})
+        omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
+        omitted |= set() if self.held_out else {"held_out_by"}
+        by_path = {name: value for name, value in asdict(self).items() if name not in omitted}
+        by_path |= {"size": self.resolved_size, "epochs": by_path.pop("alpha_parts")}  # by its earlier name
+        by_content = by_path | {name: _by_content(by_path[name]) for name in ("data", "backbone", "start")}
+        if self.own:
+            by_content["own"] = {name: _with_file(task, _by_content) for name, task in self.own.items()}
+        new, earlier = (digest(json.dumps(values, sort_keys=True))[:10] for values in (by_content, by_path))
+        return new, earlier
 
     @property
     def key(self) -> str:
@@ -313,20 +301,12 @@ class RunConfig:
         counts by its name and content, so that a project may be moved."""
         return self.keys[0]
 
-    def _hash(self, changed: dict) -> str:
-        omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
-        omitted |= set() if self.held_out else {"held_out_by"}
-        about = {k: v for k, v in (asdict(self) | changed).items() if k not in omitted} | {"size": self.resolved_size}
-        about |= {earlier: about.pop(name) for earlier, name in _RENAMED.items()}
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:10]
-
-    def differing(self, recorded: dict | None) -> list[str]:
-        """The names of the settings in which a run with the config `recorded` differs; `others` if none is seen."""
-        ours = json.loads(json.dumps(asdict(self) | {"size": self.resolved_size}))
-        ours |= {name: portable(ours[name]) for name in ("data", "backbone", "start") if ours[name]}
-        theirs = as_now(recorded) if isinstance(recorded, dict) else {}
-        names = [name for name in ours if name not in CHANGE_NO_RESULT | {"own"}]
-        return [name for name in names if ours[name] != theirs.get(name, ours[name])] or ["others"]
+    def differing(self, before: dict | None) -> list[str]:
+        """The names of the settings in which a run with the recorded config `before` differs; `others` if none is
+        seen."""
+        theirs = as_now(before or {})
+        ours = {name: value for name, value in recorded(self).items() if name not in CHANGE_NO_RESULT}
+        return [name for name, value in ours.items() if theirs.get(name, value) != value] or ["others"]
 
     def has_kept(self, kept: str) -> bool:
         """Whether a run with `keep=kept` has kept the weights that this config asks for."""
@@ -352,26 +332,30 @@ class RunConfig:
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         return cls(**(base | values))
 
-    @classmethod
-    def from_file(cls, path: str | Path) -> "RunConfig":
-        """The config in a JSON file. Raises ValueError naming file and field."""
-        values = read_object(path)
-        try:
-            return cls.from_dict(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+
+def recorded(config: RunConfig) -> dict:
+    """A config as records have it, without paths of this machine."""
+    values = {k: v for k, v in asdict(config).items() if k not in ("folder", "progress", "log_with")}
+    values |= {name: portable(values[name]) for name in ("data", "backbone", "start") if values[name]}
+    own = {name: _with_file(task, lambda path: Path(path).name) for name, task in config.own.items()}
+    return json.loads(json.dumps(values | {"size": config.resolved_size, "own": own}))  # with lists for tuples
 
 
-def _is_file(task: str) -> bool:
-    """Whether a task is named by a file, perhaps of a kind that is refused later."""
-    return ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task))
+def _is_file(task: str, own: dict) -> bool:
+    """Whether a task is named by a file, perhaps of a kind that is refused later, and not by a name in `own`."""
+    return task not in own and (ending(task) in SUFFIXES or (ending(task) != "" and os.path.isfile(task)))
 
 
-def _by_content(source: str | dict | None) -> str | dict | None:
-    """A source of data or weights, or a task of the user's own, in which an absolute path is replaced by its last name
-    and a hash of its files: of a folder those that its list names, or else files of data and weights."""
-    if isinstance(source, dict):
-        return source | ({"data": _by_content(source["data"])} if source.get("data") else {})
+def _with_file(task: str | dict, change: Callable[[str], str]) -> str | dict:
+    """A task of the user's own, with the path of its file changed."""
+    if isinstance(task, str):
+        return change(task)
+    return task | {"data": change(task["data"])} if task.get("data") else task
+
+
+def _by_content(source: str | None) -> str | None:
+    """A source of data or weights, in which an absolute path is replaced by its last name and a hash of its files: of a
+    folder those that its list names, or else files of data and weights."""
     if source is None or not (path := place(source)).is_absolute():
         return source
     if (path / LIST).is_file():
@@ -394,20 +378,18 @@ def _method_fields(method: Method, given: dict) -> dict:
     """The fields of a config that describe a method, combined with the fields `given`."""
     row, size = METHODS.get(method.name), given.get("size")
     listed = type(row) is type(method)
-    usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
-    values = {name: getattr(method, name) for name in method.options()}
-    changed = {name: value for name, value in values.items() if value != usual[name]}
-    changed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
-    if isinstance(size, int) and values.get("size") not in (size, usual.get("size")):
-        raise ValueError(
-            f"size={size} contradicts the size {method.size} of the given method {method.name!r}: give only one of "
-            "them (size=None with dataclasses.replace)"
-        )
+    usual = row if listed else type(method)  # a class has the defaults of its fields
+    options = {name: getattr(method, name) for name in method.options()}
+    changed = {name: value for name, value in options.items() if value != getattr(usual, name, None)}
+    changed = json.loads(json.dumps(changed))  # with lists for tuples, as in a config that is read from a file
+    if isinstance(size, int) and changed.get("size", size) != size:
+        other = f"the size {method.size} of the given method {method.name!r}"
+        raise ValueError(f"size={size} contradicts {other}: give one of them (size=None with dataclasses.replace)")
     if not listed:
         return {"method": method.name, "own_method": {"kind": method.kind, **changed}}
-    own_size = changed.pop("size", None)
-    if size is None or (size == "paper" and own_size):
-        size = values.get("size")
+    if size is None or (size == "paper" and "size" in changed):
+        size = options.get("size")
+    changed.pop("size", None)
     return {"method": method.name, "size": size, "method_options": changed | given.get("method_options", {})}
 
 
@@ -428,9 +410,12 @@ frozen, the gem report uses the rate 1e-3; its projection is set by `memory` and
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:
-    """The training plan of a config, for these numbers of training examples of each task."""
+    """The training plan of a config, for these numbers of training examples of each task. Raises ValueError where the
+    schedule takes no `alpha`, and where the recipe's sizes are not known for a task."""
     recipe = config.resolved_recipe()
     known = {"official": TRAIN_SIZES, "released": RELEASED_SIZES}.get(recipe.sizes)  # None: those of the loaded data
+    for task in config.tasks if known else ():
+        check_name(f"task for sizes={recipe.sizes!r} (recipe_options={{'sizes': 'loaded'}} takes any)", task, known)
     return TrainingPlan(
         sizes,
         config.schedule,

@@ -5,15 +5,14 @@ from other content belongs to another run.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from palslib.bert.backbones import MINILM_SHA256, plain
 from palslib.common.files import LIST, digest, read_list
 from palslib.common.processes import say
-from palslib.data.tasks import Task, load_rows
+from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
@@ -65,39 +64,52 @@ def _method_content(method) -> str:
     return digest(repr(method), *(source for kind in (type(method), *own) for source in _sources(kind)))
 
 
-def _inputs(config: RunConfig, known: dict[tuple, str]) -> Iterator[tuple[str, Callable[[], str | None]]]:
-    """The name of each input, and a function that computes its hash."""
-
-    def of_split(task: Task, split: str) -> str:
+def _task_content(config: RunConfig, name: str, known: dict[tuple, str]) -> dict[str, str]:
+    """The hashes of a task's splits by name, and of the class names of the user's own tasks."""
+    task = config.task(name)
+    trained, scored = config.splits(task)
+    content = {f"{name}/classes": digest(repr(task.labels))} if name in config.own and task.labels else {}
+    for split in (trained, *scored):
         key = (config.data, repr(task), split)  # tasks of one name may differ between configs
         if key not in known:
             known[key] = content_of(load_rows(task, config.data, split))
-        return known[key]
-
-    if config.start:  # whose weights are the backbone's, trained further
-        yield "start", lambda: folder_content(Path(config.start))
-    elif (backbone := plain(config.backbone)) != "tiny":
-        yield "backbone", lambda: _backbone_content(backbone)
-    method = config.base_method()
-    if not type(method).__module__.startswith("palslib."):
-        yield "method", lambda: _method_content(method)
-    for task in map(config.task, config.tasks):
-        trained, scored = config.splits(task)
-        if task.name in config.own and task.labels:
-            yield f"{task.name}/classes", partial(digest, repr(task.labels))
-        for split in (trained, *scored):
-            yield f"{task.name}/{split}", partial(of_split, task, split)
+        content[f"{name}/{split}"] = known[key]
+    return content
 
 
-def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
+def run_content(config: RunConfig, known: dict[tuple, str], all_in_reach: bool = True) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`,
     and the class names of the user's own tasks (`mood/classes`). An input without a hash is left out, and told.
 
     Args:
         known: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are added.
+        all_in_reach: False: what cannot be read is left out, and told, in place of an OSError.
     """
-    content = {name: compute() for name, compute in _inputs(config, known)}
-    say((f"{name} has no hash: a change of it goes unnoticed" for name in content if not content[name]), config.name)
+    content, told = {}, []
+
+    @contextmanager
+    def reading(name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if all_in_reach:
+                raise
+            told.append(f"{name} cannot be compared with the record's: {error}")
+
+    if config.start:  # whose weights are the backbone's, trained further
+        with reading("start"):
+            content["start"] = folder_content(Path(config.start))
+    elif (backbone := plain(config.backbone)) != "tiny":
+        with reading("backbone"):
+            content["backbone"] = _backbone_content(backbone)
+    method = config.base_method()
+    if not type(method).__module__.startswith("palslib."):
+        content["method"] = _method_content(method)
+    for task in config.tasks:
+        with reading(task):
+            content |= _task_content(config, task, known)
+    told += [f"{name} has no hash: a change of it goes unnoticed" for name, value in content.items() if not value]
+    say(told, config.name)
     return {name: value for name, value in content.items() if value}
 
 
@@ -110,20 +122,8 @@ def exchanged(
         now: the present hashes, if they were computed already.
         known: as in `run_content`.
     """
-    if now is None:
-        now, unread = {}, {}
-        try:
-            for name, compute in _inputs(config, {} if known is None else known) if before else ():
-                try:
-                    now[name] = compute()
-                except OSError as error:
-                    unread[name] = error
-        except OSError as error:  # the classes of a task are in its file
-            unread["its tasks"] = error
-        say([f"{name} cannot be compared with the record's: {why}" for name, why in unread.items()], config.name)
-        unknown = [name for name, value in now.items() if value is None or name not in before]
-        say(
-            [f"{name} has no hash, now or in the record: a change of it goes unnoticed" for name in unknown],
-            config.name,
-        )
-    return [name for name, value in before.items() if (now.get(name) or value) != value]
+    if now is None and before:
+        now = run_content(config, {} if known is None else known, all_in_reach=False)
+        new = [f"{name} has no hash in the record: a change of it goes unnoticed" for name in now if name not in before]
+        say(new, config.name)
+    return [name for name, value in before.items() if now.get(name, value) != value]

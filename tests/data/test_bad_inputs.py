@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from shapes import randomise
 
 from palslib import MultiTaskModel, RunConfig, Task, load_records, load_rows
+from palslib.__main__ import OfRun
 from palslib.bert.backbones import load_tokenizer
 from palslib.common.places import RECORDS
 from palslib.data.tasks import task_from_file
@@ -238,7 +239,7 @@ def test_a_config_is_what_was_asked_for_or_refused(values):
     """With values of the same kinds."""
     with new_folder() as folder:
         (path := folder / "config.json").write_text(json.dumps(SMALL | values))
-        config = tried(lambda: RunConfig.from_file(path), folder, "config.json")
+        config = tried(lambda: OfRun({}, path).run_config, folder, "config.json")
     if config is not REFUSED:
         read = {name: getattr(config, name) for name in values}
         assert read == values and all(type(read[name]) is type(value) for name, value in values.items())

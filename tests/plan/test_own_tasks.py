@@ -83,52 +83,36 @@ def test_tasks_of_one_name_and_file_but_other_columns_have_hashes_of_their_own(t
     assert [name for name, value in renamed.items() if value != second[name]] == ["mood/classes"]
 
 
-@pytest.mark.parametrize("shape", ["a file as a task", "fields of a task"])
+@pytest.mark.parametrize("shape", ["a file as a task", "fields of a task", "folders of data and weights"])
 def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
-    """Its data count by name and content, wherever they lie; a run of an earlier version is found by their path."""
+    """Its data and weights count by name and content, wherever they lie, and a note beside the weights does not; a run
+    of an earlier version is found by their path."""
 
     def settings(home) -> RunConfig:
         monkeypatch.setenv("PALSLIB_RUNS", str(home / "runs"))
-        file = str(home / "mood.csv")
+        data, file = str(home / "data"), str(home / "data" / "mood.csv")
         if shape == "a file as a task":
             return config(file, keep="last")
-        return config("mood", own={"mood": {"labels": ["bad", "good"], "data": file}}, keep="last")
-
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    frame = pd.DataFrame(MOODS, columns=["text", "label"])
-    frame.to_csv(first / "mood.csv", index=False)
-    begun = train(settings(first), on_step=lambda run: run.step < 2)  # in a folder with the key in its name
-    first.rename(second)
-    again, now = train(settings(second)), settings(second)
-    assert begun["key"] == again["key"] and len(list((second / "runs" / "train").iterdir())) == 1
-    key, earlier = now.keys
-    again.folder.rename(again.folder.with_name(again.folder.name.replace(key, earlier)))
-    (now.found_in(second / "runs" / "train") / "record.json").write_text(json.dumps(again | {"key": earlier}))
-    assert train(now)["key"] == earlier
-    frame[::-1].to_csv(second / "mood.csv", index=False)
-    assert settings(second).key != key  # of other content: another run
-
-
-def test_a_moved_project_with_folders_of_data_and_weights_resumes(tmp_path, monkeypatch):
-    """A note beside the weights is no part of them."""
-
-    def settings(home) -> RunConfig:
-        monkeypatch.setenv("PALSLIB_RUNS", str(home / "runs"))
-        return config("mood", data=str(home / "data"), backbone=str(home / "bert"))
+        if shape == "fields of a task":
+            return config("mood", own={"mood": {"labels": ["bad", "good"], "data": file}}, keep="last")
+        return config("mood", data=data, backbone=str(home / "bert"), keep="last")
 
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "data").mkdir(parents=True)
     frame = pd.DataFrame(MOODS, columns=["text", "label"])
     frame.to_csv(first / "data" / "mood.csv", index=False)
     save_tiny(first / "bert")
-    begun = train(settings(first), on_step=lambda run: run.step < 2)
+    begun = train(settings(first), on_step=lambda run: run.step < 2)  # in a folder with the key in its name
     first.rename(second)
     (second / "bert" / "note.md").write_text("mine")
-    assert train(settings(second))["key"] == begun["key"]
-    assert len(list((second / "runs" / "train").iterdir())) == 1
+    again, now = train(settings(second)), settings(second)
+    assert begun["key"] == again["key"] and len(list((second / "runs" / "train").iterdir())) == 1
+    key, earlier = now.keys
+    again.folder.rename(again.folder.with_name(again.folder.name.replace(key, earlier)))
+    (now.found_in(second / "runs" / "train") / "record.json").write_text(json.dumps(again | {"key": earlier}))
+    assert train(now)["key"] == earlier
     frame[::-1].to_csv(second / "data" / "mood.csv", index=False)
-    assert settings(second).key != begun["key"]
+    assert settings(second).key != key  # of other content: another run
 
 
 @pytest.mark.parametrize(
