@@ -302,8 +302,7 @@ class RunConfig:
         return self.keys[0]
 
     def differing(self, before: dict | None) -> list[str]:
-        """The names of the settings in which a run with the recorded config `before` differs; `others` if none is
-        seen."""
+        """The settings in which a run with the recorded config `before` differs, by name; `others` if none is seen."""
         theirs = as_now(before or {})
         ours = {name: value for name, value in recorded(self).items() if name not in CHANGE_NO_RESULT}
         return [name for name, value in ours.items() if theirs.get(name, value) != value] or ["others"]

@@ -2,6 +2,7 @@
 vectors, and what holds for every plan."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -218,21 +219,20 @@ def test_each_quirk_is_a_field_of_the_recipe():
     """One field changes one thing of the plan, and nothing else; the recipe `released` has all three. Of its sizes
     (D5), QNLI has 108,436 for 104,743, QQP 363,849 for 363,846."""
     assert RELEASED_SIZES == GLUE_TRAIN_SIZES | {"qnli": 108_436, "qqp": 363_849}
+    plain = plan("round-robin", batch_size=3, seed=4, epochs=2)
 
     def made(recipe="paper", **options):
-        about = {"schedule": "round-robin", "steps": 20, "batch_size": 3, "seed": 4, "alpha_parts": 2}
-        config = RunConfig(tasks=tuple(SIZES), recipe=recipe, recipe_options=options, **about)
-        it = make_plan(config, SIZES)
-        assert (it.schedule, it.steps, it.batch_size, it.seed, it.epochs) == tuple(about.values())
-        return it.round_robin_advances, it.reshuffle, it.sampling_sizes
+        settings = {"schedule": "round-robin", "steps": 20, "batch_size": 3, "seed": 4, "alpha_parts": 2}
+        return make_plan(RunConfig(tasks=tuple(SIZES), recipe=recipe, recipe_options=options, **settings), SIZES)
 
-    released = {task: RELEASED_SIZES[task] for task in SIZES}
-    assert made() == (True, True, None)
-    assert made(round_robin_advances=False) == (False, True, None)
-    assert made(order="replayed") == (True, False, None)
-    assert made(sizes="released") == (True, True, released)
-    assert made(sizes="official") == (True, True, {task: GLUE_TRAIN_SIZES[task] for task in SIZES})
-    assert made(recipe="released") == (False, False, released)
+    official, released = ({task: known[task] for task in SIZES} for known in (GLUE_TRAIN_SIZES, RELEASED_SIZES))
+    assert made() == plain
+    assert made(round_robin_advances=False) == replace(plain, round_robin_advances=False)
+    assert made(order="replayed") == replace(plain, reshuffle=False)
+    assert made(sizes="released") == replace(plain, sampling_sizes=released)
+    assert made(sizes="official") == replace(plain, sampling_sizes=official)
+    all_three = {"round_robin_advances": False, "reshuffle": False, "sampling_sizes": released}
+    assert made("released") == replace(plain, **all_three)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
