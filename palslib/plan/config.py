@@ -175,7 +175,8 @@ class RunConfig:
     @classmethod
     def _own_by_name(cls, given: ArgsKwargs) -> ArgsKwargs:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
-        `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults)."""
+        `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults). Takes
+        from the model in `start` what is not given."""
         named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
         if named.get("start") and (path := place(named["start"]) / LIST).is_file():
             saved = read_object(path)
@@ -214,16 +215,16 @@ class RunConfig:
 
     def task(self, name: str) -> Task:
         """The task of this name: from `own`, otherwise from `get_task`."""
-        given = self.own.get(name)
-        if given is None:
+        own = self.own.get(name)
+        if own is None:
             return get_task(name, self.data, self.own)
         if name in BUILT_IN:
             raise ValueError(f"own: {name!r} is the name of a built-in task; choose another")
-        if isinstance(given, str):
-            return task_from_file(given, name=name)
-        separator = SUFFIXES.get(ending(str(given.get("data", ""))), ",")
-        task = Task(name, **({"texts": ("text",), "separator": separator} | given))
-        if not {"labels", "metrics"} & given.keys():
+        if isinstance(own, str):
+            return task_from_file(own, name=name)
+        separator = SUFFIXES.get(ending(str(own.get("data", ""))), ",")
+        task = Task(name, **({"texts": ("text",), "separator": separator} | own))
+        if not {"labels", "metrics"} & own.keys():
             raise ValueError(f"own: the task {name!r} needs labels (its classes) or metrics (of a score)")
         return task
 
@@ -377,9 +378,9 @@ def _method_fields(method: Method, given: dict) -> dict:
     """The fields of a config that describe a method, combined with the fields `given`."""
     row, size = METHODS.get(method.name), given.get("size")
     listed = type(row) is type(method)
-    usual = row if listed else type(method)  # a class has the defaults of its fields
+    usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     options = {name: getattr(method, name) for name in method.options()}
-    changed = {name: value for name, value in options.items() if value != getattr(usual, name, None)}
+    changed = {name: value for name, value in options.items() if value != usual[name]}
     changed = json.loads(json.dumps(changed))  # with lists for tuples, as in a config that is read from a file
     if isinstance(size, int) and changed.get("size", size) != size:
         other = f"the size {method.size} of the given method {method.name!r}"
