@@ -77,13 +77,13 @@ def _task_content(config: RunConfig, name: str, known: dict[tuple, str]) -> dict
     return content
 
 
-def run_content(config: RunConfig, known: dict[tuple, str], all_in_reach: bool = True) -> dict[str, str]:
+def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`,
-    and the class names of the user's own tasks (`mood/classes`). An input without a hash is left out, and told.
+    and the class names of the user's own tasks (`mood/classes`). An input that is out of reach, or has no hash, is left
+    out and told.
 
     Args:
         known: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are added.
-        all_in_reach: False: what cannot be read is left out, and told, in place of an OSError.
     """
     content, told = {}, []
 
@@ -92,9 +92,7 @@ def run_content(config: RunConfig, known: dict[tuple, str], all_in_reach: bool =
         try:
             yield
         except OSError as error:
-            if all_in_reach:
-                raise
-            told.append(f"{name} cannot be compared with the record's: {error}")
+            told.append(f"{name} cannot be read, so a change of it goes unnoticed: {error}")
 
     if config.start:  # whose weights are the backbone's, trained further
         with reading("start"):
@@ -123,7 +121,7 @@ def exchanged(
         known: as in `run_content`.
     """
     if now is None and before:
-        now = run_content(config, {} if known is None else known, all_in_reach=False)
+        now = run_content(config, {} if known is None else known)
         new = [f"{name} has no hash in the record: a change of it goes unnoticed" for name in now if name not in before]
         say(new, config.name)
     return [name for name, value in before.items() if now.get(name, value) != value]
