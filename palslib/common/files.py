@@ -27,27 +27,25 @@ class InUse(ValueError):
     """Another process works in a run's folder, or the folder was deleted or taken over."""
 
 
-def _ready(temporary: Path, path: Path) -> None:
-    """Makes a finished file ready to be moved to its place: it is on the disk, with the permissions of a file that it
-    replaces."""
-    if path.exists():
-        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
-    with open(temporary, "rb") as file:
+def _flush(path: Path) -> None:
+    """Waits until a file is on the disk."""
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary file beside `path`, which replaces `path` at the end, or is removed after an error."""
+    """Yields a temporary file beside `path`, which replaces `path` at the end, with its permissions, or is removed after
+    an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
         temporary.touch()
-        permissions = stat.S_IMODE(temporary.stat().st_mode)
+        mode = (path if path.exists() else temporary).stat().st_mode
         yield temporary
-        temporary.chmod(permissions)  # safetensors writes files that only their owner can read
-        _ready(temporary, path)
+        temporary.chmod(stat.S_IMODE(mode))  # safetensors writes files that only their owner can read
+        _flush(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -101,7 +99,9 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
         if theirs := [name for name in names if name not in earlier and os.path.lexists(folder / name)]:
             raise FileExistsError(f"{folder} holds {theirs[0]}, which palslib did not write: choose another folder")
         for name in names:
-            _ready(new / name, folder / name)
+            if (folder / name).exists():
+                shutil.copymode(folder / name, new / name)
+            _flush(new / name)
         for name in names:
             os.replace(new / name, folder / name)
         for name in earlier - {*names}:

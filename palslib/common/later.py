@@ -3,21 +3,23 @@
 Such a file begins with `from __future__ import annotations`, because its annotations name these modules' classes.
 """
 
-import importlib
+import pkgutil
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 
 class Later:
-    """Stands for a module, or for something in it, which is imported when this is first called or asked for a part."""
+    """Stands for a module (`torch.nn`) or for something in it (`torch.nn:Linear`), which is imported when this is first
+    called or asked for a part."""
 
-    def __init__(self, module: str, name: str = ""):
-        self._home = module, name
+    def __init__(self, name: str):
+        self._name = name
+
+    @cached_property
+    def real(self):
+        return pkgutil.resolve_name(self._name)
 
     def __getattr__(self, name: str):
-        if name == "real":
-            module = importlib.import_module(self._home[0])
-            self.real = getattr(module, self._home[1]) if self._home[1] else module
-            return self.real
         if name.startswith("__"):  # tools that list a file's names ask for these
             raise AttributeError(name)
         return getattr(self.real, name)

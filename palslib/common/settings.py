@@ -36,9 +36,9 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attri
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type | None = None, *, part: str = "") -> Callable:
-    """Makes a class a frozen dataclass whose values are checked; its `__post_init__` may check more. `part` is the word
-    for a field in errors: `recipe field 'clip' must ...`; or, with braces and a colon, what a field belongs to:
-    `task {name!r}:` gives `task 'rte': scale must ...`."""
+    """Makes a class a frozen dataclass whose values are checked; its `__post_init__` may check more. `part` is what its
+    fields belong to, for errors: `recipe: clip must ...`; `task {name!r}`, with a field in braces, gives
+    `task 'rte': scale must ...`."""
     if cls is None:
         return functools.partial(settings, part=part)
     cls = dataclass(frozen=True, config=_CONFIG)(cls)
@@ -63,14 +63,11 @@ def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
         return first["ctx"]["error"]
     name = names[place[0]] if isinstance(place[0], int) else place[0]  # a number: given by position
     if name not in names:
-        return unknown(f"field of {part[:-1]}" if part.endswith(":") else part or "parameter", name, names)
-    label = f"{part} {name}" if part.endswith(":") else f"{part} {name!r}" if part else name
-    if first["type"] == "missing":
-        return ValueError(f"{label} is missing")
-    told = [one["msg"] for one in errors if one["loc"][:1] == place]  # several for a union
-    wanted = [text.partition(" should ")[2] for text in told if " should " in text]
-    if not wanted:
-        return ValueError(f"{label}: {told[0]}")
+        return unknown(f"field of {part}" if part else "parameter", name, names)
+    label = f"{part}: {name}" if part else name
+    wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == place]  # several for a union
+    if not all(wanted):
+        return ValueError(f"{label}: {first['msg']}")
     choices = re.findall("'(.*?)'", " ".join(wanted))
     if choices and isinstance(first["input"], str):
         others = [words.removeprefix("be ") for words in wanted if "'" not in words]

@@ -40,7 +40,7 @@ def check_task_name(name: str) -> str:
     return name
 
 
-@settings(part="task {name!r}:")
+@settings(part="task {name!r}")
 class Task:
     """A task: what is read, predicted and measured. It is data: a new task is a new `Task(...)`, never a new class.
 

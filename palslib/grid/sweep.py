@@ -44,7 +44,7 @@ PLANS = Path(__file__).with_name("plans")
 """The folder of the grids that come with the package."""
 
 
-@settings(part="part of a grid")
+@settings(part="grid")
 class Grid:
     """Configs that differ in some fields: each combination of `product` with each of `runs`, on top of `base`."""
 

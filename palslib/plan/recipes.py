@@ -17,7 +17,7 @@ from palslib.methods.method import Method, nearest_divisor
 from palslib.methods.pal import PAL
 
 
-@settings(part="recipe field")
+@settings(part="recipe")
 class Recipe:
     """The choices in which the released code and the paper (or good practice) differ; the defaults are the paper's.
 

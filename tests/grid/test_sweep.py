@@ -251,10 +251,10 @@ def test_product_and_single_runs(tmp_path):
     ("grid", "message"),
     [
         ('{"base": }', "not JSON: Expecting value"),
-        ({"produkt": {}}, "unknown part of a grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
+        ({"produkt": {}}, "unknown field of grid 'produkt': did you mean 'product'? Valid: base, product, runs"),
         ({"product": {"sed": [1]}}, "unknown parameter 'sed': did you mean 'seed'?"),
-        ({"product": {"seed": []}}, "'product' must have at least 1 item"),
-        ({"product": {"seed": "012"}}, "'product' must be a valid list, not '012'"),
+        ({"product": {"seed": []}}, "grid: product must have at least 1 item"),
+        ({"product": {"seed": "012"}}, "grid: product must be a valid list, not '012'"),
         ({"product": {"seed": [0, 1, -1]}}, "run 3, {'seed': -1}: seed must be greater than or equal to 0"),
         ({"runs": [{"seed": 1}], "product": {"seed": [1]}}, "seed is both in runs and in product"),
         ({"product": {"keep": ["none", "last"]}}, "occurs twice (keep and checkpoint_every make no difference)"),

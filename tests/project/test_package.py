@@ -17,28 +17,23 @@ from packaging.requirements import Requirement
 
 import palslib
 import palslib.records
-from palslib.bert import later
 from palslib.common.places import PROJECT
-from palslib.common.stubs import listed
 
 
 def test_what_editors_see_is_there():
-    """Editors read stubs in place of the modules: each name that they list can be imported from where they say."""
-    for module in (palslib, later):
-        for name, (home, there) in listed(module.__file__).items():
-            assert hasattr(importlib.import_module(home), there or "__name__"), f"{module.__name__}: {name}"
-            assert hasattr(module, name)
+    """Editors read the stub in place of the package: each name that it lists can be imported from where it says."""
+    assert "train" in palslib.__all__ and all(hasattr(palslib, name) for name in palslib.__all__)
     assert (PROJECT / "palslib" / "py.typed").is_file()
 
 
 def imports() -> dict[str, set[str]]:
-    """Module of palslib -> the modules of palslib that it imports, at the top, within a function or by its stub."""
+    """Module of palslib -> the modules of palslib that it imports, at the top, within a function or for editors."""
     paths = [path for path in (PROJECT / "palslib").rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     names = {".".join(path.relative_to(PROJECT).with_suffix("").parts): path for path in paths}
     imported = {}
     for name, path in names.items():
-        text = "".join(file.read_text(encoding="utf-8") for file in path.parent.glob(f"{path.stem}.py*"))
-        froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+        lines = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        froms = [node for node in lines if isinstance(node, ast.ImportFrom)]
         said = {node.module for node in froms} | {f"{node.module}.{a.name}" for node in froms for a in node.names}
         imported[name] = (said & names.keys()) - {name}
     return imported

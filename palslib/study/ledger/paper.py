@@ -120,7 +120,7 @@ ADAPTERS_FIGURE_6_BERT_BASE = {"sst2": 0.5, "mnli": 0.0, "sick_e": 1.0, "sick_r"
 ADAPTERS_FIGURE_6_ELMO_SICK_E = {"fine-tuned": 83.3, "feature-extraction": 86.3, "difference": -3.3}
 
 
-@settings(part="ledger row {id}:")
+@settings(part="ledger row {id}")
 class Row:
     """One row of the ledger. `published` and `derived` are a number, or a table of numbers or of tables, or None."""
 
