@@ -92,16 +92,15 @@ def _group(start: torch.Tensor, lengths: torch.Tensor, one_group: bool) -> Group
 
 def to(device: torch.device, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors by name, on a device. From a CPU they go to a GPU in one transfer, which is not waited for."""
-    there = {name: x.to(device) for name, x in tensors.items() if device.type == "cpu" or x.device.type != "cpu"}
-    names = sorted((name for name in tensors if name not in there), key=lambda name: -tensors[name].element_size())
-    if not names:
-        return there
-    as_bytes = [tensors[name].contiguous().flatten().view(torch.uint8) for name in names]  # the widest types first
+    far = {name: x for name, x in tensors.items() if x.device.type != device.type}
+    if not far:
+        return dict(tensors)
+    far = dict(sorted(far.items(), key=lambda item: -item[1].element_size()))  # the widest types first
+    as_bytes = [x.contiguous().flatten().view(torch.uint8) for x in far.values()]
     whole = torch.cat(as_bytes)
     whole = (whole.pin_memory() if device.type == "cuda" else whole).to(device, non_blocking=True)
-    for name, part in zip(names, whole.split([len(x) for x in as_bytes]), strict=True):
-        there[name] = part.view(tensors[name].dtype).view(tensors[name].shape)
-    return there
+    parts = zip(far.items(), whole.split(list(map(len, as_bytes))), strict=True)
+    return dict(tensors) | {name: part.view(x.dtype).view(x.shape) for (name, x), part in parts}
 
 
 @dataclass(frozen=True)
@@ -174,18 +173,18 @@ class Rows:
         return rows if device.type == "cpu" else rows.with_tensors(to(device, rows.tensors()))
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All its tensors by name."""
-        of_groups = {f"{name} {i}": x for i, group in enumerate(self.groups) for name, x in vars(group).items()}
-        return {name: x for name, x in (vars(self) | of_groups).items() if isinstance(x, torch.Tensor)}
+        """All its tensors, by name and number: 0 for its own, then those of its groups."""
+        parts = enumerate([self, *self.groups])
+        named = {f"{name} {i}": value for i, part in parts for name, value in vars(part).items()}
+        return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> "Rows":
         """The same rows with these tensors in place of its own, as they are on another device."""
-        groups = []
-        for i, group in enumerate(self.groups):
-            own = {name: tensors[f"{name} {i}"] for name in ("places", "back", "mask") if f"{name} {i}" in tensors}
-            groups.append(replace(group, **own))
-        own = {name: tensors[name] for name in vars(self) if name in tensors}
-        return replace(self, **own, groups=tuple(groups))
+        parts = []
+        for i, part in enumerate([self, *self.groups]):
+            own = {name: tensors[f"{name} {i}"] for name in vars(part) if f"{name} {i}" in tensors}
+            parts.append(replace(part, **own))
+        return replace(parts[0], groups=tuple(parts[1:]))
 
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
@@ -218,8 +217,7 @@ class Rows:
         (size, width), device = input_ids.shape, input_ids.device
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        hidden = torch.zeros(mask.shape, device=device).masked_fill(mask == 0, -torch.inf)
-        hidden = hidden[:, None, None].expand(size, 1, width, width)
+        hidden = torch.zeros(size, 1, width, width, device=device).masked_fill((mask == 0)[:, None, None], -torch.inf)
         places = torch.arange(width, device=device).expand(size, width).flatten()
         rows = torch.arange(size, device=device)
         groups = (Group(0, size * width, size, width, None, None, hidden),)
@@ -231,22 +229,16 @@ class Rows:
 
         This is what the released code computes, at the same cost (ledger D14); results do not depend on it.
         """
-        size, width, device = len(self), max(width, self.width), self.input_ids.device
-        there = torch.arange(width) < torch.tensor(self.lengths)[:, None]  # (B, width)
-        mask = torch.zeros(size, 1, width, width).masked_fill_(~there[:, None, None], -torch.inf).to(device)
+        device = self.input_ids.device
+        there = torch.arange(max(width, self.width)) < torch.tensor(self.lengths)[:, None]  # (B, width)
         places = there.flatten().nonzero()[:, 0].to(device)  # (N,) the new index of each word piece
 
-        def spread(x, fill: int):
-            return x.new_full((size * width,), fill).index_copy_(0, places, x)
+        def spread(x, fill: int = 0):
+            return x.new_full((there.numel(),), fill).index_copy_(0, places, x)
 
-        return replace(
-            self,
-            input_ids=spread(self.input_ids, pad_token_id),
-            token_type_ids=spread(self.token_type_ids, 0),
-            positions=spread(self.positions, 0),
-            starts=torch.arange(size, device=device) * width,
-            groups=(Group(0, size * width, size, width, None, None, mask),),
-        )
+        ids, types = spread(self.input_ids, pad_token_id), spread(self.token_type_ids)
+        grid = Rows.grid(ids.view(there.shape), there.to(device), types.view(there.shape))
+        return replace(grid, positions=spread(self.positions), order=self.order, lengths=self.lengths, reach=self.reach)
 
     def filled(self, pad_token_id: int = 0) -> "Rows":
         """The same rows, with padding after the last one up to a round number of word pieces; from each power of two to

@@ -35,8 +35,7 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary file beside `path`, which replaces `path` at the end, with its permissions, or is removed after
-    an error."""
+    """Yields a temporary file beside `path`, which replaces `path` at the end, or is removed after an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")

@@ -1,41 +1,38 @@
-"""What every room uses: files written whole or not at all, one writer a folder, seeds from words, strict JSON."""
+"""What every room uses: files written whole or not at all, one writer a folder, seeds, strict JSON, settings."""
 
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from palslib.common.files import LIST, LOCK, InUse, atomic_write, check_files, in_use, one_writer, saved_files
+from palslib.common.precision import autocast, precision_of, products
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
+from palslib.data.tasks import Task
+from palslib.plan.config import RunConfig
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new" / "a"
-    with pytest.raises(KeyError), atomic_write(path) as temporary:
-        temporary.write_bytes(b"half")
-        raise KeyError
-    assert os.listdir(path.parent) == []
-    for content in (b"1", b"2"):
-        before = path.exists() and path.read_bytes()
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(content)
-            assert (path.exists() and path.read_bytes()) == before  # until the block's end
-        assert path.read_bytes() == content and os.listdir(path.parent) == ["a"]
-
-
-def test_what_is_written_is_as_readable_as_the_file_before_or_the_umask_says(tmp_path):
-    """safetensors writes for the owner alone."""
+    """With the permissions of the umask, then of the file before; safetensors writes for the owner alone."""
+    path, tensors = tmp_path / "new" / "a", {"a": torch.zeros(1)}
     os.umask(umask := os.umask(0))
-    (tmp_path / "old").touch()
-    (tmp_path / "old").chmod(0o640)
-    for name, mode in (("new", 0o666 & ~umask), ("old", 0o640)):
-        with atomic_write(tmp_path / name) as temporary:
-            save_file({"a": torch.zeros(1)}, temporary)
-        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+    for mode in (0o666 & ~umask, 0o640):
+        with pytest.raises(KeyError), atomic_write(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise KeyError
+        before = [file.read_bytes() for file in path.parent.iterdir()]
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary)
+            assert [file.read_bytes() for file in path.parent.iterdir() if file != temporary] == before
+        assert path.stat().st_mode & 0o777 == mode and os.listdir(path.parent) == ["a"]
+        path.write_bytes(b"1")
+        path.chmod(0o640)
 
 
 def save(folder, fail=False, **texts):
@@ -128,3 +125,39 @@ def test_what_is_no_json_is_named(tmp_path, content):
         read_object(path)
     path.write_text('{"a": [[1, 2.5, null, true]], "b": "\u00e4"}', encoding="utf-8-sig")  # as Windows writes it
     assert read_object(path) == {"a": [[1, 2.5, None, True]], "b": "ä"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((), "name: Field required"),
+        (("mine", "sentence"), "task 'mine': texts must be a valid tuple, not 'sentence'"),
+        (("mine", ("a",), ("x", "y"), ("acuracy",)), "metric of task 'mine' 'acuracy': did you mean 'accuracy'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(values, words):
+    """Also where it is given by position."""
+    with pytest.raises(ValueError, match=f"^.*{words}.*$"):
+        Task(*values)
+
+
+def test_settings_are_pythons_types():
+    config = RunConfig(seed=np.int64(3), data=Path("synthetic"), learning_rate=np.float64(1e-3), tasks=["rte"])
+    assert config.key == RunConfig(seed=3, data="synthetic", learning_rate=1e-3, tasks=("rte",)).key
+    assert type(config.seed) is int and config.data == "synthetic"
+
+
+def test_products_are_exact_but_for_tf32_and_then_as_before():
+    """ "high" is torch's word for TF32. What a user had set enters no run, and comes back after an error too."""
+    with pytest.raises(ValueError, match="precision='tf32' needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'"):
+        precision_of("tf32")
+    torch.set_float32_matmul_precision("medium")
+    try:
+        for precision, word in (("float32", "highest"), ("bf16", "highest"), ("tf32", "high")):
+            with pytest.raises(KeyError), products(precision), autocast(precision, torch.device("cpu")):
+                assert torch.get_float32_matmul_precision() == word
+                assert torch.is_autocast_enabled("cpu") == (precision == "bf16")
+                raise KeyError
+            assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
