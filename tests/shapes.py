@@ -2,8 +2,7 @@
 
 import numpy as np
 import torch
-from transformers import BertConfig, RobertaConfig, XLMRobertaConfig
-from transformers.models.auto import AutoModel
+from transformers.models.auto import AutoConfig, AutoModel
 
 from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
@@ -15,33 +14,21 @@ from palslib.model.multi_task import MultiTaskModel
 D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
 """An odd number of layers, so that half of them is no integer; an odd inner size, so that mixed-up sizes fail."""
 
-_CONFIGS = {
-    "bert": (BertConfig, {}),
-    "roberta": (RobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
-    "xlm-roberta": (XLMRobertaConfig, {"type_vocab_size": 1, "pad_token_id": 1}),
-    "bert-without-pooler": (BertConfig, {}),
-}
-SHAPES = list(_CONFIGS)
+SHAPES = ["bert", "roberta", "xlm-roberta", "bert-without-pooler"]
 FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
 ON_TOP = [name for name in METHODS if "on-top" in name]
 STARTS_AS_BACKBONE = [name for name in METHODS if name not in [*ON_TOP, "feature-extraction"]]
 
 
-def tiny_encoder(shape: str = "bert", seed: int = 0, attention: str = "sdpa", dropout: float = 0.0, layers=LAYERS):
-    """An encoder in eval mode with random weights, whose standard deviation (0.2) makes attention far from uniform."""
-    make, options = _CONFIGS[shape]
-    config = make(
-        hidden_size=D,
-        num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=40,
-        initializer_range=0.2,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        **options,
-    )
+def tiny_encoder(shape="bert", seed=0, attention="sdpa", dropout: float = 0.0, layers: int = LAYERS, **options):
+    """An encoder of a model type (or `bert-without-pooler`) in eval mode, with random weights, whose standard deviation
+    (0.2) makes attention far from uniform; `options` are other fields of its configuration."""
+    sizes = {"hidden_size": D, "num_hidden_layers": layers, "num_attention_heads": HEADS, "intermediate_size": INNER}
+    sizes |= {"vocab_size": VOCABULARY, "max_position_embeddings": 40, "initializer_range": 0.2}
+    sizes |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    if "roberta" in shape:
+        sizes |= {"type_vocab_size": 1, "pad_token_id": 1}
+    config = AutoConfig.for_model(shape.removesuffix("-without-pooler"), **sizes | options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = AutoModel.from_config(config, attn_implementation=attention).eval()
@@ -108,8 +95,8 @@ def states(model: MultiTaskModel, task: str | None, inputs: dict) -> list[torch.
 def states_of_encoder(encoder: torch.nn.Module, inputs: dict) -> list[torch.Tensor]:
     """The hidden states of an encoder's own forward pass, (B, S, d) each, zero at padding."""
     inputs = {k: v for k, v in inputs.items() if k != "token_type_ids" or encoder.config.type_vocab_size > 1}
-    found = encoder(**inputs, output_hidden_states=True).hidden_states
-    return [h * inputs["attention_mask"][..., None] for h in found]
+    hidden_states = encoder(**inputs, output_hidden_states=True).hidden_states
+    return [h * inputs["attention_mask"][..., None] for h in hidden_states]
 
 
 @torch.no_grad()

@@ -29,26 +29,24 @@ def attend(q, k, v, rows: Rows, heads: int, dropout: float = 0.0, look=None) -> 
 
 
 def fused(q, k, v, rows: Rows, heads: int, dropout: float = 0.0) -> torch.Tensor:
-    """The context by torch's fused kernels, as on a GPU.
+    """The context by torch's fused kernels, as on a GPU, where all rows are one group.
 
     In bf16 they need heads whose width is a multiple of 8, and that of PALs is not (204 / 12 = 17): zeros are added,
     which change no product.
     """
-    contexts, w = [], q.shape[-1] // heads
+    (group,), (asked,), w = rows.groups, rows.queries, q.shape[-1] // heads
     more = 0 if torch.compiler.is_exporting() else -w % 8
     parts = [k, v] if rows.of_first else [k, v, q]
-    joined = torch.cat(parts, -1)  # a GPU's step is a thousand small operations: spread them at once
-    for group, asked in zip(rows.groups, rows.queries, strict=True):
-        grid = group.spread(joined[group.first : group.last]).view(group.size, group.width, len(parts), heads, w)
-        keys, values, *queries = _wider(grid, more).permute(2, 0, 3, 1, 4).unbind()  # each (B_g, H, S_g, w)
-        if rows.of_first:
-            queries = [_wider(asked.split(q[asked.first : asked.last], heads), more)]  # (B_g, H, 1, w)
-        mask = asked.mask_as(q.dtype)
-        context = functional.scaled_dot_product_attention(*queries, keys, values, mask, dropout, scale=w**-0.5)
-        contexts.append(asked.gather(context[..., :w].transpose(1, 2).reshape(asked.size * asked.width, -1)))
-    if after := q.shape[0] - asked.last:  # `Rows.filled`
-        contexts.append(q.new_zeros(after, q.shape[-1]))
-    return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
+    joined = torch.cat(parts, -1)[: group.last]  # a GPU's step is a thousand small operations: spread them at once
+    grid = group.spread(joined).view(group.size, group.width, len(parts), heads, w)
+    keys, values, *queries = _wider(grid, more).permute(2, 0, 3, 1, 4).unbind()  # each (B, H, S, w)
+    if rows.of_first:
+        queries = [_wider(asked.split(q, heads), more)]  # (B, H, 1, w)
+    mask = asked.mask_as(q.dtype)
+    context = functional.scaled_dot_product_attention(*queries, keys, values, mask, dropout, scale=w**-0.5)
+    context = asked.gather(context[..., :w].transpose(1, 2).reshape(asked.size * asked.width, -1))
+    after = q.shape[0] - asked.last  # `Rows.filled`
+    return functional.pad(context, (0, 0, 0, after)) if after else context
 
 
 def _wider(x: torch.Tensor, more: int) -> torch.Tensor:

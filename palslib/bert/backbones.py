@@ -26,8 +26,6 @@ LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
 word piece's position is its column in the padded batch, from 0."""
 SUPPORTED = ("bert", *LIKE_ROBERTA)
 """Supported model types, with BERT's layers: attention and feed-forward, each followed by a residual sum and a norm."""
-_VOCABULARY = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "sentencepiece*", "*.model")
-"""Patterns of the files with a tokenizer's word pieces; a folder with a tokenizer has one or more of them."""
 
 
 def plain(backbone: str) -> str:
@@ -54,8 +52,8 @@ def _location(backbone: str) -> str:
 
 def has_tokenizer(backbone: str) -> bool:
     """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
-    folder = Path(_location(plain(backbone)))
-    return not folder.is_dir() or any(path for pattern in _VOCABULARY for path in folder.glob(pattern))
+    folder, patterns = Path(_location(plain(backbone))), ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+    return not folder.is_dir() or any(path for pattern in patterns for path in folder.glob(pattern))
 
 
 @contextmanager
@@ -63,25 +61,21 @@ def _reading(what: str, backbone: str) -> Iterator[str]:
     """A block that reads from a backbone's location. An error in it gets a note that names the backbone; OSError
     advises where there is no such file."""
     location = _location(backbone)
-    for path in Path(location).iterdir() if Path(location).is_dir() else ():
+    for path in Path(location).glob("*"):  # none for a name on the Hub
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{path} is a pipe or a device, and reading it might never end")
     try:
         yield location
     except Exception as error:
         if isinstance(error, OSError) and error.errno is None:
-            raise OSError(_advice(backbone, what)) from error
+            looked = "" if Path(backbone).is_dir() else " (no such folder, so it was looked for on the Hub)"
+            raise OSError(
+                f"could not load {what} of backbone {backbone!r}{looked}. Three things to try: backbone='minilm', "
+                "which needs no network; a folder that holds the files (config.json, model.safetensors, "
+                f"tokenizer.json); or, with a network connection, `hf download {backbone}` and HF_HUB_OFFLINE unset"
+            ) from error
         error.add_note(f"while reading {what} of {backbone}")
         raise
-
-
-def _advice(backbone: str, what: str) -> str:
-    looked = "" if Path(backbone).is_dir() else " (no such folder, so it was looked for on the Hub)"
-    return (
-        f"could not load {what} of backbone {backbone!r}{looked}. Three things to try: backbone='minilm', which needs "
-        "no network; a folder that holds the files (config.json, model.safetensors, tokenizer.json); or, with a "
-        f"network connection, `hf download {backbone}` and HF_HUB_OFFLINE unset"
-    )
 
 
 def load_config(backbone: str):
@@ -186,9 +180,9 @@ def load_tokenizer(backbone: str):
     from transformers import AutoTokenizer
 
     backbone = plain(backbone)
-    if not has_tokenizer(backbone):
-        raise OSError(_advice(backbone, "the tokenizer"))
     with _reading("the tokenizer", backbone) as location:
+        if not has_tokenizer(backbone):
+            raise OSError("there are no word pieces")
         tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
     check_tokenizer(tokenizer, backbone)
     return tokenizer

@@ -30,16 +30,12 @@ def written(folder, config, state) -> str:
 
 def test_minilm(tmp_path, monkeypatch):
     """22,713,216 parameters, BERT's lower-case word pieces; no folder that has its name, as a task saved as `minilm`
-    leaves it."""
+    leaves it; no other weights than those that records name by their hash."""
     (tmp_path / "minilm").mkdir()
     monkeypatch.chdir(tmp_path)
     tokenizer = backbones.load_tokenizer("minilm")
     assert sum(p.numel() for p in backbones.load_encoder("minilm").parameters()) == 22_713_216
     assert tokenizer.is_fast and tokenizer("A PAL").tokens() == ["[CLS]", "a", "pal", "[SEP]"]
-
-
-def test_other_weights_than_minilms_are_refused(monkeypatch):
-    """Records name its weights by this hash."""
     monkeypatch.setattr(backbones, "MINILM_SHA256", "0" * 64)
     with pytest.raises(ValueError, match="SHA-256 is not the known one"):
         backbones.load_encoder("minilm")

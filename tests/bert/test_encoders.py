@@ -4,27 +4,14 @@ import copy
 
 import pytest
 import torch
-from shapes import HEADS, INNER, LAYERS, VOCABULARY, D, batch, equal_states, randomise, tiny_encoder, tiny_method
+from shapes import D, batch, equal_states, tiny_encoder, tiny_method
 from torch import nn
-from transformers import AutoConfig, AutoModel, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 from palslib.bert.backbones import SUPPORTED
 from palslib.bert.encoders import check_encoder, hidden_states, max_positions
 from palslib.bert.rows import Rows
 from palslib.model.multi_task import MultiTaskModel
-
-SMALL = {"hidden_size": D, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": INNER}
-SMALL |= {"vocab_size": VOCABULARY, "max_position_embeddings": 40, "initializer_range": 0.2}
-SMALL |= {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
-
-
-def encoder_of(kind: str, **options):
-    """An encoder of a model type, biases and norms away from their start."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        encoder = AutoModel.from_config(AutoConfig.for_model(kind, **SMALL | options)).eval()
-    randomise(encoder, std=0.1)
-    return encoder
 
 
 def padded(kind: str, side: str) -> dict[str, torch.Tensor]:
@@ -46,7 +33,7 @@ def padded(kind: str, side: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_equals_its_own_forward(kind, types, side):
     """All of the last hidden states, to 1e-5 in float32: BERT's positions are columns, RoBERTa's count word pieces."""
-    encoder, inputs = encoder_of(kind, type_vocab_size=types), padded(kind, side)
+    encoder, inputs = tiny_encoder(kind, type_vocab_size=types), padded(kind, side)
     if types == 1:
         del inputs["token_type_ids"]
     check_encoder(encoder)
@@ -70,7 +57,7 @@ def test_any_precision(dtype, attention):
 @pytest.mark.parametrize("kind", ["albert", "electra", "ernie", "roberta-prelayernorm", None])
 def test_other_types_are_refused_by_name_with_the_supported_ones(kind):
     """With BERT's layers and BERT's names of parts, too."""
-    encoder = nn.Linear(2, 2) if kind is None else encoder_of(kind)
+    encoder = nn.Linear(2, 2) if kind is None else tiny_encoder(kind)
     with pytest.raises(ValueError, match=rf"^{type(encoder).__name__} .*{kind!r}.* bert, roberta"):
         MultiTaskModel.from_backbone(encoder, tiny_method("pals-204"), ["rte"])
 
@@ -78,7 +65,7 @@ def test_other_types_are_refused_by_name_with_the_supported_ones(kind):
 def test_a_decoder_and_a_head_around_an_encoder():
     """A BERT that reads from left to right is not the paper's; of a head's model the encoder within is named."""
     with pytest.raises(ValueError, match=r"^BertModel calls itself 'bert' but computes something else"):
-        check_encoder(encoder_of("bert", is_decoder=True))
+        check_encoder(tiny_encoder("bert", is_decoder=True))
     model = BertForSequenceClassification(tiny_encoder().config)
     with pytest.raises(ValueError, match=r"^BertForSequenceClassification .*model\.bert"):
         check_encoder(model)
@@ -103,7 +90,7 @@ def test_an_impostor(change):
 @pytest.mark.parametrize(("kind", "most"), [("bert", 40), ("roberta", 38), ("camembert", 38)])
 def test_positions(kind, most):
     """RoBERTa's table of 40 begins after its padding piece's number, 1: positions 2 to 39. 512 of 514, as released."""
-    encoder = encoder_of(kind)
+    encoder = tiny_encoder(kind)
     assert max_positions(encoder.config) == most
     ids = torch.full((1, most), 7)
     with torch.no_grad():
@@ -118,15 +105,15 @@ def test_padding_that_leaves_no_position():
     inputs = {name: torch.zeros(2, 41, dtype=torch.long) for name in ("input_ids", "attention_mask")}
     inputs["input_ids"][:, -3:], inputs["attention_mask"][:, -3:] = 7, 1
     with pytest.raises(ValueError, match=r"41 word pieces.* 40\b"):
-        hidden_states(encoder_of("bert"), Rows.from_padded(**inputs))
-    assert hidden_states(encoder_of("roberta"), Rows.from_padded(**inputs)).shape == (6, D)
+        hidden_states(tiny_encoder("bert"), Rows.from_padded(**inputs))
+    assert hidden_states(tiny_encoder("roberta"), Rows.from_padded(**inputs)).shape == (6, D)
 
 
 # --- the encoder is the caller's
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_untouched(kind):
     """Its state, its parts' classes and modes, gradients, and what it computes, in train mode too; nothing is drawn."""
-    encoder = encoder_of(kind, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5).train()
+    encoder = tiny_encoder(kind, dropout=0.5, type_vocab_size=2).train()
     encoder.encoder.layer[0].eval()
     before, inputs = copy.deepcopy(encoder), padded(kind, "right")
     torch.manual_seed(1)
