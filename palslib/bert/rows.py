@@ -93,8 +93,8 @@ def _group(start: torch.Tensor, lengths: torch.Tensor, one_group: bool) -> Group
 def to(device: torch.device, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors by name, on a device. From a CPU they go to a GPU in one transfer, which is not waited for."""
     far = {name: x for name, x in tensors.items() if x.device.type != device.type}
-    if not far:
-        return dict(tensors)
+    if device.type == "cpu" or not far:
+        return {name: x.to(device) for name, x in tensors.items()}
     far = dict(sorted(far.items(), key=lambda item: -item[1].element_size()))  # the widest types first
     as_bytes = [x.contiguous().flatten().view(torch.uint8) for x in far.values()]
     whole = torch.cat(as_bytes)
