@@ -19,15 +19,16 @@ class Adaptation(Module, Places):
     def __init__(self, method, encoder, pooler):
         super().__init__()
         self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
-        acts = [n for n, plain in vars(Places).items() if callable(plain) and getattr(type(self), n) != plain]
+        places = [name for name, plain in vars(Places).items() if callable(plain)]
+        acts = [name for name in places if getattr(type(self), name) != getattr(Places, name)]
         if acts and not self.layers:
             raise ValueError(
                 f"{type(self).__name__} of method {method.name!r} defines {', '.join(acts)} for layers, but adapts no "
                 "layer of this backbone: give its family a field `layers: Half = 'all'`, or override `adapted_layers`"
             )
         if self.layers and not acts:
-            places = ", ".join(name for name, plain in vars(Places).items() if callable(plain))
-            raise ValueError(f"{type(self).__name__} of method {method.name!r} must define at least one of {places}")
+            named = ", ".join(places)
+            raise ValueError(f"{type(self).__name__} of method {method.name!r} must define at least one of {named}")
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
     @property

@@ -94,7 +94,7 @@ def fit_budget(
     s is a multiple of the method's number of heads. Below the paper's proportion (s < 204 at d = 768) twelve heads
     would be very narrow, so the returned method's number of heads is then the divisor of s nearest to
     12 · s / (204 · d / 768). If s is the method's own size, its heads stay. Raises ValueError for a method without an
-    s, if not even the smallest s fits, and if an s above the largest allowed one fits.
+    s, and if not even the smallest s fits.
     """
     method, backbone = get_method(method), Backbone.of(backbone)
     if not method.has_size:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from palslib.bert.later import nn
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term
+from palslib.methods.method import Activation, Box, Freeze, Init, Method, Part, Term, check_heads
 from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
 
 
@@ -48,9 +48,8 @@ class Houlsby(Method, kind="houlsby"):
         super().__post_init__()
         if self.second == "pal" and self.adapters_per_layer == 2:
             raise ValueError(f"second='pal' of {self.name!r} replaces a second adapter: adapters_per_layer must be 1")
-        s, heads = self.pal_size, self.pal_heads
-        if self.second == "pal" and s % heads:
-            raise ValueError(f"pal_size {s} of {self.name!r} is not divisible by its {heads} heads (pal_heads)")
+        if self.second == "pal":
+            check_heads(f"pal_size {self.pal_size} of {self.name!r}", self.pal_size, self.pal_heads)
 
     def adapted_layers(self, num_layers):
         return range(num_layers)

@@ -97,6 +97,12 @@ def nearest_divisor(size: int, heads: float) -> int:
     return min(divisors(size), key=lambda h: abs(h - heads))
 
 
+def check_heads(name: str, size: int, heads: int) -> None:
+    """Raises ValueError, naming it, for a width that cannot be split into so many heads."""
+    if size % heads:
+        raise ValueError(f"{name} is not divisible by its {heads} heads (divisors: {divisors(size)})")
+
+
 @dataclass(frozen=True)
 class Method:
     """A method: what is added to BERT for each task. This base class adds nothing; each family is a subclass."""
@@ -166,18 +172,13 @@ class Method:
 
     def __post_init__(self):
         kinds = get_type_hints(type(self))
-        for field in reversed(fields(self)[1:]):  # the heads before the size, which may come from them
-            value = getattr(self, field.name)
+        for option in self.options():
+            value = getattr(self, option)
             if isinstance(value, list):  # as it comes from JSON
-                object.__setattr__(self, field.name, value := tuple(value))
-            if not self.takes(field.name) and value != field.default:
-                raise unknown(f"option of {self.name!r}", field.name, self.options())
-            _check(f"{field.name} of {self.name!r}", value, kinds[field.name])
-        size, heads = getattr(self, "size", None), getattr(self, "heads", None)
-        if size and heads and size % heads:
-            raise ValueError(
-                f"size {size} of {self.name!r} is not divisible by its {heads} heads (divisors: {divisors(size)})"
-            )
+                object.__setattr__(self, option, value := tuple(value))
+            _check(f"{option} of {self.name!r}", value, kinds[option])
+        if self.takes("size") and self.takes("heads"):
+            check_heads(f"size {self.size} of {self.name!r}", self.size, self.heads)
 
     @classmethod
     def options(cls) -> list[str]:
@@ -226,19 +227,19 @@ class Method:
     @staticmethod
     def from_dict(values: dict) -> "Method":
         """The method made from `to_dict`'s values. Raises ValueError for an unknown kind or option."""
-        kind, options = values.get("kind"), {name: value for name, value in values.items() if name != "kind"}
+        options = dict(values)
+        kind = options.pop("kind", None)
         if kind not in list(Method.families):  # a list or an object from JSON cannot be a key
             known = unknown("kind of method", kind, Method.families)
             raise ValueError(f"{known}; define a family of your own before you use it")
-        family = Method.families[kind]
         for option in options:
-            check_name(f"option of {kind!r}", option, [field.name for field in fields(family)])
-        return family(**options)
+            check_name(f"option of {kind!r}", option, ["name", *Method.families[kind].options()])
+        return Method.families[kind](**options)
 
     def all_terms(self, backbone: Backbone) -> Iterator[Term]:
         """Its own terms, and those of a pooler per task if it has one."""
         yield from self.terms(backbone)
-        if self.pooler == "per-task" and not self.copies_backbone:
+        if self.pooler == "per-task":
             d = backbone.hidden_size
             yield Term("pooler", "d²", d * d, extras=d)
             yield Term("the shared pooler it replaces", "d²", d * d, "replaced", d)

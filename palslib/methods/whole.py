@@ -7,24 +7,19 @@ The features are those of Peters et al. 2019 (https://arxiv.org/abs/1903.05987),
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from palslib.bert.later import nn, torch
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.method import Box, Freeze, Method, Part, Term
+from palslib.methods.method import Box, Method, Part, Term
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Method, kind="shared"):
     """All tasks share all of BERT; each has only a head of its own."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.freeze != "nothing":
-            raise ValueError(
-                f"freeze={self.freeze!r}: {self.name!r} trains the whole backbone; use 'feature-extraction' "
-                "to train heads on a frozen one"
-            )
+    freeze: Literal["nothing"] = "nothing"
+    """It trains the whole backbone; `feature-extraction` trains heads on a frozen one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +28,10 @@ class FineTuned(Method, kind="fine-tuned"):
 
     copies_backbone: ClassVar[bool] = True
 
-    @classmethod
-    def options(cls):
-        return []
+    pooler: Literal["shared"] = "shared"
+    """Each task's copy has a pooler already."""
+    freeze: Literal["nothing"] = "nothing"
+    """The copies are all that is trained."""
 
     def terms(self, backbone):
         yield Term("a whole backbone", "all of BERT", backbone.parameters)
@@ -70,12 +66,8 @@ class OwnBackbone(Adaptation):
 class FeatureExtraction(Method, kind="feature-extraction"):
     """γ Σ softmax(w)_l h_l over the frozen backbone's embeddings and layers (Peters et al. 2019; ledger C18)."""
 
-    freeze: Freeze = "backbone"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.freeze == "nothing":
-            raise ValueError(f"freeze of {self.name!r} must be 'backbone' or 'backbone but norms', not 'nothing'")
+    freeze: Literal["backbone", "backbone but norms"] = "backbone"
+    """The part of BERT that is not trained."""
 
     def terms(self, backbone):
         yield Term("scalar mix of all layers", "L + 2", backbone.num_layers + 2)

@@ -4,7 +4,6 @@ Stopping keeps a checkpoint, from which the same run resumes when started again;
 uninterrupted run (`training.loop.train`).
 """
 
-import math
 import threading
 import time
 from dataclasses import replace
@@ -45,7 +44,7 @@ def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
 
 def shown_score(score: float | None) -> str:
     """A score in percent; an undefined one is NaN, or None if it comes from a file."""
-    return "undefined" if score is None or math.isnan(score) else f"{score:.1f}"
+    return "undefined" if pd.isna(score) else f"{score:.1f}"
 
 
 class TrainingExplorer(Explorer):

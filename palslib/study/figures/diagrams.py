@@ -27,7 +27,7 @@ GREY, ORANGE, INK, FONT = OWNERS["bert"][1], OWNERS["layer"][1], "#2b3138", 7.0
 
 WIDE, NARROW, GAP = 4.7, 3.9, 0.7  # width of a box in BERT's column, and beside it; the usual distance between two
 ALONE, LEFT, BESIDE = 5.1, 3.2, 8.05  # x of BERT's column: alone, and with a second beside it; x of the second
-BETWEEN, EDGE = 5.83, 10.2  # x of lines between the columns, and to the right of both
+BETWEEN = 5.83  # x of a line between the columns
 X_LIMITS = (-0.2, 10.4)
 PLUS, STEP = 0.3, 0.45  # radius of the sign of a sum; least distance between boxes in the second column
 FRAME = WIDE / 2 + 0.95  # half the width of a frame around BERT's column
@@ -49,14 +49,17 @@ class _Picture:
     def __init__(self, ax: Axes, method: Method, backbone: Backbone):
         self.ax, self.backbone, self.parts = ax, backbone, tuple(method.parts(backbone))
         self.top_parts = self.at("over all layers", "on top")
-        self.x = LEFT if self.at("beside", "beside feed-forward") else ALONE
+        beside = self.at("beside", "beside feed-forward")
+        if len(beside) > 1:
+            raise ValueError(f"{method.name!r} has {len(beside)} parts beside BERT: a diagram has room for one")
+        self.x = LEFT if beside else ALONE
         self.owner = "layer" if self.at("copy") else "bert"
 
     def at(self, *places: str) -> list[Part]:
         return [part for part in self.parts if part.place in places]
 
-    def boxes(self, place: str) -> list[Box]:
-        return [box for part in self.at(place) for box in part.boxes]
+    def boxes(self, *places: str) -> list[Box]:
+        return [box for part in self.at(*places) for box in part.boxes]
 
     def text(self, x, y, text, most=10.0, **options):
         """Centred at (x, y) unless the options say otherwise; smaller where it would be wider than `most`."""
@@ -109,11 +112,9 @@ class _Picture:
         """One layer from its input at y; returns its top."""
         b, d, h = self.backbone, self.backbone.hidden_size, y + 0.4
         block = Box(f"attention\n{b.num_heads} heads of {d // b.num_heads}", self.owner)
-        y = self.block(y, block, "attention", "after attention", [])
-        chains = [(h, part.boxes) for part in self.at("beside")]
-        chains += [(y + 0.4, part.boxes) for part in self.at("beside feed-forward")]
+        y = self.block(y, block, "attention", "after attention")
         block = Box(f"feed-forward\n{d}→{b.intermediate_size}→{d}", self.owner)
-        y = self.block(y, block, "inner", "after feed-forward", chains)
+        y = self.block(y, block, "inner", "after feed-forward", h if self.boxes("beside") else y + 0.4)
         for box in self.boxes("scale"):
             y = self.up(y, box)
         for box in self.boxes("serial"):
@@ -121,20 +122,22 @@ class _Picture:
             y = self.sum(y, start, self.x + WIDE / 2 + 0.65, ORANGE, sign=ORANGE)
         return y
 
-    def block(self, y: float, block: Box, inside: str, after: str, chains: list[tuple]) -> float:
+    def block(self, y: float, block: Box, inside: str, after: str, read: float | None = None) -> float:
         """Attention or feed-forward with what is inside it, what is in series after it, the sum with what is beside it
-        (`chains`: where each reads, and its boxes), and the norm; returns the norm's top."""
+        and reads BERT's column at y = `read`, and the norm; returns the norm's top."""
         x, start, room, series = self.x, y + 0.4, height(*self.boxes(inside), between=0.25), self.boxes(after)
         end = y + 0.85 + room + height(block) + height(*series, between=GAP) + 0.75
-        tall = sum(height(*boxes, between=STEP) + STEP for _, boxes in chains)
-        spare = max(0.0, chains[0][0] + tall - end) / 2 if chains else 0.0  # more room below and above the block
+        beside = [] if read is None else self.boxes("beside", "beside feed-forward")
+        tall = height(*beside, between=STEP) + STEP
+        spare = max(0.0, read + tall - end) / 2 if beside else 0.0  # more room below and above the block
         y = made = self.up(y, block, 0.85 + spare, room=room)
         self.nested(inside, y - height(block) - room)
         for box in series:
             y = self.up(y, box)
         if series:  # around them once more: x + V^D g(V^E x)
             self.sum(y, made + 0.3, x + WIDE / 2 + 0.65 if x == ALONE else BETWEEN, ORANGE, spare + 0.75)
-        self.beside(chains, y + spare + 0.75)
+        if beside:
+            self.beside(beside, read, y + spare + 0.75)
         y = self.sum(y, start, x - WIDE / 2 - 0.55, rise=spare + 0.75)
         for box in self.boxes("norms") or [Box("layer norm", self.owner)]:
             y = self.up(y, box, gap=0.4)
@@ -148,22 +151,15 @@ class _Picture:
             if part.residual:
                 self.plus(self.x - NARROW / 2, y - height(box) / 2, ORANGE)
 
-    def beside(self, chains: list[tuple], end: float) -> None:
-        """Task functions in the second column, each above the one before: it reads BERT's column where the chain says,
-        and is added to it at `end`."""
-        top = 0.0
-        for number, (start, boxes) in enumerate(chains, start=1):
-            last, low = number == len(chains), max(top, start)
-            step = (end - low - height(*boxes)) / (len(boxes) + 1) if last else STEP
-            y = low + step
-            turns = [(BESIDE, start)] if low == start else [(EDGE, start), (EDGE, y - 0.25), (BESIDE, y - 0.25)]
-            self.wire((self.x, start), *turns, (BESIDE, y), colour=ORANGE)
-            top = self.box(BESIDE, y, boxes[0], NARROW)
-            for box in boxes[1:]:
-                self.wire((BESIDE, top), (BESIDE, top + step), colour=ORANGE)
-                top = self.box(BESIDE, top + step, box, NARROW)
-            turns = [(BESIDE, end)] if last else [(BESIDE, top + 0.2), (BETWEEN, top + 0.2), (BETWEEN, end)]
-            self.wire((BESIDE, top), *turns, (self.x + PLUS, end), colour=ORANGE)
+    def beside(self, boxes: list[Box], start: float, end: float) -> None:
+        """A task function in the second column: it reads BERT's column at `start`, and is added to it at `end`."""
+        step = (end - start - height(*boxes)) / (len(boxes) + 1)
+        top, turns = start, [(self.x, start), (BESIDE, start)]
+        for box in boxes:
+            self.wire(*turns, (BESIDE, top + step), colour=ORANGE)
+            top = self.box(BESIDE, top + step, box, NARROW)
+            turns = [(BESIDE, top)]
+        self.wire((BESIDE, top), (BESIDE, end), (self.x + PLUS, end), colour=ORANGE)
 
     def model(self) -> float:
         """All of BERT, its layers in full or as a box, and what is on top of them; returns the top."""

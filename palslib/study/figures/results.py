@@ -28,15 +28,13 @@ def forest(
     printed, run = frame["paper"].notna(), frame["seeds"] >= max(least, 1)
     style = {"fmt": "o", "markersize": 5, "capsize": 2, "linewidth": 1.3}
     ax.axvline(0, color="black", linewidth=1)
-    ends = [(frame["difference"] - frame["low"]).fillna(0), (frame["high"] - frame["difference"]).fillna(0)]
-    paper = [frame["paper half"].fillna(0)] * 2
-    for known, value, error, colour, shift, name in (
-        (printed, "paper", paper, _PAPER, 0.14, "paper (BERT-base),\neach interval by itself"),
-        (run, "difference", ends, _OURS, -0.14, f"{ours},\nintervals for all together"),
-    ):
-        if known.any():
-            drawn = [side[known] for side in error]
-            ax.errorbar(frame.loc[known, value], places[known] + shift, xerr=drawn, color=colour, label=name, **style)
+    if printed.any():
+        label = "paper (BERT-base),\neach interval by itself"
+        ax.errorbar(frame["paper"], places + 0.14, xerr=frame["paper half"], color=_PAPER, label=label, **style)
+    if run.any():
+        means, label = frame["difference"].where(run), f"{ours},\nintervals for all together"
+        ends = [means - frame["low"], frame["high"] - means]
+        ax.errorbar(means, places - 0.14, xerr=ends, color=_OURS, label=label, **style)
     names = [labels.get(method, method) for method in frame["method"]]
     seeds = [f"{n} seeds" if n > 1 else "not run" if n == 0 else "1 seed" for n in frame["seeds"]]
     ax.set_yticks(places, [f"{name}  ({n})" for name, n in zip(names, seeds, strict=True)])
