@@ -27,6 +27,8 @@ from transformers import BertConfig, BertModel
 
 from palslib.bert.rows import Rows
 from palslib.methods.counting import count_parameters
+from palslib.methods.ia3 import IA3
+from palslib.methods.lora import LoRA
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
@@ -73,6 +75,7 @@ def network(part, z):
 class Places:
     """What stands at the places of a layer; each is the identity unless it is given."""
 
+    query = key = value = inner = staticmethod(lambda i, x, h: x)
     a1 = staticmethod(lambda i, x: x)
     a2 = staticmethod(lambda i, f, a: f)
     ts = staticmethod(lambda i, h, mask: 0.0)
@@ -91,9 +94,10 @@ def states_by_hand(encoder, inputs, places):
     for i, layer in enumerate(encoder.encoder.layer):
         h, att = states[-1], layer.attention.self
         norm_a, norm_y = places.norms(i, layer)
-        mh = attend(linear(att.query, h), linear(att.key, h), linear(att.value, h), HEADS, mask)
+        q, k, v = (linear(getattr(att, name), h) for name in ("query", "key", "value"))
+        mh = attend(places.query(i, q, h), places.key(i, k, h), places.value(i, v, h), HEADS, mask)
         a = norm(norm_a, places.a1(i, linear(layer.attention.output.dense, mh)) + h)
-        f = linear(layer.output.dense, gelu(linear(layer.intermediate.dense, a)))
+        f = linear(layer.output.dense, places.inner(i, gelu(linear(layer.intermediate.dense, a)), a))
         y = norm(norm_y, places.a2(i, f, a) + a + places.ts(i, h, mask))
         states.append(places.last(i, y))
     return states
@@ -161,6 +165,28 @@ def test_within_layers(name, options, shape):
 
     last = {"serial-100": lambda i, y: y + low_rank(i, y), "lhuc": scaled}.get(name)
     check_equation(model, Places(last=last) if last else Places(ts=ts), batch(shape))
+
+
+@pytest.mark.parametrize(("layers", "adapted"), [("all", [0, 1, 2]), ("top", [2])])
+@pytest.mark.parametrize("method", [LoRA("lora"), IA3("ia3")])
+def test_inside_attention_and_feed_forward(method, layers, adapted):
+    """q + B A h and v + B A h (Hu et al. 2021); keys, values and inner activation times a vector (Liu et al. 2022)."""
+    model = randomised(method, layers=layers)
+    one = model.adaptations["rte"]
+
+    def changed(name):
+        def change(i, x, h):
+            if i not in adapted:
+                return x
+            if method.kind == "ia3":
+                return x * one.scales[f"{name}{i}"]
+            a, b = one.pairs[f"{name}{i}"]
+            return x + h @ a.weight.T @ b.weight.T
+
+        return change
+
+    names = {"lora": {"query": "q", "value": "v"}, "ia3": {"key": "k", "value": "v", "inner": "ff"}}[method.kind]
+    check_equation(model, Places(**{place: changed(name) for place, name in names.items()}))
 
 
 PLACES_OF = {  # the adapter of (layer, place)
@@ -272,7 +298,7 @@ def test_feature_extraction(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, LoRA("lora"), IA3("ia3")])
 def test_starts_as_backbone_which_off_on_off_leaves_as_it_is(name, shape):
     """Within layers and with V^D at zero every hidden state is the plain path's, bit for bit (eval mode), and the
     encoder's own to rounding; after another task's pass too, and after every parameter of the task has moved."""

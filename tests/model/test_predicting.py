@@ -16,12 +16,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import SUITES, TASKS
+from palslib.methods.ia3 import IA3
+from palslib.methods.lora import LoRA
 from palslib.methods.operations import count_operations, layer_passes
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
 
 SINGLE, PAIRED = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte")
-every_method = pytest.mark.parametrize("name", METHODS)
+EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
+every_method = pytest.mark.parametrize("name", EVERY)
 
 
 def count_passes(model) -> Counter:
@@ -66,7 +69,7 @@ def test_operations_of_bert_base_by_hand():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in METHODS), ("houlsby-64", {"second": "pal", "pal_size": 12, "pal_heads": 3})],
+    [*((name, {}) for name in EVERY), ("houlsby-64", {"second": "pal", "pal_size": 12, "pal_heads": 3})],
 )
 def test_operations_are_those_that_are_run(name, options):
     """torch counts two operations for a product and its addition; the heads' 24 · (2 + 2 + 3) are in no formula."""
@@ -85,7 +88,7 @@ def test_operations_are_those_that_are_run(name, options):
 @pytest.fixture(scope="module")
 def models():
     """Every method with six tasks, made once; a hook counts layer passes."""
-    made = {name: randomised(name, tasks=(*SINGLE, *PAIRED)) for name in METHODS}
+    made = {name: randomised(name, tasks=(*SINGLE, *PAIRED)) for name in EVERY}
     return {name: (model, count_passes(model)) for name, model in made.items()}
 
 
@@ -209,7 +212,7 @@ def test_every_row_with_its_own_tasks(text_models, name, data):
 
 @pytest.fixture(scope="module")
 def text_models():
-    return {name: texts_model(name) for name in METHODS}
+    return {name: texts_model(name) for name in EVERY}
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])

@@ -12,8 +12,12 @@ from transformers import AutoModel
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import TASKS, get_task
+from palslib.methods.ia3 import IA3
+from palslib.methods.lora import LoRA
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
+
+EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 
 
 def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
@@ -27,7 +31,7 @@ def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
 
 def same_backbone(model, tasks):
     """Another model object: its backbone, pooler and shared projections are the first one's; its tasks are new."""
-    other = tiny_model(model.method.name, tasks=tasks)
+    other = tiny_model(model.method, tasks=tasks)
     other.backbone.load_state_dict(model.backbone.state_dict())
     other.pooler.load_state_dict(model.pooler.state_dict())
     if model.shared is not None:
@@ -36,7 +40,7 @@ def same_backbone(model, tasks):
 
 
 @pytest.mark.parametrize("shape", ["bert", "roberta", "xlm-roberta", "bert-without-pooler"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_whole_model(name, shape, tmp_path):
     """Logits of every task are equal bit for bit, and everything that the model knows comes back."""
     model = trained(name, shape)
@@ -81,7 +85,7 @@ def test_saving_again_replaces_its_own_files_and_keeps_what_else_is_there(tmp_pa
     assert (tmp_path / "README.md").is_symlink() and not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_one_task_onto_another_model(name, tmp_path):
     """On a model with the same trained backbone the task's logits are equal; the other tasks keep their bits."""
     model = trained(name)

@@ -30,7 +30,7 @@ LORA, ONE_IA3, RELEASED = LoRA("lora-8"), IA3("ia3"), get_method("houlsby-64", s
 COMBINED = {
     "lora": LORA,
     "lora + ia3 + pal": Several("several", methods=(LORA, ONE_IA3, "pals-204")),
-    "pal + houlsby": Several("several", methods=("pals-204", RELEASED)),
+    "released houlsby": RELEASED,
     "lhuc + serial": Several("several", methods=("lhuc", "serial-100", "houlsby-64-not-shared")),
     "lhuc + features": Several("several", methods=("lhuc", "feature-extraction", "bert-layer-on-top")),
 }
@@ -115,10 +115,17 @@ def test_what_is_added_stands_at_its_place(method, text, place):
     assert inside == ([place] if place in found else [])
 
 
-@pytest.mark.parametrize(("place", "owner"), [("atention", "layer"), ("attention", "taskz")])
-def test_a_place_and_an_owner_that_do_not_exist_are_refused(place, owner):
-    with pytest.raises(ValueError, match=r"did you mean '(attention|tasks?)'"):
-        Part(place, (Box("one", owner),))
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: Part("atention", ()), "did you mean 'attention'"),
+        (lambda: Box("one", "taskz"), "did you mean 'task"),
+        (lambda: draw_layer(Several("two", methods=("pals-204", RELEASED))), "'two' has 2 parts beside BERT"),
+    ],
+)
+def test_what_has_no_place_in_a_diagram_is_refused(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()
 
 
 def test_captions_say_what_is_shared():
