@@ -207,11 +207,3 @@ def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
     for message, method in wrong.items():
         with pytest.raises(ValueError, match=message):
             MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
-
-
-def test_lora_is_drawn_as_published():
-    """A from N(0, std), B of zeros, no biases."""
-    made = LoRA("mine", size=4).build(tiny_encoder(), None)
-    made.draw(0.02)
-    for a, b in made.pairs.values():
-        assert 0.01 < a.weight.std() < 0.03 and not b.weight.any() and a.bias is b.bias is None

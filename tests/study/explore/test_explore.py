@@ -11,7 +11,6 @@ from palslib import METHODS, MultiTaskModel, RunConfig, count_parameters, train
 from palslib.bert.backbones import load_tokenizer
 from palslib.methods.lora import LoRA
 from palslib.methods.low_rank import LowRank
-from palslib.methods.table import get_method
 from palslib.study.analysis.attention_maps import attention_maps
 from palslib.study.explore.heads import draw_beside, explore_attention
 from palslib.study.explore.methods import explore_architecture, explore_parameters, explore_schedules, parts_frame
@@ -114,12 +113,16 @@ def test_what_makes_no_sense_is_explained_and_no_number_is_shown_for_it(explore,
 
 
 def test_every_method_is_counted():
-    """Also one's own: LoRA has 12 · 2 · 2 · 768 · 4 for each of eight tasks."""
+    """Part by part. Also one's own: LoRA has 12 · 2 · 2 · 768 · 4 for each of eight tasks."""
     explorer = explore_parameters(LoRA("lora", size=4))
     assert f"{8 * 147_456:,} added" in words(explorer)
     for method in METHODS:
         choose(explorer, {"method": method})
-        assert message(explorer) == "" and f"{count_parameters(method).added:,} added" in words(explorer)
+        count = count_parameters(method)
+        assert message(explorer) == "" and f"{count.added:,} added" in words(explorer)
+        assert parts_frame(count)["parameters"].sum() == count.added
+    count = count_parameters("pals-204", num_tasks=5, pooler="per-task")
+    assert parts_frame(count)["parameters"].sum() == count.added
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,6 @@ def test_controls_have_the_methods_own_values_and_are_off_where_it_has_none(meth
         choose(explorer, {"method": "pals-276-top"})
         assert (size.min, size.step, size.value, size.max) == (12, 12, 276, 1_020)
         choose(explorer, {"method": first})
-
-
-@pytest.mark.parametrize("method", [*METHODS, get_method("pals-204", pooler="per-task")])
-def test_the_parts_sum_to_what_is_added(method):
-    count = count_parameters(method, num_tasks=5)
-    assert parts_frame(count)["parameters"].sum() == count.added
 
 
 def test_a_schedule_has_its_own_controls_and_tasks():
