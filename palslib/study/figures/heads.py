@@ -67,22 +67,21 @@ def darkest(*maps: np.ndarray) -> float:
     return max(2 / maps[0].shape[-1], *(one.max() for one in maps))
 
 
-def head_grid(maps: np.ndarray, title: str, figure: Figure, columns: int = 6) -> Figure:
-    """All heads of a layer as small multiples, on one colour scale (`darkest`).
+def head_grid(maps: np.ndarray, title: str, figure: Figure) -> None:
+    """All heads of a layer as small multiples, six in a row, on one colour scale (`darkest`).
 
     Args:
         maps: (heads, S, S).
     """
-    axes, most = figure.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel(), darkest(maps)
+    axes, most = figure.subplots(-(-len(maps) // 6), 6, squeeze=False).ravel(), darkest(maps)
     for ax in axes[len(maps) :]:
         ax.set_visible(False)
-    for head, ax in enumerate(axes[: len(maps)]):
-        image = ax.imshow(maps[head], cmap=COLOURS, vmin=0, vmax=most)
+    for head, (ax, weights) in enumerate(zip(axes, maps, strict=False)):
+        image = ax.imshow(weights, cmap=COLOURS, vmin=0, vmax=most)
         ax.set(xticks=[], yticks=[])
         ax.set_title(f"head {head}", fontsize=7, pad=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     _colour_bar(image, axes.tolist(), shrink=0.8, pad=0.02)
-    return figure
 
 
 def head_panels(frame: pd.DataFrame, values: dict[str, str]) -> Figure:

@@ -1,6 +1,5 @@
 """Where parameters go: by part, by number of tasks, beside the budget."""
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
@@ -16,15 +15,12 @@ def parameter_bars(frame: pd.DataFrame, ax: Axes) -> None:
     """
     methods, parts = list(frame["method"].unique()), list(frame["part"].unique())
     table = frame.pivot_table("parameters", "method", "part", "sum", 0).loc[methods, parts] / 1e6
-    left = np.zeros(len(methods))
-    for part in parts:
-        bars = ax.barh(list(map(method_name, methods)), table[part], left=left, label=symbols(part), height=0.7)
-        left += table[part].to_numpy()
-    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # hides the grid's lines
-    ax.bar_label(bars, [f"{total:.3f}" for total in left], padding=4, size=8, bbox=clear)
+    table.rename(index=method_name, columns=symbols).plot.barh(stacked=True, width=0.7, legend=False, ax=ax)
+    totals, clear = table.sum(axis=1), {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # hides the grid's lines
+    ax.bar_label(ax.containers[-1], [f"{total:.3f}" for total in totals], padding=4, size=8, bbox=clear)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel="parameters added for one task (millions)", xlim=(0, left.max() * 1.12))
+    ax.set(xlabel="parameters added for one task (millions)", ylabel="", xlim=(0, totals.max() * 1.12))
     ax.figure.legend(loc="outside upper center", ncols=3)
 
 
