@@ -32,6 +32,8 @@ def _metric(module: str, name: str, constant: float | None = None, **options) ->
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _metric("sklearn.metrics", "accuracy_score"),
     "f1": _metric("sklearn.metrics", "f1_score", zero_division=0.0),
+    "precision": _metric("sklearn.metrics", "precision_score", zero_division=0.0),
+    "recall": _metric("sklearn.metrics", "recall_score", zero_division=float("nan")),  # of a class without rows
     "macro_f1": _metric("sklearn.metrics", "f1_score", average="macro", zero_division=0.0),
     "matthews": _metric("sklearn.metrics", "matthews_corrcoef", constant=0.0),  # by convention, as in scikit-learn
     "pearson": _metric("scipy.stats", "pearsonr", constant=float("nan")),
@@ -72,25 +74,19 @@ def score(task: Task, labels: np.ndarray, outputs: np.ndarray, by_batches: bool 
         if not finite.all():
             row = int(finite.argmin())
             raise ValueError(f"task {task.name!r}: the {what} of row {row} is {values[row].tolist()}, not finite")
-    predictions = outputs[:, 0] if task.is_regression else class_of(outputs)
-
-    def by_name(metric: str) -> dict[str, float]:
+    predictions, scores = outputs[:, 0] if task.is_regression else class_of(outputs), {}
+    for metric in task.metrics:
         if metric in BY_CLASS:
-            from sklearn import metrics
-
-            undefined = {"precision": 0.0, "recall": float("nan")}[metric]  # class never predicted; class without rows
-            options = {"labels": range(len(task.labels)), "average": None, "zero_division": undefined}
-            each = getattr(metrics, f"{metric}_score")(labels, predictions, **options).tolist()
-            return {f"{metric} ({name})": value for name, value in zip(task.labels, each, strict=True)}
-        if name_of(task, metric) != metric:
+            for number, name in enumerate(task.labels):
+                scores[f"{metric} ({name})"] = METRICS[metric](labels == number, predictions == number)
+        elif metric == "f1":
             number = task.labels.index(task.positive or task.labels[1])
-            return {name_of(task, metric): METRICS["f1"](labels == number, predictions == number)}
-        if by_batches and metric in ("matthews", "pearson"):
-            return {metric: batchwise(metric, labels, predictions)}
-        # Constant predictions count 0, as they do for Matthews; only the released code lets the NaN through.
-        return {metric: float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))}
-
-    return {name: 100 * value for metric in task.metrics for name, value in by_name(metric).items()}
+            scores[name_of(task, metric)] = METRICS["f1"](labels == number, predictions == number)
+        elif by_batches and metric in ("matthews", "pearson"):
+            scores[metric] = batchwise(metric, labels, predictions)
+        else:  # constant predictions count 0, as they do for Matthews; only the released code lets the NaN through
+            scores[metric] = float(np.nan_to_num(METRICS[metric](labels, predictions), nan=0.0))
+    return {name: 100 * value for name, value in scores.items()}
 
 
 def name_of(task: Task, metric: str) -> str:

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -32,8 +32,6 @@ SUFFIXES |= {".parquet": ","}
 """Endings of data files, also in capitals, with their default separators, which only delimited files have."""
 VALIDATION = ("validation", "dev", "val", "valid")
 """Names of the validation split in files with `{split}` in their path."""
-_LONGEST = 1 << 30
-"""The most characters of a cell; by default Python's csv stops at 131,072."""
 
 
 # ------------------------------------------------------------------------------------------------------ where data lie
@@ -63,30 +61,29 @@ def locate(data: str | Path) -> str:
     else `glue` means the Hub's nyu-mll/glue. Any other value stays as it is: a folder, a file, `synthetic` or a Hub id.
     A data file in the working folder takes precedence over one of that name under $PALSLIB_DATA.
 
-    Raises FileNotFoundError, listing what exists, for a missing path: a value that is absolute, begins with a dot or ~,
-    ends like a data file, has several slashes or lies in an existing folder; and for a name where $PALSLIB_DATA is no
-    folder. A path with `{split}` is not checked.
+    Raises FileNotFoundError, listing what exists, for a missing path, an unknown name, and any name where $PALSLIB_DATA
+    is no folder. A path with `{split}` is not checked.
     """
     if not isinstance(data, (str, Path)):
         valid = "a table in memory becomes a task with task_from_frame(table, name)"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {valid}")
     mirror, data = data_folder(), os.path.expanduser(str(data))
-    if not data.strip():  # an empty path would be the working folder
-        raise no_source(data)
-    path, splits = Path(data), ("train", "test", *VALIDATION)
-    names = {data.replace("{split}", split) for split in splits}
-    own = ending(path) in SUFFIXES and any(Path(name).is_file() for name in names)
-    if mirror and not own and "/" not in data and data not in (".", "..", "synthetic"):
+    if not is_text(data):
+        raise ValueError(f"{data!r} is not UTF-8: rename the file or folder")
+    names = {data.replace("{split}", split) for split in ("train", "test", *VALIDATION)}
+    here = any(Path(name).is_file() for name in names)
+    if mirror and not here and "/" not in data and data not in ("", ".", "..", "synthetic"):
         if any((mirror / name).exists() for name in names):
             return str(mirror / data)
-        if not mirror.is_dir() and not path.exists():
+        if not mirror.is_dir() and not Path(data).exists():
             raise FileNotFoundError(f"{data!r} is looked for in PALSLIB_DATA={mirror}, and there is no such folder")
     if data == "glue":
         return "nyu-mll/glue"
-    is_path = path.is_absolute() or data.startswith((".", "~")) or ending(path) in SUFFIXES or data.count("/") > 1
-    is_path = is_path or (path.parent != Path() and path.parent.is_dir())
-    if is_path and "{split}" not in data and not path.exists():
-        raise missing(path)
+    if data == "synthetic" or "{split}" in data or (data and Path(data).exists()):
+        return data
+    of_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", data) and ending(data) not in SUFFIXES
+    if not of_hub or Path(data).parent.is_dir():
+        raise missing(data)
     return data
 
 
@@ -95,23 +92,16 @@ def contents(folder: Path) -> str:
     return listed(sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))) or "nothing"
 
 
-def missing(path: Path, why: str = "") -> FileNotFoundError:
-    """The error for a missing file or folder; it lists what the nearest existing folder above it has."""
-    if path.exists():
-        return FileNotFoundError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file{why}")
-    folder = next(above for above in path.absolute().parents if above.is_dir())
-    kind = "file" if ending(path) in SUFFIXES else "folder or file"
-    mirror = data_folder() if path.parent == Path() else None  # where names without a folder are looked up too
-    beside = f"; {mirror} (PALSLIB_DATA) has: {contents(mirror)}" if mirror and mirror.is_dir() else ""
-    return FileNotFoundError(f"no data {kind} {str(path)!r}{why}; {folder} has: {contents(folder)}{beside}")
-
-
-def no_source(name: str) -> ValueError:
-    """The error for an unknown name of a data source."""
-    mirror = data_folder()
-    names = {path.name for path in mirror.iterdir() if path.is_dir()} if mirror and mirror.is_dir() else set()
-    ours = sorted(names - {"glue"}) or ["a folder of $PALSLIB_DATA"]
-    return unknown("data source", name, ["synthetic", "glue", *ours, "a folder", "a file", "owner/name on the Hub"])
+def missing(source: str | Path, why: str = "") -> FileNotFoundError:
+    """The error for a source that does not exist; it lists what there is: in the nearest folder above it that exists
+    and, for a name by itself, elsewhere."""
+    path, mirror = Path(source).absolute(), data_folder()
+    folder = next(above for above in path.parents if above.is_dir())
+    has = f"{folder} has: {contents(folder)}"
+    if "/" not in str(source):
+        beside = f"{mirror} (PALSLIB_DATA) has: {contents(mirror)}; " if mirror and mirror.is_dir() else ""
+        has = f"{has}; {beside}others are synthetic, glue, and owner/name on the Hub"
+    return FileNotFoundError(f"no data file, folder or name {str(source)!r}{why}; {has}")
 
 
 # --------------------------------------------------------------------------------------------- repositories: `datasets`
@@ -125,12 +115,11 @@ def read_repository(data: str, name: str, split: str) -> pd.DataFrame:
     try:
         loaded = _of_folder(folder, name, split) if folder.is_dir() else _of_hub(source, name, split)
         frame = _of_arrow(pa.concat_tables(loaded.with_format("arrow").iter(1 << 20)))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{where}: {error}; {source} has: {contents(folder)}") from error
     except ConnectionError:
         raise
     except Exception as error:  # datasets, yaml and pyarrow have many
-        raise ValueError(f"{where}: {error}") from error
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(f"{where}: {error}") from error
     described = (loaded.info.splits or {}).get(split)
     if described and described.num_examples not in (None, len(frame)):
         rows = f"{described.num_examples:,} rows, and the files have {len(frame):,}"
@@ -146,17 +135,17 @@ def _of_folder(folder: Path, name: str, split: str):
     if any(sign in str(folder) for sign in ("*", "?", "[", "::")):
         raise ValueError("datasets takes *, ?, [ and :: in a folder's name for patterns: rename it")
     streamed = {"split": split, "streaming": True, "cache_dir": str(runs_folder() / "cache" / "datasets")}  # for locks
-    if not (folder / "README.md").is_file() and not (folder / name).is_dir():  # else all of the folder is searched
-        raise FileNotFoundError(f"no README.md that names its files, and no files {name}/{split}-*.parquet")
-    names = datasets.get_dataset_config_names(str(folder))
+    described = (folder / "README.md").is_file()  # else all of the folder would be searched for files
+    names = datasets.get_dataset_config_names(str(folder)) if described else []
     if name in names:
         loaded = datasets.load_dataset(str(folder), name, **streamed)
-    elif names != ["default"]:
+    elif names not in ([], ["default"]):
         raise unknown("task", name, names)
     elif files := sorted(path.name for path in (folder / name).glob(f"{glob.escape(split)}-*.parquet")):
         loaded = datasets.load_dataset(str(folder / name), data_files={split: files}, **streamed)
     else:
-        raise FileNotFoundError(f"no README.md that names its files, and no files {name}/{split}-*.parquet")
+        lacks = f"no README.md that names its files, and no files {name}/{split}-*.parquet"
+        raise FileNotFoundError(f"{lacks}; {folder} has: {contents(folder)}")
     if (kind := loaded.info.builder_name) not in ("parquet", None):
         raise ValueError(f"its files are {kind}, not Parquet: give them by data='FOLDER/{{split}}.{kind}'")
     return loaded
@@ -166,8 +155,6 @@ def _of_hub(source: str, name: str, split: str):
     """A data set on the Hub, which `datasets` caches by its commit."""
     import datasets
 
-    if "/" not in source or re.search(r"[^\w./-]", source):  # the Hub's names have an owner, and no patterns
-        raise no_source(source)
     try:
         ask_the_hub(source, "dataset", "README.md")
         return datasets.load_dataset(source, name, split=split)
@@ -185,27 +172,25 @@ def _of_arrow(table: pa.Table) -> pd.DataFrame:
     return pd.DataFrame(columns).set_axis(table.column_names, axis=1).rename_axis("row")
 
 
-def _by_name(frame: pd.DataFrame, features: Mapping | None) -> pd.DataFrame:
-    """The table with names in place of the numbers of classes, in columns whose feature declares names; -1, which means
-    no label there, becomes None, and a number without a name stays."""
-    for column, feature in (features or {}).items():
-        if names := getattr(feature, "names", None):
-            places = dict(enumerate(names)) | {-1: None}
-            cells = [places.get(cell, cell) if type(cell) is int else cell for cell in frame[column]]
-            frame[column] = pd.Series(cells, frame.index, dtype=object)
-    return frame
-
-
-def declared(path: Path) -> Mapping:
-    """The features that a Parquet file written by `datasets` declares, by column; none for another file."""
-    import pyarrow.parquet
-
-    schema = pyarrow.parquet.read_schema(path) if ending(path) == ".parquet" else pa.schema([])
+def _features(schema: pa.Schema) -> Mapping:
+    """The features that `datasets` declares in a Parquet file that it writes, by column; none in another file."""
     if b"huggingface" not in (schema.metadata or {}):
         return {}
     from datasets import Features
 
     return Features.from_arrow_schema(schema)
+
+
+def _by_name(frame: pd.DataFrame, features: Mapping | None) -> pd.DataFrame:
+    """The table with names in place of the numbers of classes, where a feature of `datasets` declares them; `attrs` has
+    them in order. -1, which means no label there, becomes None, and a number without a name stays."""
+    for column, feature in (features or {}).items():
+        if names := getattr(feature, "names", None):
+            places = dict(enumerate(names)) | {-1: None}
+            cells = [places.get(cell, cell) if type(cell) is int else cell for cell in frame[column]]
+            frame[column] = pd.Series(cells, frame.index, dtype=object)
+            frame.attrs[f"classes of {column}"] = tuple(names)
+    return frame
 
 
 def as_frame(table, what: str = "the table") -> pd.DataFrame:
@@ -233,17 +218,15 @@ def read_table(path: Path, separator: str = ",", quoted: bool = True, encoding: 
     is the row's number from 0 in a Parquet file, else the line on which a row begins, as an editor counts; its name is
     `row` or `line`."""
     if not path.is_file():
-        raise missing(path)
+        raise FileNotFoundError(f"{path} is a folder, a pipe or a device") if path.exists() else missing(path)
     if (kind := ending(path)).startswith(".xls"):
         separator_of(path)  # raises
-    if len(separator) != 1:
-        raise ValueError(f"separator must be a single character, not {shown(separator)}")
     try:
         if kind == ".parquet":
             import pyarrow.parquet
 
             table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
-            return _by_name(_of_arrow(table), declared(path)).map(cell_text)
+            return _by_name(_of_arrow(table), _features(table.schema)).map(cell_text)
         with gzip.open(path) if kind.endswith(".gz") else path.open("rb") as file:
             content = file.read()
     except Exception as error:  # pyarrow, zlib and gzip have many for a damaged file
@@ -259,9 +242,7 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         return content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
-        other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
-        marked = content[:2] in (b"\xff\xfe", b"\xfe\xff") and not encoding.lower().startswith("utf-16")
-        other = "utf-16" if marked else other
+        other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252"  # the usual one of Windows
         advice = f"not {encoding.upper()} at byte {at} of the line (give its real encoding, as in encoding={other!r})"
         raise ValueError(f"{path.name}, line {line}: {advice}") from error
 
@@ -287,31 +268,31 @@ def _read_lines(path: Path, text: str) -> pd.DataFrame:
 
 
 def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.DataFrame:
-    rows, lines, last, filled = [], [], 0, 0
+    rows, lines, last = [], [], 0
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, quoting=quoting)
-    csv.field_size_limit(_LONGEST)  # of the whole process, in which several threads may read
+    whole = io.StringIO(text.rstrip("\r\n"), newline="")  # empty lines at the end are no rows
+    reader = csv.reader(whole, delimiter=separator, strict=True, quoting=quoting)
+    csv.field_size_limit(1 << 30)  # characters of a cell, by default 131,072, for all threads of the process
     try:
         for row in reader:  # a quoted cell may hold line breaks: a row begins after the end of the one before
             if row or (rows and len(rows[0]) == 1):  # in a file of one column an empty line is an empty cell
                 rows.append(row or [""])
                 lines.append(last + 1)
-                filled = len(rows) if row else filled  # except those at the end of the file
             last = reader.line_num
     except csv.Error as error:
         doubt = _doubt(text.partition("\n")[0].rstrip("\r").split(separator), separator)
         raise ValueError(f"{path.name}, line {last + 1}: {error}{doubt or _UNQUOTED}") from error
     if not rows:
         raise ValueError(f"{path.name}: the file is empty")
-    (header, *rows), lines = rows[:filled], lines[1:filled]
-    for row, line in zip(rows, lines, strict=True):
+    header, *rows = rows
+    for row, line in zip(rows, lines[1:], strict=True):
         if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
             why = "a quotation mark opens a cell here and closes it lines later"
             raise ValueError(f"{path.name}, line {line}: {why}{_UNQUOTED}")
         if len(row) != len(header):
             why = f"{len(row)} cells, but the header has {len(header)}: {shown(header)}{_doubt(header, separator)}"
             raise ValueError(f"{path.name}, line {line}: {why}")
-    return pd.DataFrame(rows, index=lines, columns=header, dtype=object)
+    return pd.DataFrame(rows, index=lines[1:], columns=header, dtype=object)
 
 
 _UNQUOTED = ". If quotation marks are part of the texts, as in GLUE's own files, give quoted=False"
@@ -353,24 +334,23 @@ def number_of(text: object) -> Decimal | None:
     return Decimal(text.strip()) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
 
 
-def class_numbers(labels: Sequence[str], places: bool) -> Callable[[object], int | None]:
-    """A function from a cell to its class's number, None for a cell that is not a label. A cell is the name of a class,
-    where numbers may be written in several ways (`1`, `1.0` and `01` are the class "1"). Only with `places` is a number
-    also a class's place: the order of a list that nobody declared means nothing."""
-    exact, numbers = {name: i for i, name in enumerate(labels)}, [number_of(name) for name in labels]
-    named = {number: i for i, number in enumerate(numbers) if number is not None and numbers.count(number) == 1}
-    if places:
-        named |= {Decimal(i): i for i in range(len(labels))}
-
-    def number_in(cell: object) -> int | None:
-        return exact[cell] if isinstance(cell, str) and cell in exact else named.get(number_of(cell))
-
-    return number_in
+def class_numbers(cells: Sequence, labels: Sequence[str], places: bool) -> list[int | None]:
+    """Each cell's class by number, None for a cell that is not a label. A cell is the name of a class, where numbers
+    may be written in several ways (`1`, `1.0` and `01` are the class "1"). Only with `places` is a number also a
+    class's place: the order of a list that nobody declared means nothing."""
+    exact = {name: i for i, name in enumerate(labels)}
+    written = {number_of(name): i for name, i in exact.items()}
+    written |= {Decimal(i): i for i in exact.values()} if places else {}
+    written[None] = None  # of cells and names that are no numbers
+    return [exact.get(cell, written.get(number_of(cell))) if isinstance(cell, str) else None for cell in cells]
 
 
 def labelled(frame: pd.DataFrame, task, where: str) -> pd.DataFrame:
-    """A table without the rows that the `skip_unlabelled` of a `tasks.Task` leaves out, which a warning lists."""
-    if not task.skip_unlabelled or list(frame).count(task.label) != 1:  # another number of columns is refused later
+    """A table without the rows that the `skip_unlabelled` of a `tasks.Task` leaves out, which a warning lists. Raises
+    ValueError if it lacks a column of the task."""
+    for column in (*task.texts, task.label):
+        check_column(frame, column, task, where)
+    if not task.skip_unlabelled:
         return frame
     none = {""} | (set() if task.skip_unlabelled is True else set(task.skip_unlabelled))
     without = np.array([str(cell_text(cell)).strip() in none for cell in frame[task.label]], dtype=bool)
@@ -387,27 +367,22 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
         return
     message = f"{where}: {count or 'no'} column{'s' if count else ''} {column!r} for task {task.name!r}"
     message += f"; it has: {shown(list(frame), 1000)}"
-    near = _nearest([column], frame)[0]
-    texts = _nearest(task.texts, frame)
+    texts, label = [_nearest(name, frame) for name in task.texts], _nearest(task.label, frame)
     if doubt := _doubt(list(frame), task.separator):
         message += doubt
     elif not count and column == task.label:
-        message += f': give label={near!r} (in --own: "label": "{near}")'
+        message += f': give label={label!r} (in --own: "label": "{label}")'
     elif not count and column in task.texts:
-        text = texts if len(texts) > 1 else near
-        own, words = json.dumps(texts, ensure_ascii=False), shlex.join(texts)
-        message += f': give text={text!r} (in a shell --text {words}; in --own "texts": {own})'
+        text, own = texts if len(texts) > 1 else texts[0], json.dumps(texts, ensure_ascii=False)
+        message += f': give text={text!r} (in a shell --text {shlex.join(texts)}; in --own "texts": {own})'
     raise ValueError(message)
 
 
-def _nearest(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
-    """For each name the column of that name, else the nearest one that no other takes, or `...`."""
-    free, found = {str(column).lower(): str(column) for column in frame if column not in names}, []
-    for name in names:
-        likeness = {column: difflib.SequenceMatcher(None, name.lower(), column).ratio() for column in free}
-        near = max(likeness, key=likeness.get, default="")
-        found.append(name if name in frame else free.pop(near) if likeness.get(near, 0) >= 0.5 else "...")
-    return found
+def _nearest(name: str, frame: pd.DataFrame) -> str:
+    """The column of this name, or else the one of the nearest name, or `...`."""
+    columns = {str(column).lower(): str(column) for column in frame}
+    near = difflib.get_close_matches(name.lower(), columns, n=1, cutoff=0.5)
+    return columns[near[0]] if near else "..."
 
 
 def refuse_cells(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:
@@ -423,7 +398,6 @@ def check_texts(frame: pd.DataFrame, task, where: str) -> None:
     """Raises ValueError if a text column of a `tasks.Task` is missing or has a cell that is not a text."""
     for column in task.texts:
         check_column(frame, column, task, where)
-    for column in task.texts:
         refuse_cells([not is_text(x) for x in frame[column]], frame, column, "is not a text", where)
 
 
@@ -436,7 +410,6 @@ def checked(frame: pd.DataFrame, task, where: str, places: bool = False) -> pd.D
     """
     frame = labelled(frame, task, where)
     check_texts(frame, task, where)
-    check_column(frame, task.label, task, where)
     cells = [cell_text(cell) for cell in frame[task.label]]
     if task.is_regression:
         exact = [number_of(cell) for cell in cells]
@@ -445,12 +418,11 @@ def checked(frame: pd.DataFrame, task, where: str, places: bool = False) -> pd.D
         if task.head == "cosine":
             refuse_cells(np.abs(numbers - 2.5) > 2.5, frame, task.label, "is not a score from 0 to 5", where)
     else:
-        number_in = class_numbers(task.labels, places)
-        numbers = [number_in(cell) for cell in cells]
+        numbers = class_numbers(cells, task.labels, places)
         why = f"is not a label (valid: {listed(task.labels)}{', or their numbers from 0' if places else ''})"
         if not places and not any(number_of(name) for name in task.labels):
             why += "; a number is a place among them only where the source declares their names"
         refuse_cells([number is None for number in numbers], frame, task.label, why, where)
-    table = frame[list(task.texts)].copy()
+    table = pd.DataFrame({column: frame[column] for column in task.texts})  # without `attrs`
     table["label"] = np.array(numbers, dtype="float32" if task.is_regression else "int64")
     return table

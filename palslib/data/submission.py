@@ -7,7 +7,7 @@ majority class (the paper trains nothing for it), and AX, the diagnostic set, is
 
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from palslib.common.files import atomic_write, write_text
-from palslib.common.names import check_name, shown
+from palslib.common.names import shown
 from palslib.common.places import place
 from palslib.data.sources import check_column, check_texts, read_repository
 from palslib.data.synthetic import synthetic_split
@@ -55,9 +55,7 @@ GLUE_FILES: dict[str, GlueFile] = {
 WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
 
 
-def glue_predictions(
-    model, data: str = "glue", split: str = "test", files: Sequence[str] = tuple(GLUE_FILES)
-) -> dict[str, pd.Series]:
+def glue_predictions(model, data: str = "glue", split: str = "test") -> dict[str, pd.Series]:
     """Name of the file -> classes by name (WNLI: by number) or scores, by `idx`, for WNLI and the files whose task the
     model has.
 
@@ -66,8 +64,7 @@ def glue_predictions(
             for rehearsals; there MNLI's matched rows stand in for AX.
     """
     frames, predictions = {}, {}
-    for name in files:  # all are read before any prediction, so that a missing one shows at once
-        file = GLUE_FILES[check_name("file of a submission", name, GLUE_FILES)]
+    for name, file in GLUE_FILES.items():  # all are read before any prediction, so that a missing one shows at once
         if file.task in model.tasks:
             part, config = file.split if file.config else file.split.replace("test", split), file.config or file.task
             if data == "synthetic":
@@ -82,8 +79,7 @@ def glue_predictions(
         answers = model.predict(frame[list(task.texts)], task.name)
         values = answers["score" if task.is_regression else "label"]
         predictions[name] = pd.Series(values.tolist(), index=frame["idx"].tolist())
-    if "WNLI" in files:  # its texts are not needed
-        predictions["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))
+    predictions["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))  # its texts are not needed
     return predictions
 
 
@@ -98,19 +94,16 @@ def _cell(name: str, value) -> str:
     number = labels.index(value) if value in labels else value
     if number not in range(len(labels)):
         raise ValueError(f"{name}: {value!r} is not a class (valid: {', '.join(labels)}, or their numbers from 0)")
-    return labels[int(number)] if file.names else str(int(number))
+    return labels[int(number)] if file.names else f"{int(number)}"
 
 
-def write_submission(
-    source, folder: str | Path, data: str = "glue", split: str = "test", force: bool = False
-) -> pd.DataFrame:
+def write_submission(source, folder: str | Path, data: str = "glue", split: str = "test") -> pd.DataFrame:
     """Writes the eleven files and `submission.zip`, each whole or not at all, once every prediction is available.
 
     Args:
         source: a model with all eight tasks of the paper; or a mapping from a file's name to predictions (class
             numbers, names, or scores) by `idx`, as `glue_predictions` returns them, perhaps from several models.
         data, split: the rows that `glue_predictions` reads, if a model is given.
-        force: replaces files of these names in the folder, which are otherwise refused.
 
     Returns a row for each file: `file`, `rows`, and `official`, the number of rows that GLUE's server expects. Raises
     ValueError listing the files without predictions, for an unknown class, a repeated index and a file in the way.
@@ -120,10 +113,8 @@ def write_submission(
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")
     for name in ("submission.zip", *(f"{name}.tsv" for name in GLUE_FILES)):
-        path = folder / name
-        plain = path.is_file() and not path.is_symlink()
-        if os.path.lexists(path) and not (force and plain):
-            raise ValueError(f"{path} exists{'; force=True replaces it' if plain else ', and is not a plain file'}")
+        if os.path.lexists(folder / name):
+            raise ValueError(f"{folder / name} exists: give another folder")
     predictions, texts = source if by_name else glue_predictions(source, data, split), {}
     for name in GLUE_FILES:
         values = pd.Series(predictions[name])

@@ -52,17 +52,17 @@ class Task:
     """The column of one text, or the two columns of a pair of texts."""
     labels: Names = ()
     """Names of the classes, in order; empty for a score to be regressed."""
-    metrics: Names = ("accuracy",)
+    metrics: Annotated[Names, Field(min_length=1)] = ("accuracy",)
     """Names in `OF_CLASSES`, then perhaps in `BY_CLASS`; the first one enters the dev average. The default for scores
     is `OF_SCORES`."""
-    evaluation: Names = ("validation",)
+    evaluation: Annotated[Names, Field(min_length=1)] = ("validation",)
     """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
     scores on another one bear its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""
     scale: Annotated[Number, Field(gt=0)] = 5.0
     """Scores are divided by this for training and predictions multiplied by it (ledger D16); 1 for a cosine."""
     label: str = "label"
     """The column of the label."""
-    separator: str = ","
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
     """The separator of columns in a delimited file, a single character; for a .tsv, give a tab."""
     skip_unlabelled: bool | Names = False
     """Whether rows with an empty label are left out, with a warning; otherwise they are an error. Labels that mean that
@@ -100,7 +100,6 @@ class Task:
             check_name(f"positive class of task {self.name!r}", self.positive, two)
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)
-        self._check("metrics", bool(self.metrics), "list of names, at least one")
         for metric in self.metrics:
             valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
             more = () if self.is_regression or metric == self.metrics[0] else BY_CLASS
@@ -109,7 +108,7 @@ class Task:
         valid = weights is None or (self.labels and (weights == "balanced" or set(weights) == set(self.labels)))
         each = f"dict with a weight for each class {self.labels}, or 'balanced'"
         self._check("class_weights", bool(valid), each if self.labels else "null value (None) for a score")
-        self._check("evaluation", 0 < len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
+        self._check("evaluation", len(set(self.evaluation)) == len(self.evaluation), "list of splits, each once")
         if self.apart and len(self.texts) != 2:
             raise ValueError(f"task {self.name!r}: head {self.head!r} compares two texts, not {list(self.texts)}")
         if self.head == "cosine" and (self.labels or self.scale != 1):
@@ -244,37 +243,30 @@ def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str
     if check_task_name(task) in BUILT_IN:
         return BUILT_IN[task]
     source = Path(sources.locate(data))
-    inside = [path for path in sorted(source.glob("*")) if path.is_file() and sources.ending(path) in sources.SUFFIXES]
-    files = [source] if source.is_file() else inside
+    files = [source] if source.is_file() else sorted(path for path in source.glob("*") if path.is_file())
+    files = [path for path in files if sources.ending(path) in sources.SUFFIXES]
     named = [path for path in files if sources.stem(path) == task]
     if len(named) > 1:
         raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
-    if named:
-        return task_from_file(named[0])
-    if "/" not in str(source) and not source.exists() and str(source) != "synthetic":
-        raise sources.no_source(str(source))
-    error = unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
-    if source.is_dir():
-        raise ValueError(f"{error}; {source} has no file {task}.csv or {task}.tsv, it has: {sources.contents(source)}")
-    raise error
+    if not named:
+        raise unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
+    return task_from_file(named[0])
 
 
 def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label: str = "label", **options) -> Task:
     """A task from a table in memory (`sources.as_frame` says of which kinds), or from a dict of tables by split (a
     `datasets.DatasetDict`), written under `runs/data/`; takes the arguments of `task_from_file`. The classes of a
     ClassLabel keep their order."""
-    several = frame.values() if isinstance(frame, Mapping) else ()
-    by_split = bool(several) and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in several)
-    tables = dict(frame) if by_split else {"": frame}
+    tables = dict(frame) if isinstance(frame, Mapping) else {}
+    by_split = bool(tables) and all(hasattr(t, "columns") or hasattr(t, "column_names") for t in tables.values())
+    tables = tables if by_split else {"": frame}
     texts = tuple(text) if isinstance(text, (list, tuple)) else (text,)
     content, used, task = hashlib.sha256(), list(dict.fromkeys([*texts, label])), Task(name, texts, label=label)
     for split, table in tables.items():
         where = f"task {name!r}, split {split!r}" if by_split else f"task {name!r}"
-        features = table.features if hasattr(table, "with_format") else {}  # those of a `datasets.Dataset`
-        declared = getattr(features.get(label), "names", None)
-        if declared and not options.get("score"):
-            options = {"labels": declared} | options
         table = sources.as_frame(table, where)
+        if (classes := table.attrs.get(f"classes of {label}")) and not options.get("score"):
+            options = {"labels": classes} | options
         for column in used:
             sources.check_column(table, column, task, f"the table of {where}")
         tables[split] = table = table[used].reset_index(drop=True).map(sources.cell_text)
@@ -316,9 +308,6 @@ def tasks_from_file(
     ]
 
 
-_OPTIONS = ("metrics", "positive", "evaluation", "scale", "head", "class_weights", "source")
-
-
 def task_from_file(
     path: str | Path,
     text: str | Sequence[str] = "text",
@@ -349,25 +338,21 @@ def task_from_file(
     occur do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer than five rows a
     class for more than five classes, or two that differ only in blanks, case or the form of a number.
     """
-    for option in options:
-        check_name("option of task_from_file", option, _OPTIONS)
     if score and labels:
         raise ValueError(f"score=True contradicts labels={shown(labels)}: give only one of them")
     source, texts = Path(sources.locate(path)), tuple(text) if isinstance(text, (list, tuple)) else (text,)
     path, name = Path(str(source).replace("{split}", "train")), name or name_of(source)
-    separator = separator or sources.separator_of(path)
-    reading = {"separator": separator, "quoted": quoted, "encoding": encoding, "skip_unlabelled": skip_unlabelled}
-    task = Task(name, texts, label=label, files=source.name, data=str(source), **reading)
-    frame = sources.labelled(sources.read_table(path, separator, quoted, encoding), task, path.name)
-    for column in (*texts, label):
-        sources.check_column(frame, column, task, path.name)
+    reading = {"separator": separator or sources.separator_of(path), "quoted": quoted, "encoding": encoding}
+    reading |= {"label": label, "skip_unlabelled": skip_unlabelled, "files": source.name, "data": str(source)}
+    task = Task(name, texts, **reading)
+    frame = sources.labelled(sources.read_table(path, task.separator, quoted, encoding), task, path.name)
     if score:
         sources.checked(frame, task, path.name)
-        largest = max((abs(float(sources.number_of(cell))) for cell in frame[label]), default=0.0)
+        largest = max((abs(float(cell)) for cell in frame[label]), default=0.0)
         scale = largest if largest and options.get("head") != "cosine" else 1.0
         return replace(task, **{"scale": scale} | options)
-    known = labels or getattr(sources.declared(path).get(label), "names", None) or _classes(frame, task, path.name)
-    task = replace(task, labels=known, **{"metrics": Task.metrics} | options)
+    known = labels or frame.attrs.get(f"classes of {label}") or _classes(frame, task, path.name)
+    task = Task(name, texts, known, **reading, **options)
     sources.checked(frame, task, path.name)
     return task
 
@@ -380,19 +365,19 @@ def _classes(frame: pd.DataFrame, task: Task, where: str) -> tuple[str, ...]:
     labels, where = sorted(set(cells)), f"{where}, column {task.label!r}"
     if len(labels) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
-    numbers = {name: sources.number_of(name) for name in labels}
-    whole = all(number is not None and number == number.to_integral_value() for number in numbers.values())
-    scores = None not in numbers.values() and (len(labels) > 20 or not whole)
+    numbers = [sources.number_of(name) for name in labels]
+    fractions = None not in numbers and any(number != number.to_integral_value() for number in numbers)
+    scores = fractions or (None not in numbers and len(labels) > 20)
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         ends = f"such as {shown(labels[0], 50)} and {shown(labels[-1], 50)}"
         kind = "numbers, like scores" if scores else "too many for classes"
         advice = "If they are scores, give score=True; if they are classes, give them in order: labels=(...)"
         raise ValueError(f"{where}: {len(labels)} different values in {len(frame)} rows, {ends}, are {kind}. {advice}")
-    known: dict[str | Decimal, str] = {}
-    for name, number in numbers.items():
+    written: dict[str | Decimal, str] = {}
+    for name, number in zip(labels, numbers, strict=True):
         plain = " ".join(name.split()).casefold() if number is None else number
-        if (other := known.setdefault(plain, name)) != name:
-            row = f"{frame.index.name} {frame.index[frame[task.label] == name][0]}"
+        if (other := written.setdefault(plain, name)) != name:
+            row = f"{frame.index.name} {frame.index[cells == name][0]}"
             raise ValueError(f"{where}: the classes {other!r} and {name!r} ({row}) differ only in how they are written")
     return tuple(labels)
 
@@ -442,17 +427,13 @@ def _file(task: Task, source: str, split: str) -> Path | None:
     if "{split}" in source or Path(source).is_file():
         names = sources.VALIDATION if split == "validation" else (split,)
         paths = [Path(source.replace("{split}", name)) for name in names]
-        if there := [path for path in paths if path.is_file()]:
-            return there[0]
-        tested = split == "validation" and Path(source.replace("{split}", "test")).is_file()
-        remedy = " (evaluation=('test',) scores its test file instead)" if tested else ""
-        raise sources.missing(paths[0], f" for task {task.name!r}{remedy}")
-    if not task.files:
+    elif task.files:
+        pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
+        paths = sorted(Path(source).glob(pattern), key=lambda path: (len(path.name), path)) or [Path(source, pattern)]
+    else:
         return None
-    pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
-    if there := [path for path in sorted(Path(source).glob(pattern)) if path.is_file()]:
-        return min(there, key=lambda path: len(path.name))
-    has = "there is no such folder; data='synthetic' needs no files, or set PALSLIB_DATA=FOLDER to the folder above it"
-    if Path(source).is_dir():
-        has = f"it has: {sources.contents(Path(source))}"
-    raise FileNotFoundError(f"{source} has no file {pattern!r} for task {task.name!r}; {has}")
+    if there := [path for path in paths if path.exists()]:
+        return there[0]
+    tested = split == "validation" and Path(source.replace("{split}", "test")).is_file()
+    remedy = " (evaluation=('test',) scores its test file instead)" if tested else ""
+    raise sources.missing(paths[0], f" for task {task.name!r}{remedy}")

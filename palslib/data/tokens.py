@@ -100,14 +100,14 @@ def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> li
         texts = data.input_ids[~np.isin(data.input_ids, others)]
         cut[data.task.name] = data.cut / (len(data.offsets) - 1)
         unknown[data.task.name] = np.count_nonzero(texts == tokenizer.unk_token_id) / max(len(texts), 1)
-    said = []
+    sentences = []
     for shares, most, what, advice in (
         (cut, MOST_CUT, f"training rows over max_length={max_length} word pieces are cut", "raise max_length"),
         (unknown, MOST_UNKNOWN, "word pieces of the training texts are [UNK]", "choose a backbone for their language"),
     ):
         if over := [f"{task} {share:.0%}" for task, share in shares.items() if share > most]:
-            said.append(f"{what}: {', '.join(over)}; {advice}")
-    return said
+            sentences.append(f"{what}: {', '.join(over)}; {advice}")
+    return sentences
 
 
 def content_of(frame: pd.DataFrame) -> str:
@@ -127,24 +127,16 @@ _AT_ONCE = 10_000_000
 """The letters that are tokenised at once: a text's word pieces take far more memory than the few that are kept."""
 
 
-def _portions(texts: list[list[str]]) -> list[slice]:
-    """The rows in portions of about `_AT_ONCE` letters."""
-    letters = np.cumsum([sum(map(len, row)) for row in zip(*texts, strict=True)]) // _AT_ONCE
-    ends = [*(np.flatnonzero(np.diff(letters)) + 1), len(letters)]
-    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
-
-
 def _cut_second(pieces, i: int, max_length: int) -> list[int]:
     """The places of row i's word pieces that the released code keeps: it drops the last one of the longer text (if the
     lengths are equal, of the second text) until the row is short enough (ledger D18)."""
-    of = pieces.sequence_ids(i)
-    first, second, room = of.count(0), of.count(1), max_length - of.count(None)
-    most = max(room - second, min(first, (room + 1) // 2))  # how many the first text keeps
-    left = {0: min(first, most), 1: min(second, max(room - first, room // 2)), None: max_length}
-    kept = []
-    for place, text in enumerate(of):
-        left[text] -= 1
-        if left[text] >= 0:
+    text_of = pieces.sequence_ids(i)  # 0, 1, or None for [CLS] and [SEP]
+    left, kept = {text: text_of.count(text) for text in (0, 1, None)}, []
+    while sum(left.values()) > max_length:
+        left[0 if left[0] > left[1] else 1] -= 1
+    for place, text in enumerate(text_of):
+        if left[text] > 0:
+            left[text] -= 1
             kept.append(place)
     return kept
 
@@ -153,13 +145,14 @@ def _tokenise(
     frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str
 ) -> dict[str, np.ndarray]:
     """The arrays of `TokenisedTask`, by name."""
-    texts = [frame[column].tolist() for column in task.texts]
+    texts = frame[list(task.texts)]
     if task.apart:
-        texts = [texts[0] + texts[1]]
+        texts = pd.concat([texts[column] for column in task.texts]).to_frame()
+    portion = texts.map(len).sum(axis=1).cumsum().to_numpy() // _AT_ONCE
     asked = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
     ids, types, cut = [], [], 0
-    for portion in progress_bar(_portions(texts), f"word pieces of {task.name}", progress):
-        some = [column[portion] for column in texts]
+    for _, rows in progress_bar([*texts.groupby(portion)], f"word pieces of {task.name}", progress):
+        some = [rows[column].tolist() for column in rows]
         pieces = tokenizer(*some, **asked)
         over = [i for i, row in enumerate(pieces["input_ids"]) if len(row) > max_length]
         kept = {i: _cut_second(pieces, i, max_length) for i in over} if ties == "second" and len(some) > 1 else {}
@@ -171,13 +164,11 @@ def _tokenise(
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
-    lengths = [len(row) for row in ids]
-    flat = {"input_ids": (ids, np.int32), "token_type_ids": (types, np.int8)}
-    arrays = {
-        name: np.fromiter(itertools.chain.from_iterable(rows), kind, sum(lengths))
-        for name, (rows, kind) in flat.items()
-    }
-    return arrays | {"offsets": np.cumsum([0, *lengths]), "labels": labels, "cut": np.array(cut)}
+    offsets = np.cumsum([0, *map(len, ids)])
+    arrays = {"offsets": offsets, "labels": labels, "cut": np.array(cut)}
+    for name, rows, kind in (("input_ids", ids, np.int32), ("token_type_ids", types, np.int8)):
+        arrays[name] = np.fromiter(itertools.chain.from_iterable(rows), kind, offsets[-1])
+    return arrays
 
 
 def tokenise_task(
