@@ -3,7 +3,6 @@ something independent of palslib says, or refused by an error that names it. Wha
 it was. PALSLIB_SLOW=1 draws ten times as many.
 """
 
-import copy
 import csv
 import io
 import json
@@ -27,10 +26,9 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from shapes import randomise
 
-from palslib import MultiTaskModel, RunConfig, Task, load_records, load_rows
+from palslib import MultiTaskModel, RunConfig, Task, load_rows
 from palslib.__main__ import OfRun
 from palslib.bert.backbones import load_tokenizer
-from palslib.common.places import RECORDS
 from palslib.data.tasks import task_from_file
 from palslib.data.tokens import tokenise_task
 from palslib.records import write_record
@@ -82,7 +80,7 @@ def tried(act, folder: Path, *names: str):
 
 ODD = [True, None, "", "/tmp/x", "../x", [], {}, [[]], {"a": 1}, "1e9", "nan", "annealed", 0, -1, 0.5, math.nan]
 JSON = st.sampled_from(ODD) | st.none() | st.integers() | st.floats() | st.text(st.characters(), max_size=9)
-OTHERS = [b"", b"PK\x03\x04", b"<html>", b"\xff\xfe{\0}\0", b"null", b"NaN", b'"a"', b"[1]"]
+OTHERS = [b"", b"PK\x03\x04", b"<html>", b"\xff\xfe{\0}\0", b"null", b"[1]"]
 
 
 @st.composite
@@ -103,21 +101,6 @@ def damaged(draw, content: bytes) -> bytes:
         "mark": b"\xef\xbb\xbf" + content,
         "other": draw(st.sampled_from(OTHERS)),
     }[way]
-
-
-@st.composite
-def changed(draw, tree: dict) -> tuple[dict, list]:
-    """A tree of JSON of which one value is lost, wrapped or another, and the path to it."""
-    place, path = (tree := copy.deepcopy(tree)), []
-    while not path or (isinstance(place[path[-1]], dict | list) and place[path[-1]] and draw(st.integers(0, 3))):
-        place = place[path[-1]] if path else tree
-        path.append(draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place)))))
-    value = draw(JSON | st.sampled_from(["lost", "wrapped"]))
-    if value == "lost":
-        del place[path[-1]]
-    else:
-        place[path[-1]] = [place[path[-1]]] if value == "wrapped" else value
-    return tree, path
 
 
 # ------------------------------------------------------------------------------------------------------ delimited files
@@ -206,28 +189,7 @@ def test_a_column_of_another_type_means_the_same_or_is_named(which):
     assert frame is REFUSED if which >= len(GOOD) else frame.to_numpy().tolist() == ROWS
 
 
-# ---------------------------------------------------------------------------------------------------- records, configs
-
-RECORD = RECORDS / "main" / "pals-204-annealed-seed0-7f8c30a020.json"
-
-
-@examples(50)
-@given(st.data())
-def test_a_changed_record_is_refused_or_changes_one_cell(data):
-    """A row of other values where the file has them, of the same kinds; or one without a score that the file lacks."""
-    tree, path = data.draw(changed(json.loads(RECORD.read_text())))
-    content = data.draw(st.sampled_from([json.dumps(tree).encode()] * 3 + OTHERS))
-    with new_folder() as folder:
-        (folder / "record.json").write_bytes(content)
-        frame = tried(lambda: load_records(folder / "record.json"), folder, "record.json")
-    if frame is REFUSED or (path == ["status"] and frame.empty):
-        return
-    assert content not in OTHERS
-    (old,), (new,) = load_records(RECORD).to_dict("records"), frame.to_dict("records")
-    differ = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-    assert len(differ - {"settings"}) <= 1 or "scores" in path
-    assert all(type(new.get(name)) in (type(old.get(name)), float, int, type(None)) for name in differ)
-
+# ------------------------------------------------------------------------------------------------------------- configs
 
 SMALL = {"backbone": "minilm", "tasks": ["rte", "cola"], "steps": 20, "evaluate_every": 0, "size": 24}
 ODD_FIELDS = st.dictionaries(st.sampled_from([*(f.name for f in fields(RunConfig)), "x"]), JSON, min_size=1, max_size=2)
@@ -262,7 +224,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         "tokenizer.json": lambda path: load_tokenizer(str(path.parent)),
     }.items():
         os.mkfifo(tmp_path / name)
-        with pytest.raises((ValueError, OSError), match=rf"{name} is a pipe"):
+        with pytest.raises((ValueError, OSError), match=rf"{name} is a (folder, a )?pipe"):
             read(tmp_path / name)
         (tmp_path / name).unlink()
 

@@ -19,10 +19,9 @@ from palslib.training import evaluation
 
 def test_labels_that_differ(tmp_path):
     """1_0 is no number, and whole numbers beyond 2^53 are told apart; in JSON Lines they stay as written."""
-    for labels in (["1_0", "10"], ["9007199254740993", "9007199254740992"]):
-        rows = "".join(f"t{i},{labels[i % 2]}\n" for i in range(20))
-        (tmp_path / "mine.csv").write_text("text,label\n" + rows)
-        assert set(task_from_file(tmp_path / "mine.csv").labels) == set(labels)
+    labels = ("10", "1_0", "9007199254740992", "9007199254740993")
+    (tmp_path / "mine.csv").write_text("text,label\n" + "".join(f"t,{label}\n" for label in labels))
+    assert task_from_file(tmp_path / "mine.csv").labels == labels
     (tmp_path / "m.jsonl").write_text('{"text": 1.10, "label": 9007199254740993}\n{"text": 2e0, "label": 7}\n')
     task = task_from_file(tmp_path / "m.jsonl")
     assert task.labels == ("7", "9007199254740993") and load_rows(task, split="all")["text"].tolist() == ["1.10", "2e0"]
@@ -50,7 +49,8 @@ def test_what_files_may_be(tmp_path, monkeypatch):
     [
         (lambda: [load_rows("mine", "mine.csv", s) for s in PARTS], "by groups that share a text, and has 1"),
         (lambda: load_rows("few", "few.csv", split=HELD_OUT), "held-out part of train' of task 'few' is empty"),
-        (lambda: tasks_from_file("mine.csv", data="glue"), "unknown option of task_from_file 'data'"),
+        (lambda: tasks_from_file("mine.csv", data="glue"), "multiple values for keyword argument 'data'"),
+        (lambda: task_from_file("mine.csv", positiv="a"), "unknown field of task 'mine' 'positiv': did you mean 'posi"),
         (lambda: tasks_from_file("few.csv", score=["lable"]), "unknown score 'lable': did you mean 'label'"),
         (lambda: task_from_frame({"a", "b"}, "mine"), "task 'mine': a table must be .*, not a set"),
         (lambda: task_from_file("few.csv", score=True, labels=("a", "b")), "score=True contradicts labels"),
@@ -60,7 +60,7 @@ def test_messages_say_what_to_do(tmp_path, monkeypatch, call, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text("text,label\nsame,a\nsame,b\n")
     (tmp_path / "few.csv").write_text("\n".join(["text,label", *(f"q{i},{'ab'[i % 2]}" for i in range(8))]))
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         call()
 
 

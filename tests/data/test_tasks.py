@@ -155,12 +155,12 @@ def test_hub_out_of_reach(monkeypatch):
 @pytest.mark.parametrize(
     ("task", "data", "words"),
     [
-        ("rte", "sythetic", "unknown data source 'sythetic'"),
-        ("rte", "", "unknown data source ''"),  # was the working folder
-        ("mood", "airlines.csv", r"no data file 'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"),
-        ("mood", "owm", r"unknown data source 'owm': did you mean 'own'\? Valid: .*glue, own,"),
-        ("sst5", "minbert-x", r"minbert-x has no file 'ids-sst-train\*.csv' for task 'sst5'; there is no such folder"),
-        ("moode", "{own}", r"did you mean 'mood'\?.*has no file moode.csv or moode.tsv, it has: mood"),
+        ("rte", "sythetic", "no data file, folder or name 'sythetic'; .*others are synthetic, glue, and owner/name on"),
+        ("rte", "", "no data file, folder or name ''"),  # was the working folder
+        ("mood", "airlines.csv", r"'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"),
+        ("mood", "./own/x.csv", r"'./own/x.csv'; .*own has: mood.csv$"),
+        ("moode", "{own}", r"unknown task 'moode': did you mean 'mood'\?"),
+        ("mood", "m\udcff.csv", r"'m\\udcff.csv' is not UTF-8: rename the file"),
         ("rte", "{own}", r"no files rte/train-\*.parquet; .* has: mood.csv"),
     ],
 )
@@ -337,5 +337,5 @@ def test_the_minbert_tasks_from_a_folder(tmp_path, name):
     for split in ("train", "validation"):
         frame = load_rows(name, str(tmp_path), split)
         assert list(frame) == [*task.texts, "label"] and frame["label"].tolist() == [1]
-    with pytest.raises(FileNotFoundError, match=r"has no file '.*test.*' for task .*it has: .*dev\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"no data file.*-test\*\.csv' for task .* has: .*dev\.csv"):
         load_rows(name, str(tmp_path), "test")
