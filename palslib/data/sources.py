@@ -108,18 +108,17 @@ def missing(source: str | Path, why: str = "") -> FileNotFoundError:
 
 
 def read_repository(data: str, name: str, split: str) -> pd.DataFrame:
-    """One split of one configuration as a table, with classes by name. Raises ValueError, FileNotFoundError where the
-    folder lacks it, ConnectionError if the Hub is out of reach."""
+    """One split of one configuration as a table, with classes by name. Raises FileNotFoundError where the folder lacks
+    it, ConnectionError if the Hub is out of reach, ValueError for another number of rows than README.md says, and what
+    `datasets` raises."""
     source = locate(data)
     folder, where = Path(source).absolute(), f"{source} {name}/{split}"
     try:
         loaded = _of_folder(folder, name, split) if folder.is_dir() else _of_hub(source, name, split)
         frame = _of_arrow(pa.concat_tables(loaded.with_format("arrow").iter(1 << 20)))
-    except ConnectionError:
+    except Exception as error:
+        error.add_note(f"while reading {where}")
         raise
-    except Exception as error:  # datasets, yaml and pyarrow have many
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(f"{where}: {error}") from error
     described = (loaded.info.splits or {}).get(split)
     if described and described.num_examples not in (None, len(frame)):
         rows = f"{described.num_examples:,} rows, and the files have {len(frame):,}"

@@ -349,10 +349,10 @@ def task_from_file(
     if score:
         sources.checked(frame, task, path.name)
         largest = max((abs(float(cell)) for cell in frame[label]), default=0.0)
-        scale = largest if largest and options.get("head") != "cosine" else 1.0
-        return replace(task, **{"scale": scale} | options)
-    known = labels or frame.attrs.get(f"classes of {label}") or _classes(frame, task, path.name)
-    task = Task(name, texts, known, **reading, **options)
+        options = {"scale": largest if largest and options.get("head") != "cosine" else 1.0} | options
+    else:
+        labels = labels or frame.attrs.get(f"classes of {label}") or _classes(frame, task, path.name)
+    task = Task(name, texts, labels, **reading, **options)
     sources.checked(frame, task, path.name)
     return task
 
@@ -366,8 +366,7 @@ def _classes(frame: pd.DataFrame, task: Task, where: str) -> tuple[str, ...]:
     if len(labels) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = [sources.number_of(name) for name in labels]
-    fractions = None not in numbers and any(number != number.to_integral_value() for number in numbers)
-    scores = fractions or (None not in numbers and len(labels) > 20)
+    scores = None not in numbers and (len(labels) > 20 or any(number != round(number) for number in numbers))
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         ends = f"such as {shown(labels[0], 50)} and {shown(labels[-1], 50)}"
         kind = "numbers, like scores" if scores else "too many for classes"

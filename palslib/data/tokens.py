@@ -44,9 +44,14 @@ class TokenisedTask:
         """(N,) word pieces of every row, of both texts together where each is encoded by itself."""
         return np.diff(self.offsets).reshape(-1, len(self)).sum(0)
 
-    def _places(self, rows: np.ndarray) -> np.ndarray:
-        """The indices of rows in `offsets`: first texts, then second texts where each is encoded by itself."""
-        return np.concatenate([rows, rows + len(self)]) if self.task.apart else np.asarray(rows)
+    def pieces(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The indices of all word pieces of these rows, and how many each sequence has; these are first texts, then
+        second texts where each is encoded by itself."""
+        sequences = np.concatenate([rows, rows + len(self)]) if self.task.apart else rows
+        starts = self.offsets[sequences]
+        lengths = self.offsets[sequences + 1] - starts
+        firsts = np.cumsum(lengths) - lengths
+        return np.repeat(starts - firsts, lengths) + np.arange(lengths.sum()), lengths
 
     def batch(self, rows: np.ndarray, width: int | None = None, device=None) -> dict:
         """A batch of the given rows: `rows` without padding (`bert.rows.Rows`), and `labels` (B,) in the order given.
@@ -61,11 +66,7 @@ class TokenisedTask:
         from palslib.bert.rows import Rows, to
 
         rows = np.asarray(rows)
-        places = self._places(rows)
-        starts = self.offsets[places]
-        lengths = self.offsets[places + 1] - starts
-        firsts = np.cumsum(lengths) - lengths
-        pieces = np.repeat(starts - firsts, lengths) + np.arange(lengths.sum())  # (N,)
+        pieces, lengths = self.pieces(rows)
         ids, types = (torch.from_numpy(x[pieces].astype(np.int64)) for x in (self.input_ids, self.token_type_ids))
         device = torch.device(device or "cpu")
         packed = Rows.pack(ids, types, lengths, one_group=device.type != "cpu")
@@ -81,10 +82,8 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
     if len(data) <= most:
         return data
     rows = np.linspace(0, len(data) - 1, most).round().astype(int)
-    texts = data._places(rows)
-    places = np.concatenate([np.arange(data.offsets[i], data.offsets[i + 1]) for i in texts])
-    ids, types = data.input_ids[places], data.token_type_ids[places]
-    offsets = np.concatenate([[0], np.cumsum(np.diff(data.offsets)[texts])])
+    pieces, lengths = data.pieces(rows)
+    ids, types, offsets = data.input_ids[pieces], data.token_type_ids[pieces], np.cumsum([0, *lengths])
     return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
 
 

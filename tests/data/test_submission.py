@@ -27,17 +27,13 @@ class Model:
 def mirror(folder, rows=12):
     """A folder laid out like nyu-mll/glue with test splits of `rows` unlabelled rows, whose `idx` begin at 100 and are
     not in order; AX too."""
-    configs = ["---", "configs:"]
     for task, columns in {**{t.name: t.texts for t in TASKS.values()}, "ax": ("premise", "hypothesis")}.items():
-        configs += [f"- config_name: {task}", "  data_files:"]
         parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
         for part in parts:
             source = ("mnli", "validation_matched") if task == "ax" else (task, f"validation{part}")
             frame = synthetic_split(*source)[:rows][[*columns]].assign(label=-1, idx=range(99 + rows, 99, -1))
             (folder / task).mkdir(parents=True, exist_ok=True)
             frame.to_parquet(folder / task / f"test{part}-0.parquet", index=False)
-            configs.append(f"  - {{split: test{part}, path: {task}/test{part}-*.parquet}}")
-    (folder / "README.md").write_text("\n".join([*configs, "---", ""]))
     return str(folder)
 
 

@@ -15,20 +15,9 @@ from palslib.data.lexicon import LEXICON
 from palslib.data.synthetic import SYNTHETIC_DEV_SIZE, SYNTHETIC_TRAIN_SIZES, synthetic_split
 from palslib.data.tasks import TASKS
 
-PAIR = ["sentence1", "sentence2"]
-COLUMNS = {  # nyu-mll/glue
-    "cola": ["sentence"],
-    "sst2": ["sentence"],
-    "mrpc": PAIR,
-    "stsb": PAIR,
-    "qqp": ["question1", "question2"],
-    "mnli": ["premise", "hypothesis"],
-    "qnli": ["question", "sentence"],
-    "rte": PAIR,
-}
-CLASSIFICATION = [task for task in COLUMNS if task != "stsb"]
+CLASSIFICATION = [task for task in TASKS if task != "stsb"]
 SPLITS = [
-    (task, split) for task in COLUMNS for split in ("train", "validation") if (task, split) != ("mnli", "validation")
+    (task, split) for task in TASKS for split in ("train", "validation") if (task, split) != ("mnli", "validation")
 ]
 SPLITS += [("mnli", "validation_matched"), ("mnli", "validation_mismatched")]
 COURSE = list(product(("sst5", "quora", "sts"), ("train", "validation")))
@@ -50,11 +39,11 @@ def many(task, split):
     """The small tasks have too few rows for a fair measurement: several seeds of them, 2,000 rows at most."""
     seeds = 5 if split != "train" else 20 if SYNTHETIC_TRAIN_SIZES[task] < 1000 else 1
     frame = pd.concat([synthetic_split(task, split, seed) for seed in range(seeds)], ignore_index=True)
-    return frame.drop_duplicates(COLUMNS[task]).head(2000)
+    return frame.drop_duplicates(TASKS[task].texts).head(2000)
 
 
 def joined(frame, task):
-    return frame[COLUMNS[task]].agg(" ".join, axis=1)
+    return frame[list(TASKS[task].texts)].agg(" ".join, axis=1)
 
 
 @pytest.mark.parametrize(("splits", "golden"), [(SPLITS, GOLDEN), (COURSE, GOLDEN_COURSE)])
@@ -67,7 +56,7 @@ def test_golden(splits, golden):
 
 def test_sizes_keep_the_ratios_of_glue(frames):
     """GLUE's own: 8,551 + 67,349 + 3,668 + 5,749 + 363,846 + 392,702 + 104,743 + 2,490 = 949,098."""
-    assert list(TRAIN_SIZES) == list(RELEASED_SIZES) == list(TASKS) == list(COLUMNS)
+    assert list(TRAIN_SIZES) == list(RELEASED_SIZES) == list(TASKS)
     assert sum(TRAIN_SIZES.values()) == 949_098
     assert SYNTHETIC_TRAIN_SIZES == {
         "cola": 220, "sst2": 1731, "mrpc": 94, "stsb": 148, "qqp": 9352, "mnli": 10094, "qnli": 2692, "rte": 64,
@@ -78,7 +67,7 @@ def test_sizes_keep_the_ratios_of_glue(frames):
         assert len(frame) == (SYNTHETIC_TRAIN_SIZES[task] if split == "train" else SYNTHETIC_DEV_SIZE)
 
 
-@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("task", TASKS)
 def test_no_row_twice_and_no_text_in_both_train_and_dev(frames, task):
     mine = {split: texts(frame) for (name, split), frame in frames.items() if name == task}
     assert not any(frame.duplicated().any() for frame in mine.values())
@@ -99,7 +88,7 @@ def test_mismatched_speaks_of_other_people_things_and_places(frames):
 
 def shared_words(frame, task):
     """Lengths, and for pairs the share of each text's words that the other has."""
-    words = [[set(text.lower().strip(".?").split()) for text in frame[column]] for column in COLUMNS[task]]
+    words = [[set(text.lower().strip(".?").split()) for text in frame[column]] for column in TASKS[task].texts]
     if len(words) == 1:
         return np.array([[len(a) / 20] for a in words[0]])
     pairs = zip(*words, strict=True)

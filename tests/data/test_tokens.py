@@ -6,7 +6,7 @@ import torch
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data import tokens
-from palslib.data.tasks import TASKS, Task, load_rows
+from palslib.data.tasks import Task, get_task, load_rows
 from palslib.data.tokens import some_rows, tokenise_task
 
 
@@ -86,13 +86,15 @@ def test_the_cache_depends_on_texts_labels_limit_task_and_tokenizer(tokenised, c
     assert len(cached()) == 8
 
 
-@pytest.mark.parametrize("name", ["cola", "rte", "stsb"])
+@pytest.mark.parametrize("name", ["cola", "rte", "stsb", "sts"])
 def test_equals_the_tokenizers_own_batches(tokenizer, name):
-    """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1; every cell of the padded batch is compared."""
-    task, frame = TASKS[name], load_rows(name, split="validation")
+    """Pairs are [CLS] first [SEP] second [SEP] with types 0 and 1, or, of sts, twice as many rows, first texts then
+    second texts, each [CLS] text [SEP] of type 0. Every cell of the padded batch is compared; one label a pair."""
+    task, frame = get_task(name), load_rows(name, split="validation")
     data = tokenise_task(name, tokenizer, split="validation", max_length=16)
     chosen = np.array([5, 0, 5, 17, 3])
     texts = [frame[column].iloc[chosen].tolist() for column in task.texts]
+    texts = [texts[0] + texts[1]] if name == "sts" else texts
     own = tokenizer(*texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
     batch = data.batch(chosen)
     rows = batch["rows"]
@@ -100,22 +102,10 @@ def test_equals_the_tokenizers_own_batches(tokenizer, name):
     for key in ("input_ids", "token_type_ids"):
         assert torch.equal(rows.padded(getattr(rows, key)), own[key]), key
     assert torch.equal(rows.padded(torch.ones_like(rows.input_ids)), own["attention_mask"])
+    assert sum(rows.lengths) == data.lengths[chosen].sum()  # a pair's length is both its texts'
     divisor = 5 if name == "stsb" else 1
     assert batch["labels"].tolist() == pytest.approx((frame["label"].iloc[chosen] / divisor).tolist())
-    assert batch["labels"].dtype == (torch.float32 if name == "stsb" else torch.int64)
-
-
-def test_encoded_apart(tokenizer):
-    """Of three pairs six rows, first texts then second texts, each [CLS] text [SEP] of type 0; one label a pair."""
-    frame, data = load_rows("sts", split="train"), tokenise_task("sts", tokenizer)
-    chosen = np.array([4, 0, 2])
-    texts = [frame[column].iloc[i] for column in data.task.texts for i in chosen]
-    batch = data.batch(chosen)
-    rows = batch["rows"]
-    own = tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
-    assert torch.equal(rows.padded(rows.input_ids), own["input_ids"]) and not rows.token_type_ids.any()
-    assert sum(rows.lengths) == data.lengths[chosen].sum()  # a pair's length is both its texts'
-    assert batch["labels"].shape == (3,)
+    assert batch["labels"].dtype == (torch.float32 if task.is_regression else torch.int64)
 
 
 def test_cut_rows_are_counted(tokenizer, tokenised, monkeypatch):
