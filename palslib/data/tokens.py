@@ -118,8 +118,8 @@ def _key(content: str, task: Task, tokenizer, max_length: int, ties: str) -> str
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
-    said = content + rules.to_str() + repr((task, max_length, tokenizer.truncation_side, ties))
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
+    parts = content + rules.to_str() + repr((task, max_length, tokenizer.truncation_side, ties))
+    return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 
 _AT_ONCE = 10_000_000
