@@ -69,8 +69,6 @@ class Derived:
     """Whether what is printed follows from them. None: in A if all `pairs` agree, in B if any does."""
     pairs: Sequence[tuple[float, float, float]] | None = None
     """The numbers that are compared: ours, the printed one, and its unit. None: those of one name."""
-    width: float = 0.0
-    """The width of the range in which ours lies, where its inputs were rounded."""
 
 
 def _mean(row: dict, *without: str) -> float:
@@ -273,7 +271,7 @@ def b12(printed):
 
 
 def b13(printed):
-    return Derived({"ratio": 1 + PAPER_BUDGET / BASE.parameters}, width=1e6 / BASE.parameters)
+    return {"ratio": 1 + PAPER_BUDGET / BASE.parameters}
 
 
 def b14(printed):
@@ -337,15 +335,6 @@ def b23(printed):
     return Derived(values, values["gem"] <= max(values["paper_accuracy"], values["paper_f1"]))
 
 
-# ── C. What a source's own numbers say of a claim ─────────────────────────────────────────────────────────────────────
-
-
-def c1(printed):
-    without = {name: (9 * _nine(row) - row["rte"]) / 8 for name, row in ROWS_OF_TABLE_2.items()}
-    text = ", ".join(f"{name.replace('_', ' ')} {without[name]:.2f}" for name in ("eight_BERTs", "PALs", "shared"))
-    return f"the paper's table 2 has the same pattern: its means without RTE are {text}"
-
-
 # ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -360,7 +349,7 @@ def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float
 
 
 def examine(row: Row) -> Derived:
-    """What is derived for a row A or B, with its pairs, its width, and whether what is printed follows."""
+    """What is derived for a row A or B, with its pairs, and whether what is printed follows."""
     if not row.counted:
         values = globals()[row.id.lower()](row.published)
     elif isinstance(row.derived, dict):
@@ -372,21 +361,14 @@ def examine(row: Row) -> Derived:
     agree = [near(ours, printed, unit) for ours, printed, unit in pairs]
     by_pairs = all(agree) if row.kind == "A" else any(agree)
     follows = by_pairs if derived.follows is None else derived.follows
-    return Derived(derived.values, follows, pairs, derived.width or row.width)
+    return Derived(derived.values, follows, pairs)
 
 
 def possible(row: Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
     printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
-    derived = examine(row)
-    half, pairs = derived.width / 2, derived.pairs if derived.width else ()
-    return [(ours - half, ours + half, printed, near(ours, printed, unit + 2 * half)) for ours, printed, unit in pairs]
-
-
-def remark(row: Row) -> str:
-    """The note of a row, and what its function adds to that of a row C."""
-    computed = globals().get(row.id.lower()) if row.kind == "C" else None
-    return "; ".join(filter(None, [row.note, computed(row.published) if computed else ""]))
+    half, pairs = row.width / 2, examine(row).pairs if row.width else ()
+    return [(ours - half, ours + half, printed, near(ours, printed, unit + row.width)) for ours, printed, unit in pairs]
 
 
 def derive(row_id: str) -> Number | dict:

@@ -5,7 +5,6 @@ A row that does not get its expected verdict is marked `does not hold` (A), `not
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +16,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.records import files_within, read_records
 from palslib.study.ledger.claims import Verdict, claim_verdict
-from palslib.study.ledger.derivations import agrees_with_ledger, derive, examine, numbers, places, possible, remark
+from palslib.study.ledger.derivations import agrees_with_ledger, examine, numbers, places, possible
 from palslib.study.ledger.paper import Row, load_ledger
 
 ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "gem-300-steps", "minbert-150-steps")
@@ -49,54 +48,39 @@ _NAMES |= {"square-root": "square root", "round-robin": "round robin"}
 """Name of a number in the ledger -> the words for it; others are words, with underscores."""
 
 
-def format_values(values, like=None, between: str = "; ") -> str:
-    """The text of a ledger entry's numbers, thousands separated, with as many decimals as `like` has.
+def format_values(values, decimals: int | None = None, between: str = "; ", even: bool = False) -> str:
+    """The text of a ledger entry's numbers, thousands separated; floats with these decimals, by default each with its
+    own, or, if they are to be `even`, all of a table with those of the longest.
 
-    Values with names and nested lists are separated by semicolons, those within a named value by commas; a single name
-    is left out. In one list or table, all but integers get the same number of decimals. A mean and its error are
-    `79.17 ± 0.03`.
+    Values with names are separated by semicolons, those within a named value by commas; a single name is left out. A
+    mean and its error are `79.17 ± 0.03`.
     """
-    if isinstance(values, dict) and "error" in values:
-        mean, error = (format_values(values.get(name)) for name in ("mean", "error"))
-        return f"{mean} ± {error}".strip()
-    if isinstance(values, dict):
-        if isinstance(like, dict):
-            most = max((places(number) for number in like.values() if isinstance(number, float)), default=0)
-            last = round(0.1**most, most)
-            forms = {name: last if isinstance(form, float) else form for name, form in like.items()}
-        else:
-            forms = {name: None if isinstance(value, int) else like for name, value in values.items()}
-        named = []
-        for name, value in values.items():
-            text = format_values(value, forms[name], ", ")
-            colon = ":" if isinstance(value, dict) and "error" not in value else ""
-            named.append(f"{_NAMES.get(name, name.replace('_', ' '))}{colon} {text}")
-        return between.join(named) if len(named) > 1 else text
-    like = values if like is None else like
-    if isinstance(values, list):
-        if isinstance(values[0], list):
-            return "; ".join(map(format_values, values, like))
-        most = max(map(places, like))
-        likes = [number if isinstance(number, int) else round(0.1**most, most) for number in like]
-        return " · ".join(map(format_values, values, likes))
     if values is None:
         return ""
+    if isinstance(values, dict) and "error" in values:
+        return f"{format_values(values.get('mean'))} ± {format_values(values['error'])}".strip()
+    if isinstance(values, dict):
+        if even:
+            decimals = max((places(value) for value in values.values() if isinstance(value, float)), default=0)
+        texts = {name: format_values(value, decimals, ", ", even) for name, value in values.items()}
+        if len(texts) == 1:
+            return texts.popitem()[1]
+        tables = {name for name, value in values.items() if isinstance(value, dict) and "error" not in value}
+        words = {name: _NAMES.get(name, name.replace("_", " ")) + (":" if name in tables else "") for name in texts}
+        return between.join(f"{words[name]} {text}" for name, text in texts.items())
+    if isinstance(values, int):
+        return f"{values:,}"
     if 0 < abs(values) < 1e-4:
         return f"{values:g}"
-    half_up = Decimal(repr(round(values, 9))).quantize(Decimal(10) ** -places(like), ROUND_HALF_UP)
-    return f"{half_up:,}"
+    return f"{values:,.{places(values) if decimals is None else decimals}f}"
 
 
 def _derived_verdict(row: Row) -> Verdict:
-    text = format_values(derive(row.id), row.derived)
-    if not agrees_with_ledger(row.id):
-        note = f"the ledger states {format_values(row.derived)}"
-        return Verdict("does not hold" if row.kind == "A" else "not demonstrated", text, note)
-    follows = examine(row).follows
+    text, agrees, follows = format_values(row.derived, even=True), agrees_with_ledger(row.id), examine(row).follows
     if row.kind == "A":
         holds = "derived" if row.published is None or row.source == "ours" else "holds"
-        return Verdict(holds if follows else "does not hold", text, row.note)
-    if follows:
+        return Verdict(holds if agrees and follows else "does not hold", text, row.note)
+    if follows or not agrees:
         return Verdict("not demonstrated", text, row.note)
     if not (ranges := possible(row)):
         return Verdict("does not follow", text, row.note)
@@ -143,9 +127,9 @@ def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, V
     rows = []
     for row in load_ledger().values():
         outcome = (decided or {}).get(row.id) or verdict(row, records)
-        note = "; ".join(filter(None, [outcome.note, remark(row)])) if row.kind == "C" else outcome.note
-        unit = row.unit if isinstance(row.unit, float) and row.unit < 1 else None
-        printed = format_values(row.published, unit) or "–"
+        note = "; ".join(filter(None, [outcome.note, row.note])) if row.kind == "C" else outcome.note
+        decimals = places(row.unit) if isinstance(row.unit, float) and row.unit < 1 else None
+        printed = format_values(row.published, decimals) or "–"
         texts = (row.id, row.kind, row.source, row.statement, row.derivation, printed)
         rows.append((*texts, outcome.value or "–", outcome.verdict, note, outcome.files))
     columns = ["id", "kind", "source", "statement", "derivation", "published", "ours", "verdict", "note", "files"]

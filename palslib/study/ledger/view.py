@@ -1,8 +1,6 @@
 """The ledger as shown in notebook 06: its rows as tables, and a search for numbers and words."""
 
 import re
-from collections.abc import Iterable
-from functools import cache
 from html import escape
 
 import pandas as pd
@@ -45,27 +43,6 @@ def _cells(table, *path: str):
             yield from _cells(value, *path, " ".join(key) if isinstance(key, tuple) else key)
     else:
         yield from ((" · ".join(path), number) for number in numbers(table) if number is not None)
-
-
-@cache
-def _row_numbers(row_id: str) -> tuple:
-    row = paper.load_ledger()[row_id]
-    ours = numbers(derive(row_id)) if row.kind in "AB" else numbers(row.derived)
-    return tuple(n for n in numbers(row.published) + ours if n is not None)
-
-
-def _finder(term: str):
-    """A function of (text, numbers) that returns whether they mention the term."""
-    match = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
-    if not match:
-        return lambda text, values: term.casefold().strip() in text.casefold()
-    value, unit = _read(match)
-
-    def mentions(text: str, values: Iterable) -> bool:
-        written = (_read(m)[0] for m in _NUMBER.finditer(text))
-        return any(near(abs(n), value, unit) for n in (*values, *written))
-
-    return mentions
 
 
 _DERIVATION = {"A": "derivation", "B": "derivation", "C": "what decides", "D": "the paper, or good practice"}
@@ -143,14 +120,21 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     """
     if not (term := str(term)).strip():
         raise ValueError("nothing to look up: the term is empty")
-    mentions, lines = _finder(term), []
+    number = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
+
+    def mentioned(*texts) -> bool:
+        text = " ".join(map(str, texts))
+        if not number:
+            return term.casefold().strip() in text.casefold()
+        return any(near(_read(match)[0], *_read(number)) for match in _NUMBER.finditer(text))
+
+    lines = []
     for shown in frame.to_dict("records"):
-        row, names = paper.load_ledger()[shown["id"]], ("id", "source", "statement", "derivation", "published")
-        texts = [*map(shown.get, (*names, "ours", "verdict")), *row.needs, row.scale, *row.fields]
-        if mentions(" ".join(texts), _row_numbers(row.id)):
+        row = paper.load_ledger()[shown["id"]]
+        texts = [shown[name] for name in ("id", "source", "statement", "derivation", "published", "ours", "verdict")]
+        if mentioned(*texts, *row.needs, row.scale, *row.fields, row.published, row.derived):
             lines.append((row.id, row.statement, shown["verdict"]))
     for where, table in TABLES.items():
-        for path, number in _cells(table):
-            if mentions(path, [number]):
-                lines.append((where, f"{path} {number:,}", ""))
+        cells = [f"{path} {value:,}" for path, value in _cells(table)]
+        lines += [(where, cell, "") for cell in cells if mentioned(cell)]
     return pd.DataFrame(lines, columns=["where", "what", "verdict"])
