@@ -134,18 +134,17 @@ class Comparison:
 
     def _outcome(self, scores: pd.DataFrame) -> "Outcome":
         """The outcome of the scores of one study, in which each term has some."""
-        scores, terms = self._without_repeats(scores), len(self.terms)
-        of_all = scores[scores.groupby("task")["term"].transform("nunique") == terms]  # tasks that all terms have
-        full = terms * of_all["task"].nunique()
-        whole = of_all[of_all.groupby("seed")["score"].transform("size") == full]  # seeds that have all of these
-        means = whole.groupby(["seed", "term"])["score"].mean().unstack().reindex(columns=range(terms))
+        scores = self._without_repeats(scores)
+        pairs = scores.pivot(index=["seed", "task"], columns="term", values="score").dropna()
+        tasks = pairs.index.unique("task")
+        means = pairs.groupby("seed").mean()[pairs.groupby("seed").size() == len(tasks)]  # of seeds with all tasks
         if self.measure == "spread":
             means = (means - means.median()).abs()
         cut = len(self.left)
         left, right = means.iloc[:, :cut].sum(axis=1), means.iloc[:, cut:].sum(axis=1)
-        used = (scores if whole.empty else whole).sort_values(["term", "seed"], kind="stable")
-        parts = {}
-        if self.of_glue_averages and not whole.empty:
+        used = scores[scores["seed"].isin(means.index) & scores["task"].isin(tasks)] if len(means) else scores
+        used, parts = used.sort_values(["term", "seed"], kind="stable"), {}
+        if self.of_glue_averages and len(means):
             parts = parts_of_tasks(*(map(_task_scores, runs) for _, runs in used.groupby("term")["run"]))
         compared = tuple({id(run): run for run in used["run"]}.values())  # a run has a row for each task
         study = compared[0]["config"]["study"]
@@ -158,17 +157,13 @@ class Comparison:
         """The scores of one run for each term, seed and task: of repeated runs the last one, or the last of those from
         the maker of processors that all terms have for this seed (of several makers, the alphabetically last)."""
         one = ["term", "seed", "task"]
-        if not scores.duplicated(one).any():
-            return scores
-        makers = scores.groupby(["seed", "maker"])["term"].nunique()
-        chosen = makers[makers == len(self.terms)].reset_index("maker")["maker"].groupby("seed").max()
-        counts = scores["maker"] == scores["seed"].map(chosen)
-        scores = scores.loc[counts.sort_values(kind="stable").index]
         for _, runs in scores[scores.duplicated(one, keep=False)].groupby(one)["run"]:
             if any(settings_of(run) != settings_of(runs.iloc[0]) for run in runs):
                 files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
                 raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
-        return scores.drop_duplicates(one, keep="last")
+        common = scores.groupby(["seed", "maker"])["term"].transform("nunique") == len(self.terms)
+        order = scores["maker"].where(common, "").sort_values(kind="stable").index
+        return scores.loc[order].drop_duplicates(one, keep="last").sort_index()
 
     def _scores_of(self, run: dict) -> dict[str, float | None]:
         """The scores of a run: one measure or average, or one score for each task that is compared."""
@@ -410,18 +405,19 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
         rest = f"needs {', '.join(missing)}" if missing else "the runs exist, but differ in more than what is compared"
         return Verdict("not run", "–", rest)
     value = "; ".join(map(str, seen))
-    note = "; ".join(dict.fromkeys(_conditions(outcome.records) for outcome in seen))
+    notes = list(dict.fromkeys(_conditions(outcome.records) for outcome in seen))
     files = _files(record for outcome in seen for record in outcome.records)
-    verdicts = {outcome.verdict_for(row) for outcome in outcomes}
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
-        return Verdict(NOT_TESTABLE, value, f"{note}; it would take {row.scale}", files)
+        return Verdict(NOT_TESTABLE, value, "; ".join([*notes, f"it would take {row.scale}"]), files)
     unlearnt = [TASK_LABELS[outcome.comparison.task] for outcome in seen if outcome.verdict == NOT_TESTABLE]
-    cautions = [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt]
-    note = "; ".join([note, *cautions, *_cautions(outcomes)])
+    notes += [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt] + [*_cautions(outcomes)]
+    verdicts = {outcome.verdict for outcome in outcomes}
     if "not reproduced" in verdicts:
-        return Verdict("not reproduced", value, note, files)
-    if verdicts <= {"reproduced", NOT_TESTABLE}:
-        return Verdict(NOT_TESTABLE if unlearnt else "reproduced", value, note, files)
-    if verdicts <= {TOO_SMALL, "reproduced"}:
-        return Verdict(TOO_SMALL, value, note, files)
-    return Verdict("inconclusive", value, note + (f"; still needs {', '.join(missing)}" if missing else ""), files)
+        verdict = "not reproduced"
+    elif verdicts <= {"reproduced", NOT_TESTABLE}:
+        verdict = NOT_TESTABLE if unlearnt else "reproduced"
+    elif verdicts <= {TOO_SMALL, "reproduced"}:
+        verdict = TOO_SMALL
+    else:
+        verdict, notes = "inconclusive", [*notes, *([f"still needs {', '.join(missing)}"] if missing else [])]
+    return Verdict(verdict, value, "; ".join(notes), files)
