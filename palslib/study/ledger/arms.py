@@ -13,6 +13,7 @@ from statistics import mode
 import pandas as pd
 
 from palslib.common.names import check_name
+from palslib.methods.table import LABELS
 from palslib.plan.config import CHANGE_NO_RESULT
 from palslib.plan.sampling import SCHEDULES
 
@@ -20,6 +21,25 @@ _ARM = {"method", "method_options", "own_method", "size", "schedule", "seed"}
 _PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches", "inspect"}
 _PRACTICAL |= {"gradient_checkpointing"}
 _ONE_EACH = "one-each"
+_BASELINES = {"glue": "eight BERTs", "minbert": "three BERTs"}
+"""Data -> the name of the baseline: a BERT for each task."""
+_WORDS = {
+    "freeze=backbone": "BERT frozen",
+    "weights=random": "from random weights",
+    "pooler=per-task": "separate poolers",
+    "memory=32": "with memory",
+    "activation=gelu": "with GELU",
+    "pretraining=mlm": "pre-trained further",
+    "size=paper": "the paper's size",
+    "sharing=tasks": "in each layer",
+    "residual=false": "without residual",
+    "layer_norm=false": "without layer norm",
+    "single-task": "a model for each task",
+    "square-root": "square root",
+    "round-robin": "round robin",
+    "sequential": "one task after another",
+}
+"""Option or schedule of a term -> the words for it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,15 @@ class Term:
     def alone(self) -> bool:
         """Whether it is of models for one task each."""
         return self.schedule == "single-task"
+
+    @property
+    def words(self) -> str:
+        """Its runs in words: `PALs (annealed, BERT frozen)`."""
+        if self.arm == "fine-tuned" and self.alone:
+            return _BASELINES.get(self.data, "a BERT for each task")
+        method, *options = self.arm.split()
+        words = [_WORDS.get(word, word.replace("_", " ").replace("=", " = ")) for word in (self.schedule, *options)]
+        return f"{LABELS.get(method, method)} ({', '.join(words)})"
 
     def matches(self, record: dict) -> bool:
         """Whether a run, which has a name, belongs to it. A mixed run of a method that shares nothing between tasks

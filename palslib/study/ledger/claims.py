@@ -35,7 +35,6 @@ from palslib.study.analysis.forgetting import transfer_measures
 from palslib.study.ledger.arms import Term, named, settings_of
 from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, welch
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
-from palslib.study.ledger.sentences import in_words, sentence
 
 SEEDS = 3
 """The least number of seeds for a verdict; with fewer a comparison is inconclusive."""
@@ -44,6 +43,7 @@ EDGE = 0.05
 SPREAD_SEEDS = 5
 """The least number of seeds for a verdict on a spread over seeds."""
 NOT_TESTABLE = "not testable at this scale"
+_LABELS = TASK_LABELS | {"sts": "STS"}
 MEASURES = ("backward", "spread")
 """What a comparison may name after its colon, besides a task: backward transfer (what later tasks did to earlier ones),
 and the distance of a seed's average from the median over seeds."""
@@ -90,8 +90,16 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """What it states: `PALs (annealed) should be better than shared (annealed) on RTE`."""
-        return sentence(self.left, self.right, self.relation, self.task or self.measure)
+        """What it states: `PALs (annealed) should be better than shared (annealed) on RTE`; `a + d > b + c` compares
+        what a gains over b with what c gains over d."""
+        (first, *more), (other, *others) = ([term.words for term in side] for side in (self.left, self.right))
+        if self.measure == "spread":
+            return f"{first} should spread more over seeds than {other}"
+        if more:
+            return f"the gain of {first} over {other} should be larger than that of {others[0]} over {more[0]}"
+        better = "better" if self.relation == ">" else "no worse"
+        where = f" on {_LABELS.get(self.task, self.task)}" if self.task else ""
+        return f"{first} should be {better} than {other}{' in backward transfer' if self.measure else where}"
 
     @property
     def alone(self) -> bool:
@@ -289,7 +297,7 @@ def maker(record: dict) -> str:
     return re.split(r"\W", processor(record))[0]
 
 
-def on_other_processors(outcome: Outcome) -> int:
+def _on_other_processors(outcome: Outcome) -> int:
     """The number of an outcome's seeds whose runs were made on processors of different makers."""
     seeds = Counter(seed for seed, _ in {(run["config"]["seed"], maker(run)) for run in outcome.records})
     return sum(seeds[seed] > 1 for seed in outcome.seeds)
@@ -371,7 +379,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
         yield f"{counts['reproduced']} of {len(outcomes)} comparisons reproduced{against}"
     if not all(outcome.in_pairs for outcome in outcomes):
         yield "the two sides of a seed share no tasks or examples, so the intervals are Welch's, of two groups"
-    if apart := sum(map(on_other_processors, outcomes)):
+    if apart := sum(map(_on_other_processors, outcomes)):
         pairs = sum(len(outcome.seeds) for outcome in outcomes)
         yield f"{apart} of {pairs} pairs are of processors of different makers"
     for outcome in outcomes:
@@ -389,7 +397,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
 def claim_verdict(row: Row, records: Sequence[dict]) -> Verdict:
     """What is decided about a row C."""
     records = named(records)
-    missing = [in_words(term) for term in map(Term.parse, row.needs) if not any(map(term.matches, records))]
+    missing = [term.words for term in map(Term.parse, row.needs) if not any(map(term.matches, records))]
     if not row.needs:
         return Verdict("not run", "–")
     spans = [r for r in records if "spans" in r and Term.parse(row.needs[0]).matches(r)]
