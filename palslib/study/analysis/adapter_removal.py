@@ -5,23 +5,22 @@ The method is that of Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/19
 `python -m palslib adapters` trains tasks one by one, removes the adapters of each span of layers, and writes a record.
 """
 
-import itertools
 import time
 from contextlib import contextmanager
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pandas as pd
 
 from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
-from palslib.common.processes import progress_bar
 from palslib.data.metrics import name_of
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import as_lines, environment
-from palslib.training.evaluation import evaluate
+from palslib.study.analysis.head_removal import scores_without
 from palslib.training.in_turn import best_weights, train_in_turn
 
 
@@ -59,29 +58,23 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
         yield
 
 
-def ablation_frame(
-    model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, progress: bool = False, **options
-) -> pd.DataFrame:
+def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, **options):
     """The scores of a task, each without the adapters of one span of layers; nothing is retrained.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used, if given.
-        progress: whether to show a progress bar.
-        options: of `evaluation.evaluate`, such as `precision`.
+        options: of `head_removal.scores_without`.
 
     Columns task, metric (the task's first), whole (the score with all adapters, in percent), first, last, score, and
     change, in percent of `whole`; NaN if that is 0.
     """
-    data = some_rows(data, rows) if rows else data
-    metric, splits = name_of(data.task, data.task.metrics[0]), {task: {"dev": data}}
-    whole, rows = evaluate(model, splits, **options)[task][metric], []
-    spans = list(itertools.combinations_with_replacement(range(model.config.num_hidden_layers), 2))
-    for first, last in progress_bar(spans, f"removing adapters of {task}", progress, unit=" spans"):
-        with without_adapters(model, task, first, last):
-            score = evaluate(model, splits, **options)[task][metric]
-        change = 100 * (score - whole) / abs(whole) if whole else float("nan")
-        rows.append((task, metric, whole, first, last, score, change))
-    return pd.DataFrame(rows, columns=["task", "metric", "whole", "first", "last", "score", "change"])
+    data, metric = some_rows(data, rows) if rows else data, name_of(data.task, data.task.metrics[0])
+    spans = combinations_with_replacement(range(model.config.num_hidden_layers), 2)
+    removals = {span: without_adapters(model, task, *span) for span in spans}
+    frame = scores_without(model, task, data, removals, ("first", "last"), **options)
+    frame["change"] = 100 * frame["change"] / frame["whole"].abs().replace(0, float("nan"))
+    columns = ["task", "metric", "whole", "first", "last", "score", "change"]
+    return frame.loc[frame["metric"] == metric, columns].reset_index(drop=True)
 
 
 def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **options) -> dict:
@@ -101,7 +94,7 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     for name, run in zip(config.tasks, runs, strict=True):
         task = config.task(name)
         data = tokenise_task(task, model.tokenizer, config.data, task.evaluation[0], run["config"]["max_length"])
-        frames.append(ablation_frame(model, name, data, rows, progress, precision=run["precision"]))
+        frames.append(ablation_frame(model, name, data, rows, progress=progress, precision=run["precision"]))
     return {
         "kind": "ablation",
         "spans": as_lines(pd.concat(frames)),

@@ -4,12 +4,12 @@ A head is removed by setting its context, the mean of the values weighted by its
 
     change = score without the head − score with it        below 0: the head helped
 
-Heads can replace each other, so many changes near 0 do not mean that all heads are superfluous: `per="layer"` and
-`per="all"` remove them together.
+Heads can replace each other, so many changes near 0 do not mean that all heads are superfluous: `head_table.removals`
+also removes those of a layer, and all, together.
 """
 
-from collections.abc import Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import pandas as pd
 import torch
@@ -24,8 +24,6 @@ Head = tuple[int, int]
 """Layer and number of a head, both from 0."""
 POINT = {"pal": "task context", "bert": "context"}
 """Kind of head -> the point of `bert/layer.py` where its context is."""
-PER = {"head": ("layer", "head"), "layer": ("layer",), "all": ()}
-"""What is removed at once -> the columns that identify a removal."""
 
 
 def heads_of(model, task: str, kind: str = "pal") -> list[Head]:
@@ -79,37 +77,45 @@ def uniform_heads(model, task: str):
         yield
 
 
-def head_importance(
+def scores_without(
     model,
     task: str,
     data: TokenisedTask,
-    kind: str = "pal",
-    per: str = "head",
-    rows: int = 500,
-    progress: bool = False,
+    removals: Mapping[tuple, AbstractContextManager],
+    columns: Sequence[str],
     **options,
 ) -> pd.DataFrame:
-    """The scores of a task without one of its heads (or groups of heads) at a time, a row for each removal and metric.
+    """The scores of a task within each of several blocks that remove something, a row for each block and metric.
+
+    Args:
+        removals: what identifies a removal, the values of `columns` -> its block.
+        options: `progress`, and those of `evaluation.evaluate`, such as `precision`.
+
+    Columns task, `columns`, metric; whole, the score of the whole model, and score, in percent; change in points.
+    """
+    splits, progress = {task: {"dev": data}}, options.pop("progress", False)
+    whole, rows = evaluate(model, splits, **options)[task], []
+    for removed, block in progress_bar(removals.items(), f"scores of {task} without parts", progress):
+        with block:
+            scores = evaluate(model, splits, **options)[task]
+        rows += [(task, *removed, metric, whole[metric], score) for metric, score in scores.items()]
+    frame = pd.DataFrame(rows, columns=["task", *columns, "metric", "whole", "score"])
+    return frame.assign(change=frame["score"] - frame["whole"])
+
+
+def head_importance(
+    model, task: str, data: TokenisedTask, kind: str = "pal", rows: int = 500, **options
+) -> pd.DataFrame:
+    """The scores of a task without one of its heads at a time, a row for each head and metric.
 
     Args:
         data: the task's dev split, of which at most `rows` rows are used.
         kind: `pal`, the task's own heads, or `bert`.
-        per: what is removed at once, a key of `PER`.
-        progress: whether to show a progress bar.
-        options: of `evaluation.evaluate`, such as `precision`.
+        options: of `scores_without`.
 
-    Columns task, kind, those of `PER`, metric; score in percent; change in points against the whole model on the same
+    Columns task, kind, layer, head, metric; score in percent; change in points against the whole model on the same
     rows.
     """
-    names = PER[check_name("group of heads", per, PER)]
-    groups: dict[tuple, list[Head]] = {}
-    for head in heads_of(model, task, kind):
-        groups.setdefault(head[: len(names)], []).append(head)
-    splits = {task: {"dev": some_rows(data, rows)}}
-    whole, lines = evaluate(model, splits, **options)[task], []
-    for group, heads in progress_bar(groups.items(), f"removing heads of {task}", progress):
-        with without_heads(model, task, heads, kind):
-            scores = evaluate(model, splits, **options)[task]
-        for metric, score in scores.items():
-            lines.append((task, kind, *group, metric, score, score - whole[metric]))
-    return pd.DataFrame(lines, columns=["task", "kind", *names, "metric", "score", "change"])
+    removals = {(kind, *head): without_heads(model, task, [head], kind) for head in heads_of(model, task, kind)}
+    data, columns = some_rows(data, rows), ("kind", "layer", "head")
+    return scores_without(model, task, data, removals, columns, **options).drop(columns="whole")

@@ -5,9 +5,11 @@ are lines of comma-separated values.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,7 @@ from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.records import as_lines, environment, read_records
 from palslib.study.analysis.attention_maps import AttentionMaps, attention_maps, head_divergences, head_statistics
-from palslib.study.analysis.head_removal import PER, head_importance, uniform_heads
-from palslib.training.evaluation import evaluate
+from palslib.study.analysis.head_removal import POINT, heads_of, scores_without, uniform_heads, without_heads
 
 Maps = Mapping[str | None, list[AttentionMaps]]
 """Task (None: the plain backbone) -> its maps; all tasks have the same texts in the same order."""
@@ -62,23 +63,23 @@ def head_table(maps: Maps) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def removals(model, task: str, data: TokenisedTask, rows: int = 500, progress: bool = False, **options) -> pd.DataFrame:
+def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) -> pd.DataFrame:
     """All removals of a task's PAL heads and of BERT's heads, on at most `rows` rows, by the task's first metric.
 
-    Columns are those of `head_importance`, and `removed`: a key of `PER`; `pattern` if no head was removed, but every
-    head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
+    Columns are those of `head_importance`, and `removed`: `head`, `layer` or `all`; `pattern` if no head was removed,
+    but every head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
-    data, metric, frames = some_rows(data, rows), name_of(model.tasks[task], model.tasks[task].metrics[0]), []
-    for kind, per in product(("pal", "bert"), PER):
-        frames.append(head_importance(model, task, data, kind, per, rows, progress, **options).assign(removed=per))
-    frame = pd.concat(frames, ignore_index=True).query("metric == @metric")
-    whole = (frame["score"] - frame["change"]).iloc[0]
-    with uniform_heads(model, task):
-        flat = evaluate(model, {task: {"dev": data}}, **options)[task][metric]
-    first = {"removed": ["nothing", "pattern"], "score": [whole, flat], "change": [0.0, flat - whole]}
-    first = pd.DataFrame(first).assign(task=task, kind="pal", metric=metric)
-    columns = ["task", "kind", "removed", *PER["head"], "metric", "score", "change"]
-    return pd.concat([first, frame], ignore_index=True)[columns]
+    ways = {("pal", "nothing", None, None): nullcontext(), ("pal", "pattern", None, None): uniform_heads(model, task)}
+    for kind in POINT:
+        heads = heads_of(model, task, kind)
+        ways |= {(kind, "head", *head): without_heads(model, task, [head], kind) for head in heads}
+        for layer, group in groupby(heads, key=itemgetter(0)):
+            ways[kind, "layer", layer, None] = without_heads(model, task, list(group), kind)
+        ways[kind, "all", None, None] = without_heads(model, task, heads, kind)
+    columns = ["kind", "removed", "layer", "head"]
+    frame = scores_without(model, task, some_rows(data, rows), ways, columns, **options)
+    metric = name_of(model.tasks[task], model.tasks[task].metrics[0])
+    return frame[frame["metric"] == metric].drop(columns="whole").reset_index(drop=True)
 
 
 def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, precision: str, own: dict) -> dict:
@@ -103,7 +104,7 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     statistics = head_statistics(chain(*maps.values()))
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
-    removed = [removals(model, task, split, rows, True, precision=precision) for task, split in splits.items()]
+    removed = [removals(model, task, split, rows, progress=True, precision=precision) for task, split in splits.items()]
     description = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
     if above.is_file():
         (run,) = read_records(above)
