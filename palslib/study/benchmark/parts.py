@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.benchmark import timer  # a clock that waits for a GPU to be done
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
@@ -35,15 +36,14 @@ from palslib.plan.recipes import get_recipe
 from palslib.records import environment, write_record
 from palslib.study.benchmark.others import Other, count_trained
 from palslib.study.benchmark.released import ReleasedRun
-from palslib.study.benchmark.timing import in_turn, matrix_rate, spread
 from palslib.study.figures.benchmark import benchmark_figure, machine, table
 from palslib.study.figures.style import save_figure, use_style
 from palslib.training.evaluation import evaluate
 from palslib.training.loop import Run
 
 BERT = "bert-base-uncased"
-ROUNDS = {BERT: 6, "minilm": 16, "tiny": 2}
-"""Number of timed steps by backbone; in bf16 twice as many."""
+ROUNDS = {BERT: 8, "minilm": 24, "tiny": 2}
+"""Number of timed steps by backbone."""
 
 RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "inactive")
 """Fields of the released code's recipe that affect speed; its sampling does not, and would draw other texts."""
@@ -71,6 +71,36 @@ STARTS = {
 """Name -> code with which a notebook may begin."""
 
 
+def spread(values) -> dict:
+    """Median and quartiles of at least one number."""
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return {"median": median, "low": low, "high": high, "times": len(values)}
+
+
+def seconds(function: Callable) -> float:
+    """The seconds that one call takes; an `Other` measures its own time."""
+    if isinstance(function, Other):
+        return function()
+    began = timer()
+    function()
+    return timer() - began
+
+
+def in_turn(functions: Mapping[str, Callable], rounds: int, warm: int = 1) -> dict[str, list[float]]:
+    """The seconds of `rounds` calls of each function, one of each per round, after `warm` rounds that do not count."""
+    times = [{name: seconds(function) for name, function in functions.items()} for _ in range(warm + rounds)]
+    return {name: [row[name] for row in times[warm:]] for name in functions}
+
+
+def matrix_rate(device: torch.device, precision: str, rounds: int) -> dict:
+    """Operations per second, two per multiply-add, of a matrix product as in BERT-base; on a GPU, of a larger one."""
+    n, k, m = (8192, 8192, 8192) if device.type == "cuda" else (1280, 768, 3072)
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(shape, device=device, dtype=kind) for shape in ((n, k), (k, m)))
+    times = in_turn({"product": lambda: a @ b}, rounds, warm=2)["product"]
+    return spread([2 * n * k * m / t for t in times])
+
+
 def typical_steps(run: Run, rounds: int) -> list[int]:
     """A sample of `rounds` of a run's first hundred steps, evenly spread over their numbers of word pieces."""
     order = sorted(range(100), key=lambda step: batch_lengths(run, step).sum())
@@ -80,6 +110,11 @@ def typical_steps(run: Run, rounds: int) -> list[int]:
 def batch_lengths(run: Run, step: int) -> np.ndarray:
     """The number of word pieces of each text of a step's batch, (B,)."""
     return run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)]
+
+
+def tell(line: str) -> None:
+    """Says on standard error what is measured now."""
+    print("...", line, file=sys.stderr, flush=True)
 
 
 def take_step(run: Run, steps: Iterator[int]) -> None:
@@ -106,13 +141,6 @@ class Benchmark:
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
         self.backbones = ["tiny"] if quick else [BERT, "minilm"]
         self.rates = {p: matrix_rate(self.device, p, 2 if quick else 30) for p in self.precisions}
-
-    def progress(self, line: str) -> None:
-        print("...", line, file=sys.stderr, flush=True)
-
-    def rounds(self, backbone: str, precision: str) -> int:
-        """The number of timed steps."""
-        return 2 * ROUNDS[backbone] if precision == "bf16" else ROUNDS[backbone]
 
     def run(self, backbone: str, method: str, precision: str, kind: type[Run] = Run, **more) -> Run:
         """A training run before its first step; `more` are settings of its config."""
@@ -155,13 +183,13 @@ class Benchmark:
             total += texts * (count_operations(method, shape, n).total(1) - spared)
         return 2 * passes * total / len(batches) / self.rates[precision]["median"]
 
-    def compare(self, ways: dict[str, Run | Other], backbone: str, rounds: int) -> list[dict]:
+    def compare(self, ways: dict[str, Run | Other], backbone: str) -> list[dict]:
         """The times of several programs on the same batches, with ratios to the first; the last is one of our runs.
 
         Every batch is run once before it is timed, as in a run that has gone on for a while: memory has its full size,
         and the kernels that bf16 products create for each shape exist.
         """
-        ours = list(ways.values())[-1]
+        ours, rounds = list(ways.values())[-1], ROUNDS[backbone]
         steps = typical_steps(ours, rounds)
         texts = [batch_lengths(ours, step) for step in steps]
         calls = {n: w if isinstance(w, Other) else partial(take_step, w, cycle(steps)) for n, w in ways.items()}
@@ -198,19 +226,19 @@ class Benchmark:
     def step(self) -> Iterator[dict]:
         """(a) A training step with PALs, at the paper's share of parameters, compared with one without."""
         for backbone, precision in product(self.backbones, self.precisions):
-            self.progress(f"training step, {backbone}, {precision}")
+            tell(f"training step, {backbone}, {precision}")
             runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
-            yield from self.compare(runs, backbone, self.rounds(backbone, precision))
+            yield from self.compare(runs, backbone)
 
     def released(self) -> Iterator[dict]:
         """(b) Training with PALs as in the released code, with the same texts padded to 128, compared with ours."""
         theirs = get_recipe("released")
         options = {name: getattr(theirs, name) for name in RELEASED}
         for backbone in self.backbones:
-            self.progress(f"training as the released code does, {backbone}")
+            tell(f"training as the released code does, {backbone}")
             runs = {"released": self.run(backbone, "pals-204", "float32", kind=ReleasedRun, recipe_options=options)}
             runs |= {precision: self.run(backbone, "pals-204", precision) for precision in self.precisions}
-            yield from self.compare(runs, backbone, max(2, ROUNDS[backbone] // 2))
+            yield from self.compare(runs, backbone)
 
     def peers(self) -> Iterator[dict]:
         """(f) Training one task, compared with other packages: all of BERT with Transformers alone; adapters at two
@@ -218,15 +246,14 @@ class Benchmark:
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         task, batches = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt"
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
-            self.progress(f"compared with {kind}, {backbone}, {precision}")
-            rounds = self.rounds(backbone, precision)
+            tell(f"compared with {kind}, {backbone}, {precision}")
             ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
-            torch.save(self.padded_batches(ours, typical_steps(ours, rounds)), batches)
+            torch.save(self.padded_batches(ours, typical_steps(ours, ROUNDS[backbone])), batches)
             config = ours.config
             settings = {"rate": config.learning_rate, "decay": config.weight_decay, "clip": config.clip}
             settings |= {"backbone": config.backbone, "batches": str(batches), "bf16": ours.precision == "bf16"}
             with Other(kind, kinds[kind], **settings) as other:
-                yield from self.compare({kind: other, "palslib": ours}, backbone, rounds)
+                yield from self.compare({kind: other, "palslib": ours}, backbone)
 
     def evaluation(self) -> Iterator[dict]:
         """(c) Evaluation on an evenly spread part of each dev set, so that lengths are those of the whole."""
@@ -236,7 +263,7 @@ class Benchmark:
         data = {}
         for task, splits in run.dev_data.items():
             data[task] = {name: some_rows(split, most) for name, split in splits.items()}
-        self.progress(f"evaluation, {backbone}")
+        tell(f"evaluation, {backbone}")
         ways = {p: partial(evaluate, run.model, data, None, run.accelerator, p) for p in self.precisions}
         times = in_turn(ways, 2 if self.quick else 3)
         splits = [split for parts in data.values() for split in parts.values()]
@@ -248,7 +275,7 @@ class Benchmark:
 
     def start_up(self) -> list[dict]:
         """(d) The start of a notebook, in a Python process of its own each time; the floor is Python alone."""
-        self.progress("start of a notebook")
+        tell("start of a notebook")
         names = list(STARTS)[: 2 if self.quick else None]
         start = partial(subprocess.run, check=True, capture_output=True)
         times = in_turn({name: partial(start, [sys.executable, "-c", STARTS[name]]) for name in names}, 3)
