@@ -13,14 +13,12 @@ def acting_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.Dat
     Columns `setting` (the run's `name`), seed, task, layer; `size`, the mean of ‖TS(h)‖ / ‖h‖, and `entropy`, the
     entropy of the task's own heads divided by log S. Each is NaN in a layer that has none.
     """
-    rows = []
+    rows, columns = [], ["setting", "seed", "task", "layer", "size", "entropy"]
     for record in records:
-        run = {"setting": name(record), "seed": record["config"]["seed"]}
         for task, values in record["history"][-1].get("acting", {}).items():
-            for layer in sorted(map(int, set().union(*values.values()))):  # a number in memory, a string in a file
-                measures = {what: by_layer.get(layer, by_layer.get(str(layer))) for what, by_layer in values.items()}
-                rows.append({**run, "task": task, "layer": layer, **measures})
-    columns = ["setting", "seed", "task", "layer", "size", "entropy"]
+            layers = pd.DataFrame(values).rename(index=int).sort_index()  # a number in memory, a string in a file
+            layers = layers.rename_axis("layer").reset_index().assign(task=task)
+            rows += layers.assign(setting=name(record), seed=record["config"]["seed"]).to_dict("records")
     return pd.DataFrame(rows, columns=columns).astype({"size": float, "entropy": float})
 
 
@@ -40,17 +38,22 @@ def switched_off_frame(records: Iterable[dict], name: Callable[[dict], str]) -> 
     return frame.assign(difference=frame["switched off"] - frame["score"])
 
 
+def _rate_and_start(record: dict) -> tuple[float, str]:
+    return record["config"]["adaptation_rate"], record["method"].get("init", "identity")
+
+
 def setting_name(record: dict) -> str:
     """How a run trains its task-specific parameters: by the name in its config or, where that has none,
     `10 × BERT's rate`; V^D starts at zero unless stated."""
-    if setting := record["config"].get("setting"):
-        return setting
     rate, start = _rate_and_start(record)
-    return f"{rate:g} × BERT's rate" + (", $V^D$ from N(0, 0.02)" if start == "normal" else "")
+    normal = ", $V^D$ from N(0, 0.02)" if start == "normal" else ""
+    return record["config"].get("setting") or f"{rate:g} × BERT's rate{normal}"
 
 
-def _rate_and_start(record: dict) -> tuple[float, str]:
-    return record["config"]["adaptation_rate"], record["method"].get("init", "identity")
+def _named(record: dict) -> str:
+    """The setting's name, after that of a line other than PALs."""
+    line = record["config"]["arm"]
+    return ("" if line == "pals-204" else f"{label(line)}: ") + setting_name(record)
 
 
 def acting(
@@ -85,20 +88,12 @@ def _inspected(
     records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
 ) -> list[dict]:
     """The runs that `acting` is about, each seed of a setting once, in the order of `methods`."""
-
-    def of_lines(some: Sequence[dict]) -> list[dict]:
-        schedule = usual_schedule(some)
-        usual = [r for r in some if r["config"]["schedule"] == schedule and "switched off" in r["results"]]
-        return [r for r in usual if r["config"]["arm"] in methods]
-
-    runs = of_lines(records)
-    known = set(map(_named, runs))
-    runs += [r for r in of_lines(more) if _named(r) not in known]
-    runs.sort(key=lambda r: (methods.index(r["config"]["arm"]), _rate_and_start(r)))
-    return list({(_named(r), r["config"]["seed"]): r for r in runs}.values())
-
-
-def _named(record: dict) -> str:
-    """The setting's name, after that of a line other than PALs."""
-    line = record["config"]["arm"]
-    return ("" if line == "pals-204" else f"{label(line)}: ") + setting_name(record)
+    runs = {}
+    for some in (records, more):
+        known, schedule = {name for name, _ in runs}, usual_schedule(some)
+        for run in some:
+            config, name = run["config"], _named(run)
+            ours = config["arm"] in methods and config["schedule"] == schedule and "switched off" in run["results"]
+            if ours and name not in known:
+                runs[name, config["seed"]] = run
+    return sorted(runs.values(), key=lambda run: (methods.index(run["config"]["arm"]), _rate_and_start(run)))
