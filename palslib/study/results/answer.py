@@ -120,11 +120,10 @@ def _row(sides, study: str, gap: Difference, left: pd.DataFrame, right: pd.DataF
 def _against_eight(new: Sequence[dict]) -> dict:
     """PALs against eight BERTs, on the seeds of the latter, by the second study's runs. No two of these runs share
     their randomness, so the interval is Welch's, of two independent samples."""
-    eight, pals = second.separate(new), scores_of(second.arms(new)["pals-204"])
-    pals = pals[pals.index.isin(eight.index)]
+    pals, eight = _with_eight(new, "pals-204")
     if min(len(eight), len(pals)) < SEEDS:
         return {"left": "pals-204", "right": EIGHT, "study": "", "verdict": second.NOT_RUN}
-    gap = welch(_means(pals), _means(eight))
+    gap = _apart(pals, eight)
     row = _row(("pals-204", EIGHT), "second study", gap, pals, eight)
     return row | {"verdict": NO_WORSE if gap.kind() != POSITIVE and gap.low >= -MARGIN else gap.kind()}
 
@@ -170,29 +169,29 @@ def _in_words(row: dict) -> str:
     return f"{points} {_interval(gap)}{seeds} ({row['study']}{level}){end}"
 
 
-def _against_the_eight(new: Sequence[dict], arm: str, without: Sequence[str] = ()) -> Difference:
-    """The difference of an arm from the eight, in the seeds that these have, without some tasks."""
+def _with_eight(new: Sequence[dict], arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The scores of an arm in the seeds that the eight have, and those of the eight."""
     eight, scores = second.separate(new), scores_of(second.arms(new)[arm])
-    sides = (scores[scores.index.isin(eight.index)], eight)
-    return welch(*(_means(side.drop(columns=list(without))) for side in sides))
+    return scores[scores.index.isin(eight.index)], eight
+
+
+def _apart(left: pd.DataFrame, right: pd.DataFrame) -> Difference:
+    """The difference of means over tasks, of runs that share nothing."""
+    return welch(*(scores.mean(axis=1).tolist() for scores in (left, right)))
 
 
 def _without_rte(new: Sequence[dict]) -> Difference:
     """PALs minus the eight on the other seven tasks."""
-    return _against_the_eight(new, "pals-204", ("rte",))
+    return _apart(*(scores.drop(columns="rte") for scores in _with_eight(new, "pals-204")))
 
 
 def _beside_eight(new: Sequence[dict]) -> str:
     """What the difference from the eight is without one task, and how far sharing everything is from them."""
-    gap = _against_the_eight(new, "shared")
+    gap = _apart(*_with_eight(new, "shared"))
     return (
         f" Without RTE the difference is {_without_rte(new).text}. In the same seeds sharing everything scores "
         f"{_more(gap)} than the eight {_interval(gap)}."
     )
-
-
-def _means(scores: pd.DataFrame) -> list[float]:
-    return scores.mean(axis=1).tolist()
 
 
 def _more(gap: Difference) -> str:
