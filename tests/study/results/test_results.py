@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,7 +13,6 @@ from scipy import stats
 from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.glue import TRAIN_SIZES
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
-from palslib.grid.sweep import Grid
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
 from palslib.records import read_records
@@ -135,15 +133,6 @@ def test_table_2s_columns():
         del record["results"]["last"]["scores"]["mnli"]["accuracy_mm"]
     frame = tables.by_task(released, ["shared"]).set_index("column")
     assert math.isnan(frame.loc["mnli_mm", "mean"]) and frame.loc["mnli_m", "mean"] == 60.5
-
-
-def test_no_run_of_the_quirks_grid_is_a_seed_of_its_method():
-    """Neither one switch alone nor all of them count among the runs with the paper's recipe, in whatever order."""
-    quirks = [c for c in Grid.named("quirks").configs(Path("runs")) if c.seed == 0]
-    names = ("recipe", "recipe_options", "schedule", "adaptation_rate", "study", "arm")
-    quirks = [run(c.method, 0, 90.0, **{name: getattr(c, name) for name in names}) for c in quirks]
-    for frame in (tables.table_3, tables.against):
-        pd.testing.assert_frame_equal(frame([*RECORDS, *quirks]), frame(RECORDS))
 
 
 def test_the_study_of_most_runs_is_shown_unless_another_is_named():
