@@ -1,15 +1,14 @@
 """Rows C: runs in pairs decide, by hand arithmetic; every kind of verdict from made-up records of known difference."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
+from made_up import record_of
 from scipy import stats
 
-from palslib.data.tasks import get_task
-from palslib.plan.config import RunConfig
+from palslib.data.tasks import TASKS, get_task
 from palslib.study.ledger.arms import Term, named
 from palslib.study.ledger.claims import Comparison, claim_verdict, smallest_difference
 from palslib.study.ledger.paper import load_ledger
@@ -21,17 +20,9 @@ NO_WORSE = "pals-204 annealed >= shared annealed"
 
 def made_up(seed: int, average: float, rte: float = 60.0, **changes) -> dict:
     """A finished run's record with those scores."""
-    config = RunConfig(**{"data": "glue", "steps": 2_000, "seed": seed} | changes)
-    scores = {task: {get_task(task).metrics[0]: rte if task == "rte" else average} for task in config.tasks}
-    record = {
-        "status": "finished",
-        "config": asdict(config),
-        "method": asdict(config.resolved_method()),
-        "precision": "float32",
-        "data": {"train": dict.fromkeys(config.tasks, 2_490)},
-        "results": {"last": {"dev_average": average, "scores": scores}},
-    }
-    return json.loads(json.dumps(record))  # as it is read from its file: tuples are lists
+    tasks = changes.get("tasks", TASKS)
+    scores = {task: {get_task(task).metrics[0]: rte if task == "rte" else average} for task in tasks}
+    return record_of(scores, average, **{"data": "glue", "steps": 2_000, "seed": seed} | changes)
 
 
 def runs(method: str, *averages: float, **changes) -> list[dict]:

@@ -1,14 +1,13 @@
 """The table of the minBERT report: means over seeds by hand, rows without runs, and runs that are not its."""
 
-import json
 import math
-from dataclasses import asdict
+from statistics import fmean
 
 import matplotlib.pyplot as plt
 import pytest
+from made_up import record_of
 from pytest import approx
 
-from palslib.plan.config import RunConfig
 from palslib.study.figures.minbert import results_dots, similarity_range, training_curves
 from palslib.study.ledger.derivations import derive
 from palslib.study.ledger.paper import MINBERT_TABLE_1
@@ -16,20 +15,11 @@ from palslib.study.results import minbert
 
 
 def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.0), **options):
-    """A record of a finished run on the course's data, as `make_record` writes one, with these three scores."""
-    tasks = options.pop("tasks", ("sst5", "quora", "sts"))
-    config = RunConfig(
-        method=method, schedule=schedule, seed=seed, tasks=tasks, data=options.pop("data", "minbert"), **options
-    )
-    metrics = {"sst5": "accuracy", "quora": "accuracy", "sts": "pearson"}
-    results = {task: {metrics[task]: score} for task, score in zip(tasks, scores, strict=True)}
-    return {
-        "status": "finished",
-        "config": {k: v for k, v in asdict(config).items() if k not in ("folder", "progress")},
-        "method": asdict(config.resolved_method()),
-        "precision": "float32",
-        "results": {"last": {"scores": results, "dev_average": sum(scores) / len(scores)}},
-    }
+    """A record of a finished run on the course's data with these three scores."""
+    settings = {"tasks": ("sst5", "quora", "sts"), "data": "minbert"} | options
+    scored = zip(settings["tasks"], scores, strict=True)
+    results = {task: {"pearson" if task == "sts" else "accuracy": score} for task, score in scored}
+    return record_of(results, fmean(scores), method=method, schedule=schedule, seed=seed, **settings)
 
 
 def line(frame, model, task):
@@ -56,14 +46,13 @@ def test_mean_over_seeds():
 
 
 def test_every_row_has_its_own_run():
-    """PALs at the budget's size and at a larger one are told apart; records that were JSON are the same."""
+    """PALs at the budget's size and at a larger one are told apart."""
     records = []
     for k, ((method, schedule), _) in enumerate(MINBERT_TABLE_1.items()):
         size = {"size": 348} if method == "pals-324" else {}
         size |= {"method_options": {"activation": "gelu"}} if method.startswith("pals") else {}
         name = "round-robin" if schedule == "single-task" else schedule
-        made = record(method.replace("324", "204"), name, scores=(float(k), 50.0, 60.0), **size)
-        records.append(json.loads(json.dumps(made)))
+        records.append(record(method.replace("324", "204"), name, scores=(float(k), 50.0, 60.0), **size))
     frame = minbert.results_frame(records)
     assert frame[frame["task"] == "sst5"]["ours"].tolist() == list(range(8))
     assert (frame["seeds"] == 1).all()
