@@ -43,8 +43,6 @@ class AttentionMaps:
 
     task: str | None
     """The task whose adaptation was used; None for the plain backbone."""
-    method: str
-    """The model's method, for messages."""
     tokens: tuple[str, ...]
     """The S tokens as the tokenizer writes them, special ones too."""
     texts: np.ndarray
@@ -65,10 +63,7 @@ class AttentionMaps:
 
     def of(self, kind: str) -> np.ndarray:
         """The maps (layers, heads, S, S) of `bert`, the backbone's, or `pal`, the task's own. Raises ValueError where
-        there are none."""
-        if kind == "pal" and kind not in self.weights:
-            why = f"method {self.method!r} adds no projected attention" if self.task else "name a task to see its PALs"
-            raise ValueError(f"there are only BERT's maps: {why}")
+        there are none: for `pal` without a task, or of a method that adds no projected attention."""
         return self.weights[check_name("kind of head", kind, self.weights)]
 
     def layer(self, kind: str, layer: int) -> np.ndarray:
@@ -118,7 +113,6 @@ def attention_maps(
     seen, ids = _seen(model, task, Rows.from_padded(ids, token_type_ids=types)), ids[0].cpu().numpy()
     return AttentionMaps(
         task=task,
-        method=model.method.label,
         tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
         texts=np.array([-1 if number is None else number for number in encoding.sequence_ids(0)]),
         cls=ids == tokenizer.cls_token_id,

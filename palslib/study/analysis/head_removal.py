@@ -8,6 +8,7 @@ Heads can replace each other, so many changes near 0 do not mean that all heads 
 also removes those of a layer, and all, together.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -31,14 +32,9 @@ def heads_of(model, task: str, kind: str = "pal") -> list[Head]:
 
     Raises ValueError for an unknown task or kind, and where the method adds no projected attention.
     """
-    return [(layer, head) for layer, number in _numbers(model, task, kind).items() for head in range(number)]
-
-
-def _numbers(model, task: str, kind: str) -> dict[int, int]:
     numbers = numbers_of_heads(model, task)
-    if check_name("kind of head", kind, POINT) not in numbers:
-        raise ValueError(f"method {model.method.label!r} adds no projected attention; it has BERT's heads only")
-    return numbers[kind]
+    layers = numbers[check_name("kind of head", kind, numbers)]
+    return [(layer, head) for layer, number in layers.items() for head in range(number)]
 
 
 @contextmanager
@@ -48,17 +44,15 @@ def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
     After the block, even after an error, the model computes the same as before, bit for bit. Raises ValueError for a
     layer or head that does not exist.
     """
-    numbers, gone = _numbers(model, task, kind), {}
+    known, gone = Counter(layer for layer, _ in heads_of(model, task, kind)), {}
     for layer, head in heads:
-        if layer not in numbers:
-            raise ValueError(f"layer {layer} has no {kind} heads; layers with them: {', '.join(map(str, numbers))}")
-        if not 0 <= head < numbers[layer]:
-            raise ValueError(f"layer {layer} has no {kind} head {head}; valid: 0 to {numbers[layer] - 1}")
+        if head not in range(known[layer]):
+            raise ValueError(f"layer {layer} has no {kind} head {head}; numbers of heads by layer: {dict(known)}")
         gone.setdefault(layer, []).append(head)
 
     def zero(point, layer, context):  # (N, H·w)
         if layer in gone:
-            context = context.unflatten(-1, (numbers[layer], -1)).clone()  # (N, H, w)
+            context = context.unflatten(-1, (known[layer], -1)).clone()  # (N, H, w)
             context[:, gone[layer]] = 0
         return context.flatten(1)
 
@@ -72,7 +66,7 @@ def uniform_heads(model, task: str):
 
     The change of the score then shows the importance of the attention pattern, apart from the values that it averages.
     """
-    _numbers(model, task, "pal")  # raises ValueError for a method without them
+    heads_of(model, task)  # raises ValueError for a method without them
     with model.watch(lambda point, layer, query: torch.zeros_like(query), "task query", task=task):
         yield
 

@@ -133,7 +133,7 @@ def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, met
     np.testing.assert_allclose(maps.of("bert").sum(-1), 1, atol=1e-6)
     assert maps.layers == {"bert": (0, 1, 2, 3) if "on-top" in method else (0, 1, 2)}
     assert set(head_statistics(maps)["kind"]) == {"bert"}
-    with pytest.raises(ValueError, match="adds no projected attention"):
+    with pytest.raises(ValueError, match="Valid: bert"):
         _ = maps.of("pal")
 
 
@@ -155,7 +155,7 @@ def test_errors_say_what_there_is(model, tokenizer):
     plain, other = attention_maps(model, None, tokenizer, TEXT), attention_maps(model, "rte", tokenizer, PAIR)
     for named, act in {
         "'rtee'.* rte, stsb": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
-        "name a task": lambda: plain.of("pal"),
+        "'pal'. Valid: bert": lambda: plain.of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
         "layer 3.* 0, 1, 2": lambda: plain.layer("bert", 3),
         "texts": lambda: head_divergences([plain], [other], ("bert", "bert")),
@@ -174,7 +174,7 @@ def by_hand(weights: list, texts=None, task="rte", kind="bert") -> AttentionMaps
     size = len(weights)
     places, texts = np.arange(size), np.array([-1] * size if texts is None else texts)
     about = (tuple("abcdefgh"[:size]), texts, places == 0, places == size - 1)
-    return AttentionMaps(task, "by hand", *about, {kind: weights[None, None]}, {kind: (0,)})
+    return AttentionMaps(task, *about, {kind: weights[None, None]}, {kind: (0,)})
 
 
 def row(maps) -> dict:
