@@ -1,9 +1,9 @@
 """Derives the values of the ledger's rows A and B, and tells whether what is printed follows from them.
 
-A row's texts and numbers are in `ledger.toml`. Its numbers are derived here, by the function of its name (`a20`) or,
-where the row names a method in `counted`, by counting that method's parameters; none reads the ledger's `derived`, with
-which the result is compared. A source prints rounded numbers, so a printed number agrees with an exact one that lies
-within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
+A row's texts and numbers are in `ledger.toml`. Its numbers are derived here: in `NUMBERS`, by the function of its name
+(`a20`) or, where the row names a method in `counted`, by counting that method's parameters; none reads the ledger's
+`derived`, with which the result is compared. A source prints rounded numbers, so a printed number agrees with an exact
+one that lies within half a unit of its last place: 1.1347 agrees with 1.13, 1.137 does not.
 
 Where the inputs of a derivation are themselves printed, they are already rounded: the mean of three scores printed as
 0.519, 0.775 and 0.448 can be any number from 0.58017 to 0.58117. Such rows have a `width`, and `possible` derives them
@@ -94,15 +94,39 @@ def _counted(method: str, name: str) -> float:
     return getattr(count_parameters(method, exact=name.endswith("_exact")), name.removesuffix("_exact"))
 
 
-# ── A. Numbers that follow from the definitions; each function's argument is what is printed ──────────────────────────
+# ── Rows whose numbers alone are derived ──────────────────────────────────────────────────────────────────────────────
+
+NUMBERS = {
+    "A1": BASE.parameters,
+    "A7": {"per_task": _counted("pals-276-top", "per_task"), "ratio": _counted("pals-276-bottom", "ratio")},
+    "A17": {
+        "alpha_1": task_probabilities(GLUE_TRAIN_SIZES, 1),
+        "alpha_half": task_probabilities(GLUE_TRAIN_SIZES, 0.5),
+        "alpha_0_2": task_probabilities(GLUE_TRAIN_SIZES, 0.2),
+        "alpha_0": task_probabilities(GLUE_TRAIN_SIZES, 0),
+    },
+    "A19": max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values()),
+    "A21": {name: _nine(row) for name, row in ROWS_OF_TABLE_2.items()},
+    "A23": {"eight_BERTs": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])},
+    "A24": _mean(ADAPTERS_TABLE_3["fine-tuned"]),
+    "A25": _counted("fine-tuned", "ratio") / round(_counted("pals-204", "ratio"), 3),
+    "A26": {"parameters": LARGE.parameters, "ratio": LARGE.parameters / BASE.parameters},
+    "A28": PAPER_BUDGET / len(GLUE_TRAIN_SIZES),
+    "B8": {
+        "not_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-not-shared"]),
+        "three_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-3-shared"]),
+    },
+    "B9": _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"]),
+    "B12": _mean(MINBERT_TABLE_1["pals-204", "annealed"]),
+    "B13": {"ratio": 1 + PAPER_BUDGET / BASE.parameters},
+    "B14": BASE.parameters,
+    "B16": {"lowest": 5 / (1 + math.exp(1)), "highest": 5 / (1 + math.exp(-1))},
+    "B19": ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"] - ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"],
+}
+"""Row -> our number or, by name, our numbers."""
 
 
-def a1(printed):
-    return BASE.parameters
-
-
-def a7(printed):
-    return {"per_task": _counted("pals-276-top", "per_task"), "ratio": _counted("pals-276-bottom", "ratio")}
+# ── A. Other numbers that follow from the definitions; each function's argument is what is printed ────────────────────
 
 
 def a10(printed):
@@ -131,18 +155,9 @@ def a13(printed):
     return {"low_rank": low_rank, "low_rank_added": added, "PALs_of_one_head": one_head, "PALs": pals}
 
 
-def a17(printed):
-    alphas = {"alpha_1": 1, "alpha_half": 0.5, "alpha_0_2": 0.2, "alpha_0": 0}
-    return {name: task_probabilities(GLUE_TRAIN_SIZES, alpha) for name, alpha in alphas.items()}
-
-
 def a18(printed):
     first, last = annealed_alpha(1, PAPER_EPOCHS), annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS)
     return Derived({"first": first, "last": last, "only": annealed_alpha(1, 1)}, near(first - last, printed, 0.1))
-
-
-def a19(printed):
-    return max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values())
 
 
 def a20(printed):
@@ -152,30 +167,10 @@ def a20(printed):
     return Derived({"steps": steps, "warm_up": warm_up}, same and near(warm_up, printed["warm_up"] * steps, 1))
 
 
-def a21(printed):
-    return {name: _nine(row) for name, row in ROWS_OF_TABLE_2.items()}
-
-
 def a22(printed):
     values = dict(zip(printed, map(_mean, MINBERT_TABLE_1.values()), strict=True))
     others = [name for name in printed if not near(values[name], printed[name], 0.001)]
     return Derived(values, others == ["PALs_annealed"])
-
-
-def a23(printed):
-    return {"eight_BERTs": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])}
-
-
-def a24(printed):
-    return _mean(ADAPTERS_TABLE_3["fine-tuned"])
-
-
-def a25(printed):
-    return _counted("fine-tuned", "ratio") / round(_counted("pals-204", "ratio"), 3)
-
-
-def a26(printed):
-    return {"parameters": LARGE.parameters, "ratio": LARGE.parameters / BASE.parameters}
 
 
 def a27(printed):
@@ -183,10 +178,6 @@ def a27(printed):
     values = {name: fit_budget(method, BASE).size for name, method in zip(printed, methods, strict=True)}
     others = [name for name in printed if values[name] != printed[name]]
     return Derived(values, others == ["low_rank"])
-
-
-def a28(printed):
-    return PAPER_BUDGET / len(GLUE_TRAIN_SIZES)
 
 
 # ── B. Statements that do not follow ──────────────────────────────────────────────────────────────────────────────────
@@ -247,15 +238,6 @@ def b7(printed):
     return values | {"PALs_shifted": shifted[1], "three_BERTs_one_digit": _mean(tuned | {"sts": tuned["sts"] + 0.5})}
 
 
-def b8(printed):
-    not_shared, three_shared = (ADAPTERS_TABLE_2[f"houlsby-64-{sharing}"] for sharing in ("not-shared", "3-shared"))
-    return {"not_shared": _mean(not_shared), "three_shared": _mean(three_shared)}
-
-
-def b9(printed):
-    return _mean(ADAPTERS_TABLE_3["houlsby-64-not-shared"])
-
-
 def b10(printed):
     size = METHODS["ffn-on-top-408"].size
     return Derived(size, size in printed.values())
@@ -266,25 +248,9 @@ def b11(printed):
     return Derived(widths, widths["paper"] == widths["released"])
 
 
-def b12(printed):
-    return _mean(MINBERT_TABLE_1["pals-204", "annealed"])
-
-
-def b13(printed):
-    return {"ratio": 1 + PAPER_BUDGET / BASE.parameters}
-
-
-def b14(printed):
-    return BASE.parameters
-
-
 def b15(printed):
     shape = {"rows": 2 * BASE.hidden_size, "columns": 1}
     return Derived(shape, shape == printed)
-
-
-def b16(printed):
-    return {"lowest": 5 / (1 + math.exp(1)), "highest": 5 / (1 + math.exp(-1))}
 
 
 def b17(printed):
@@ -301,10 +267,6 @@ def b18(printed):
     values = {"columns": len(glue) + len(added), "data_sets": len(GLUE_TRAIN_SIZES) + len(added), "won": won}
     values |= {"not_shared": _mean(adapters, "political_message"), "fine_tuning": _mean(tuned, "political_message")}
     return Derived(values, "houlsby-64" in ADAPTERS_TABLE_3 and won == len(added))
-
-
-def b19(printed):
-    return ADAPTERS_FIGURE_6_ELMO_SICK_E["fine-tuned"] - ADAPTERS_FIGURE_6_ELMO_SICK_E["feature-extraction"]
 
 
 def b20(printed):
@@ -351,7 +313,7 @@ def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float
 def examine(row: Row) -> Derived:
     """What is derived for a row A or B, with its pairs, and whether what is printed follows."""
     if not row.counted:
-        values = globals()[row.id.lower()](row.published)
+        values = NUMBERS[row.id] if row.id in NUMBERS else globals()[row.id.lower()](row.published)
     elif isinstance(row.derived, dict):
         values = {name: _counted(row.counted, name) for name in row.derived}
     else:
