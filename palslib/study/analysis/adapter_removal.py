@@ -58,7 +58,9 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
         yield
 
 
-def ablation_frame(model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, **options):
+def ablation_frame(
+    model: MultiTaskModel, task: str, data: TokenisedTask, rows: int | None = None, **options
+) -> pd.DataFrame:
     """The scores of a task, each without the adapters of one span of layers; nothing is retrained.
 
     Args:

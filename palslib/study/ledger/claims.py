@@ -80,12 +80,9 @@ class Comparison:
         """The comparison that an entry of a row's `compare` states. Raises ValueError for a mistyped one."""
         sides, _, what = text.partition(" : ")
         relation = ">=" if " >= " in sides else ">"
-        if sides.count(f" {relation} ") != 1:
-            raise ValueError(f"a comparison is `run > run` or `run >= run`, not {text!r}")
         if what and what not in MEASURES:
             get_task(what)  # raises ValueError for an unknown one
-        both = sides.split(f" {relation} ")
-        left, right = (tuple(map(Term.parse, side.split(" + "))) for side in both)
+        left, right = (tuple(map(Term.parse, side.split(" + "))) for side in sides.split(f" {relation} "))
         return cls(left, right, relation, **{"measure" if what in MEASURES else "task": what})
 
     @property

@@ -24,7 +24,7 @@ from palslib.study.ledger.intervals import (
 )
 from palslib.study.results import second
 from palslib.study.results.second import scores_of
-from palslib.study.results.tables import average, label, runs_of, scores_by_method
+from palslib.study.results.tables import label, runs_of, scores_by_method
 
 EIGHT = "eight BERTs"
 """The paper's baseline: for each task a BERT of its own, trained for that task alone."""
@@ -233,11 +233,9 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
 def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[float]:
     """The differences between runs of one seed, where both lines have the same three or more seeds, and their scores go
     up and down with these together (a correlation of at least 0.5); else none."""
-    runs = [_by_seed(line, records) for line in (left, right)]
-    if runs[0].keys() != runs[1].keys() or len(runs[0]) < SEEDS:
-        return []
-    a, b = (pd.Series(list(map(average, by_seed.values())), by_seed.keys()) for by_seed in runs)
-    return list(a - b) if a.corr(b) >= 0.5 else []
+    a, b = (scores_of(_by_seed(line, records)).mean(axis=1, skipna=False) for line in (left, right))
+    same = len(a) >= SEEDS and set(a.index) == set(b.index)
+    return (a - b).tolist() if same and a.corr(b) >= 0.5 else []
 
 
 def _of_first_study(records: Sequence[dict], left: str, right: str) -> Difference | None:

@@ -16,7 +16,6 @@ from palslib.study.ledger.intervals import (
     family,
     over_examples,
 )
-from palslib.study.results.second import LOOKS
 
 
 def test_two_methods_have_students_interval_and_unequal_variances_welchs():
@@ -95,19 +94,3 @@ def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(me
     runs[2] = 1  # equal predictions have no correlation
     expected = [METRICS[metric](np.repeat(labels, weights), np.repeat(run, weights)) for run in runs]
     assert WEIGHTED[metric](labels, runs, weights.astype(float)) == approx(np.nan_to_num(expected))
-
-
-@pytest.mark.slow
-def test_two_looks_of_the_second_study_keep_the_error():
-    """Five arms of equal means, one variance: at six seeds by 99.5 %, else at twelve by 95.2 %: 5 % err in all."""
-    runs = np.random.default_rng(5).normal(size=(20_000, 5, 12))
-    wrong = np.zeros(len(runs), bool)
-    for level, seeds in LOOKS.items():
-        seen = runs[:, :, : len(seeds)]
-        error = np.sqrt(seen.var(2, ddof=1).mean(1) * 2 / len(seeds))
-        half = stats.t.ppf((1 + level) / 2, 5 * (len(seeds) - 1)) * error
-        wrong |= abs(seen[:, 0].mean(1) - seen[:, 1].mean(1)) > half
-    assert wrong.mean() == approx(0.05, abs=0.006)
-    one = dict(zip("abcde", runs[0][:, :6], strict=True))  # the package's interval is this one
-    half = stats.t.ppf(0.9975, 25) * np.sqrt(runs[0][:, :6].var(1, ddof=1).mean() / 3)
-    assert difference(one, "a", "b", 0.995).high - difference(one, "a", "b", 0.995).value == approx(half)
