@@ -42,7 +42,7 @@ from palslib.training.evaluation import evaluate
 from palslib.training.loop import Run
 
 BERT = "bert-base-uncased"
-ROUNDS = {BERT: 8, "minilm": 24, "tiny": 2}
+ROUNDS = {BERT: 6, "minilm": 16, "tiny": 2}
 """Number of timed steps by backbone."""
 
 RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "inactive")

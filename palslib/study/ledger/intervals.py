@@ -91,24 +91,25 @@ def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Di
 def family(scores: Scores, base: str) -> pd.DataFrame:
     """Every method minus `base`, with Dunnett's simultaneous 95 % intervals: all hold together in 95 of 100 studies.
 
-    Returns a row for each method with a run: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`.
-    The interval is NaN where the method or `base` has fewer than three runs or an undefined score, or where all
-    runs of each method score the same.
+    Returns a row for each method: `method`, `difference`, `low`, `high`, `seeds`, `base seeds`, `verdict`. The interval
+    is NaN where the method or `base` has fewer than three runs or an undefined score, or where all runs of each method
+    score the same; without runs of both, the difference is NaN too, and the verdict is `not run`.
     """
     from scipy import stats
 
-    others = [method for method, runs in scores.items() if method != base and len(runs) and len(scores[base])]
-    known = [method for method in others if np.isfinite(scores[method]).all()]
+    others = [method for method in scores if method != base]
+    known = [method for method in others if len(scores[method]) and np.isfinite(scores[method]).all()]
     several, ends_of = [np.asarray(scores[method], float) for method in (*known, base)], {}
     if len(scores[base]) > 2 and max(map(len, several[:-1]), default=0) > 2 and any(map(np.ptp, several)):
         test = stats.dunnett(*several[:-1], control=several[-1], rng=np.random.default_rng(0))
         ends_of = dict(zip(known, zip(*test.confidence_interval(), strict=True), strict=True))
     rows = []
     for method in others:
-        seeds, ends = (len(scores[method]), len(scores[base])), ends_of.get(method, (math.nan, math.nan))
-        ends = ends if seeds[0] > 2 else [math.nan] * 2  # too few to conclude from; they count towards the variance
-        gap = Difference(fmean(scores[method]) - fmean(scores[base]), *ends, seeds)
-        rows.append((method, gap.value, gap.low, gap.high, *seeds, gap.kind()))
+        seeds = len(scores[method]), len(scores[base])
+        value = fmean(scores[method]) - fmean(scores[base]) if min(seeds) else math.nan
+        ends = ends_of.get(method) if seeds[0] > 2 else None  # too few count towards the variance alone
+        gap = Difference(value, *(ends or (math.nan, math.nan)), seeds)
+        rows.append((method, gap.value, gap.low, gap.high, *seeds, gap.kind() if min(seeds) else "not run"))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 

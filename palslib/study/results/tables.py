@@ -172,15 +172,12 @@ def against(records: Sequence[dict], base: str = "shared", methods: Iterable[str
     """Every line minus `base`, from all seeds of both: the columns of `intervals.family` (`low` and `high` are
     Dunnett's, for all lines together; lines without runs have NaN and 0 seeds), and the paper's difference, `paper`,
     with `paper half` where it prints standard errors of three seeds (Student's t, 4 degrees of freedom)."""
-    scores, schedule = scores_by_method(records, methods=(base, *methods)), usual_schedule(records)
-    frame = family(scores, base).set_index("method").reindex([method for method in methods if method != base])
-    frame["base seeds"], frame["verdict"] = len(scores[base]), frame["verdict"].fillna("not run")
-    frame["seeds"] = [len(scores[method]) for method in frame.index]
-    table = TABLE_3 if like_the_papers(records) else {}
-    first, *others = (table.get(method, {}).get(schedule, Mean(math.nan)) for method in (base, *frame.index))
+    frame = family(scores_by_method(records, methods=(base, *methods)), base)
+    table, schedule = TABLE_3 if like_the_papers(records) else {}, usual_schedule(records)
+    first, *others = (table.get(method, {}).get(schedule, Mean(math.nan)) for method in (base, *frame["method"]))
     frame["paper"] = [cell.mean - first.mean for cell in others]
     frame["paper half"] = [2.776 * math.hypot(cell.error or math.nan, first.error or math.nan) for cell in others]
-    return frame.reset_index()
+    return frame
 
 
 def by_task(records: Sequence[dict], methods: Iterable[str] = tuple(TABLE_2)) -> pd.DataFrame:
