@@ -20,8 +20,9 @@ import torch
 from torch.utils.benchmark import timer  # a clock that waits for a GPU to be done
 
 
-class Other:
-    """Another program that trains in its own process; a call takes one step and returns its seconds."""
+class Other(subprocess.Popen):
+    """Another program that trains in its own process, until the end of a `with` block closes its input; a call takes
+    one step and returns its seconds."""
 
     def __init__(self, kind: str, python: str | Path = sys.executable, **settings):
         """
@@ -33,19 +34,13 @@ class Other:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment |= {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TRANSFORMERS_VERBOSITY": "error"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([python, __file__, kind, json.dumps(settings)], env=environment, **pipes)
-        self.description: dict = json.loads(self.process.stdout.readline())
+        super().__init__([python, __file__, kind, json.dumps(settings)], env=environment, **pipes)
+        self.description: dict = json.loads(self.stdout.readline())
         """How many parameters it trains (`trained`), and the `versions` of its packages."""
 
     def __call__(self) -> float:
-        print(file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
-
-    def __enter__(self) -> "Other":
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.process.communicate()  # closes its input, which ends it
+        print(file=self.stdin, flush=True)
+        return float(self.stdout.readline())
 
 
 def count_trained(model) -> int:

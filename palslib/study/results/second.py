@@ -12,7 +12,7 @@ from palslib.common.reading import read_json
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
 from palslib.grid.sweep import PLANS, Grid
-from palslib.records import files_within, read_records
+from palslib.records import read_records
 from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, parts_of_tasks, task_margin, together
 from palslib.study.ledger.intervals import NEGATIVE, OPEN, POSITIVE, TOO_SMALL, Difference, difference, paired
 from palslib.study.ledger.paper import load_ledger
@@ -204,14 +204,14 @@ def ledger_frame() -> pd.DataFrame:
     return verdict_frame(decided=of_ledger(read_second()))
 
 
-def progress(folder: Path = RECORDS) -> pd.DataFrame:
+def progress() -> pd.DataFrame:
     """What has been run and what is missing: for each grid what it is `about`, the number of its `runs`, of those
     `recorded` in the folder of its name, and of those `missing`; and the `hours` that the recorded ones took."""
     rows = []
     for name in sorted(path.stem for path in PLANS.glob("*.json")):
         grid = Grid.named(name)
         runs = len(grid.runs) * math.prod(map(len, grid.product.values()))
-        records = map(read_json, files_within(folder / name) if (folder / name).is_dir() else ())
+        records = map(read_json, (RECORDS / name).rglob("*.json"))
         took = {record["key"]: record["seconds"]["total"] for record in records if record.get("status") == "finished"}
         row = {"grid": name, "about": grid.title, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
         rows.append(row | {"hours": round(sum(took.values()) / 3600, 1)})
