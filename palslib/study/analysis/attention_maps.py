@@ -63,7 +63,9 @@ class AttentionMaps:
 
     def of(self, kind: str) -> np.ndarray:
         """The maps (layers, heads, S, S) of `bert`, the backbone's, or `pal`, the task's own. Raises ValueError where
-        there are none: for `pal` without a task, or of a method that adds no projected attention."""
+        there are none."""
+        if kind == "pal" and kind not in self.weights:
+            raise ValueError("there are only BERT's maps: the method adds no projected attention, or no task is named")
         return self.weights[check_name("kind of head", kind, self.weights)]
 
     def layer(self, kind: str, layer: int) -> np.ndarray:

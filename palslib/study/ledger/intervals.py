@@ -71,21 +71,26 @@ def equal_variances(scores: Scores) -> float:
     return float(stats.levene(*several, center="median").pvalue) if len(several) > 1 else math.nan
 
 
+def _student(value: float, error: float, degrees: float, level: float, seeds: tuple[int, int]) -> Difference:
+    """value ± t · error, with Student's t of these degrees of freedom; NaN if there are none."""
+    from scipy import stats
+
+    half = float(stats.t.ppf((1 + level) / 2, degrees) * error)
+    return Difference(value, value - half, value + half, seeds)
+
+
 def difference(scores: Scores, left: str, right: str, level: float = 0.95) -> Difference:
     """left - right with the interval of this level: Student's t with one variance for all methods of `scores`, or
     Welch's for these two where `equal_variances` is below 0.01. The interval is NaN if the variance is unknown."""
-    from scipy import stats
-
     a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
     seeds, value = (len(a), len(b)), float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if equal_variances(scores) < 0.01 and min(seeds) > 1:
         return welch(a, b, level)
     degrees = sum(len(runs) - 1 for runs in scores.values() if len(runs))
-    squares = sum(np.var(runs) * len(runs) for runs in scores.values() if len(runs))
     if not degrees or not all(seeds):
         return Difference(value, math.nan, math.nan, seeds)
-    half = stats.t.ppf((1 + level) / 2, degrees) * math.sqrt(squares / degrees * (1 / seeds[0] + 1 / seeds[1]))
-    return Difference(value, value - float(half), value + float(half), seeds)
+    pooled = sum(np.var(runs) * len(runs) for runs in scores.values() if len(runs)) / degrees
+    return _student(value, math.sqrt(pooled * (1 / seeds[0] + 1 / seeds[1])), degrees, level, seeds)
 
 
 def family(scores: Scores, base: str) -> pd.DataFrame:
@@ -116,27 +121,20 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
 
 def paired(differences: Sequence[float], level: float = 0.95) -> Difference:
     """The mean of differences between runs of one seed, with Student's interval; NaN for fewer than two."""
-    from scipy import stats
-
     n = len(differences)
-    if n < 2:
-        return Difference(differences[0] if n else math.nan, math.nan, math.nan, (n, n))
-    half = float(stats.t.ppf((1 + level) / 2, n - 1) * stats.sem(differences))
-    return Difference(fmean(differences), fmean(differences) - half, fmean(differences) + half, (n, n))
+    error = np.std(differences, ddof=1) / math.sqrt(n) if n > 1 else math.nan
+    return _student(fmean(differences) if n else math.nan, error, n - 1, level, (n, n))
 
 
 def welch(left: Sequence[float], right: Sequence[float], level: float = 0.95) -> Difference:
     """left - right of two groups that share nothing, with Welch's interval; NaN where one has fewer than two runs."""
-    from scipy import stats
-
     seeds = len(left), len(right)
     value = fmean(left) - fmean(right) if min(seeds) else math.nan
     if min(seeds) < 2:
         return Difference(value, math.nan, math.nan, seeds)
     a, b = (variance(side) / len(side) for side in (left, right))  # of the means; both may be 0, which scipy warns of
     degrees = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1)) if a + b else 1
-    half = float(stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(a + b)
-    return Difference(value, value - half, value + half, seeds)
+    return _student(value, math.sqrt(a + b), degrees, level, seeds)
 
 
 def _accuracy(labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> np.ndarray:

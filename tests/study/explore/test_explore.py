@@ -271,7 +271,7 @@ def test_sliders_end_where_the_heads_end(tokenizer):
     assert (c["head"].max, c["head"].value) == (2, 2) and message(explorer) == ""
     explorer = explore_attention(tiny_model("low-rank-100", size=5), tokenizer, "a b", "")
     choose(explorer, {"kind": "pal"})
-    assert "low-rank" in message(explorer) and explorer.results.layout.visibility == "hidden"
+    assert "no projected attention" in message(explorer) and explorer.results.layout.visibility == "hidden"
 
 
 def test_no_text_breaks_the_map(model, tokenizer):
