@@ -91,14 +91,15 @@ def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFra
         records: the first study's runs.
         new: the records of the second study's grids.
     """
-    rows = [_against_eight(new)]
+    rows, scores = [_against_eight(new)], scores_by_method(records)
     for row in second.decide(new).to_dict("records")[:3]:
         sides = (row["left"], row["right"])
         if not math.isnan(row["low"]):
             gap = Difference(row["difference"], row["low"], row["high"], tuple(map(int, row["seeds"].split(" and "))))
             runs = second.arms(new, row["level"])
             rows.append(_row(sides, "second study", gap, *(scores_of(runs[arm]) for arm in sides), row["level"]))
-        elif (gap := _of_first_study(records, *sides)) and min(gap.seeds) >= SEEDS:
+        elif min(len(scores.get(line, ())) for line in sides) >= SEEDS:
+            gap = difference(scores, *sides)  # with one variance for all methods
             rows.append(_row(sides, "first study", gap, *(scores_of(_by_seed(line, records)) for line in sides)))
         else:
             rows.append(dict(zip(("left", "right", "study", "verdict"), (*sides, "", row["verdict"]), strict=True)))
@@ -236,12 +237,6 @@ def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[f
     a, b = (scores_of(_by_seed(line, records)).mean(axis=1, skipna=False) for line in (left, right))
     same = len(a) >= SEEDS and set(a.index) == set(b.index)
     return (a - b).tolist() if same and a.corr(b) >= 0.5 else []
-
-
-def _of_first_study(records: Sequence[dict], left: str, right: str) -> Difference | None:
-    """The difference of two methods in the first study, with one variance for all; None where one has no runs."""
-    scores = scores_by_method(records)
-    return difference(scores, left, right) if scores.get(left) and scores.get(right) else None
 
 
 def numbered(sentences: Sequence[str]) -> str:
