@@ -37,6 +37,7 @@ from palslib.study.ledger.paper import (
 )
 
 BASE, LARGE = BACKBONES["bert-base-uncased"], BACKBONES["bert-large-uncased"]
+NARROW = replace(BASE, intermediate_size=BASE.hidden_size)
 SMALL_BUDGET = 1_500_000  # for all eight tasks (paper, results)
 ROWS_OF_TABLE_2 = dict(zip(("eight_BERTs", "shared", "attention_on_top", "PALs"), TABLE_2.values(), strict=True))
 
@@ -88,10 +89,10 @@ def _nine(row: dict, part: str = "f1") -> float:
     return glue_average(tasks)
 
 
-def _counted(method: str, name: str) -> float:
+def _counted(method: str, name: str, **options) -> float:
     """What a method adds to BERT-base for eight tasks: `per_task`, `added`, or its `ratio`; with `_exact` after the
-    name, biases and norms included."""
-    return getattr(count_parameters(method, exact=name.endswith("_exact")), name.removesuffix("_exact"))
+    name, biases and norms included. `options` are those of `count_parameters`."""
+    return getattr(count_parameters(method, exact=name.endswith("_exact"), **options), name.removesuffix("_exact"))
 
 
 # ── Rows whose numbers alone are derived ──────────────────────────────────────────────────────────────────────────────
@@ -99,6 +100,11 @@ def _counted(method: str, name: str) -> float:
 NUMBERS = {
     "A1": BASE.parameters,
     "A7": {"per_task": _counted("pals-276-top", "per_task"), "ratio": _counted("pals-276-bottom", "ratio")},
+    "A11": {
+        "matrix": _counted("shared", "per_task", pooler="per-task"),
+        "pooler": _counted("shared", "per_task_exact", pooler="per-task"),
+        "ratio": _counted("shared", "ratio_exact", pooler="per-task"),
+    },
     "A17": {
         "alpha_1": task_probabilities(GLUE_TRAIN_SIZES, 1),
         "alpha_half": task_probabilities(GLUE_TRAIN_SIZES, 0.5),
@@ -112,6 +118,14 @@ NUMBERS = {
     "A25": _counted("fine-tuned", "ratio") / round(_counted("pals-204", "ratio"), 3),
     "A26": {"parameters": LARGE.parameters, "ratio": LARGE.parameters / BASE.parameters},
     "A28": PAPER_BUDGET / len(GLUE_TRAIN_SIZES),
+    "B3": {
+        "layers": BASE.num_layers * _counted("bert-layer-on-top", "per_task"),
+        "layers_with_inner_size_d": BASE.num_layers * _counted("bert-layer-on-top", "per_task", backbone=NARROW),
+    },
+    "B4": {
+        "added": _counted("pals-204", "added", num_tasks=3),
+        "ratio": _counted("pals-204", "ratio", num_tasks=3),
+    },
     "B8": {
         "not_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-not-shared"]),
         "three_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-3-shared"]),
@@ -138,12 +152,6 @@ def a10(printed):
         "ratio_252": two.ratio,
     }
     return Derived(values, near(one.ratio, printed, 0.01) and near(two.ratio, printed, 0.01))
-
-
-def a11(printed):
-    matrix = count_parameters("shared", pooler="per-task").per_task
-    pooler = count_parameters("shared", pooler="per-task", exact=True)
-    return {"matrix": matrix, "pooler": pooler.per_task, "ratio": pooler.ratio}
 
 
 def a13(printed):
@@ -195,19 +203,6 @@ def b2(printed):
     by_second = all(near(second[f"{name}_second"], mean, 0.1) for name, mean in printed.items())
     by_first = any(near(first[name], mean, 0.1) for name, mean in printed.items())
     return Derived(second | first, by_first or not by_second)
-
-
-def b3(printed):
-    one, narrow = (
-        count_parameters("bert-layer-on-top", replace(BASE, intermediate_size=inner)).per_task
-        for inner in (BASE.intermediate_size, BASE.hidden_size)
-    )
-    return {"layers": BASE.num_layers * one, "layers_with_inner_size_d": BASE.num_layers * narrow}
-
-
-def b4(printed):
-    three = count_parameters("pals-204", num_tasks=3)
-    return {"added": three.added, "ratio": three.ratio}
 
 
 def b5(printed):
