@@ -50,16 +50,16 @@ def head_table(maps: Maps) -> pd.DataFrame:
 
     Raises ValueError for a model without projected attention.
     """
-    tasks, place = [task for task in maps if task is not None], ["layer", "head"]
+    tasks, head = [task for task in maps if task is not None], ["layer", "head"]
     frame = head_statistics(one for task in tasks for one in maps[task]).query("kind == 'pal'").drop(columns="kind")
     tables = []
     for task in tasks:
         maps[task][0].of("pal")  # raises ValueError for a model without them
         others = [head_divergences(maps[task], maps[other]).query("matched") for other in tasks if other != task]
-        apart = pd.concat(others).groupby(place)["divergence"].mean() if others else np.nan
-        bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(place)["divergence"].min()
+        apart = pd.concat(others).groupby(head)["divergence"].mean() if others else np.nan
+        bert = head_divergences(maps[task], maps[task], ("pal", "bert")).groupby(head)["divergence"].min()
         distances = pd.DataFrame({"to_tasks": apart, "overlap": 1 - bert / np.log(2)})
-        tables.append(frame[frame["task"] == task].join(distances, on=place))
+        tables.append(frame[frame["task"] == task].join(distances, on=head))
     return pd.concat(tables, ignore_index=True)
 
 

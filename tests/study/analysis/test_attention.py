@@ -168,13 +168,13 @@ def test_errors_say_what_there_is(model, tokenizer):
 # --- statistics by hand
 
 
-def by_hand(weights: list, texts=None, task="rte", kind="bert") -> AttentionMaps:
-    """One head's map of hand-made tokens: [CLS] first, [SEP] last."""
-    weights = np.array(weights, dtype=np.float32)
-    size = len(weights)
+def by_hand(task="rte", texts=None, **heads) -> AttentionMaps:
+    """The maps of one layer's heads, by their kind, of hand-made tokens: [CLS] first, [SEP] last."""
+    weights = {kind: np.array(maps, dtype=np.float32)[None] for kind, maps in heads.items()}
+    size = next(iter(weights.values())).shape[-1]
     places, texts = np.arange(size), np.array([-1] * size if texts is None else texts)
-    about = (tuple("abcdefgh"[:size]), texts, places == 0, places == size - 1)
-    return AttentionMaps(task, *about, {kind: weights[None, None]}, {kind: (0,)})
+    parts = (tuple("abcdefgh"[:size]), texts, places == 0, places == size - 1)
+    return AttentionMaps(task, *parts, weights, dict.fromkeys(weights, (0,)))
 
 
 def row(maps) -> dict:
@@ -199,14 +199,15 @@ def test_statistics_by_hand(weights, expected):
     0 is 0.4217. To itself: (3 · 0.25 + 1)/4 = 0.4375. To [SEP]: (0.75 + 1)/4 = 0.4375. To the other text: of token 1
     (text 0), 0.75; of token 2 (text 1), 0: mean 0.375.
     """
-    got = row(by_hand(weights, texts=[-1, 0, 1, -1]))
+    got = row(by_hand(texts=[-1, 0, 1, -1], bert=[weights]))
     assert list(got) == ["task", "kind", "layer", "head", *STATISTICS]
     assert [got[name] for name in STATISTICS] == pytest.approx(expected, abs=1e-4)
 
 
 def test_texts_count_alike_and_tasks_apart():
     """A text of 2 tokens and one of 4: self-attention 1 and 1/4, mean 5/8; `to_other` only where there is a pair."""
-    one, two = by_hand(np.eye(2)), by_hand(np.full((4, 4), 0.25), texts=[-1, 0, 1, -1])
+    one = by_hand(bert=[np.eye(2)])
+    two = by_hand(texts=[-1, 0, 1, -1], bert=[np.full((4, 4), 0.25)])
     got = row([one, two])
     assert got["to_self"] == pytest.approx(0.625) and got["to_other"] == pytest.approx(0.25)
     both = head_statistics([one, replace(two, task=None)])
@@ -226,10 +227,8 @@ def test_js_divergence_by_hand():
 
 def test_heads_are_matched_whatever_their_order():
     """Three heads, looking at themselves, ahead and at the first token; the other task has them in another order."""
-    heads = np.stack([np.eye(3), np.eye(3)[[1, 2, 2]], np.eye(3)[[0, 0, 0]]]).astype(np.float32)
-    one = replace(by_hand(np.eye(3), kind="pal"), weights={"pal": heads[None]})
-    two = replace(one, task="cola", weights={"pal": heads[None][:, [2, 0, 1]]})
-    frame = head_divergences([one], [two])
+    heads = np.stack([np.eye(3), np.eye(3)[[1, 2, 2]], np.eye(3)[[0, 0, 0]]])
+    frame = head_divergences([by_hand(pal=heads)], [by_hand("cola", pal=heads[[2, 0, 1]])])
     assert len(frame) == 9 and frame["divergence"].max() <= math.log(2) + 1e-9
     best = frame[frame["matched"]]
     assert dict(zip(best["head"], best["other_head"], strict=True)) == {0: 1, 1: 2, 2: 0}

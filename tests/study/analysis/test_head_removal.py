@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 import torch
 from shapes import batch, randomised, tokens
+from test_attention import by_hand
 
 from palslib.__main__ import main
 from palslib.data.tokens import some_rows
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import from_lines, load_records
-from palslib.study.analysis.attention_maps import AttentionMaps
 from palslib.study.analysis.head_removal import head_importance, heads_of, without_heads
 from palslib.study.analysis.head_table import head_table, removals
 from palslib.study.figures.heads import head_panels
@@ -119,14 +119,6 @@ def test_importance_is_the_change_of_the_score():
 # --- the table and the record of all heads
 
 
-def by_hand(task, pal, bert) -> AttentionMaps:
-    """Maps (heads, 3, 3) in one layer, of [CLS] a [SEP]."""
-    places = np.arange(3)
-    weights = {"pal": np.stack(pal)[None], "bert": np.stack(bert)[None]}
-    about = (("[CLS]", "a", "[SEP]"), np.array([-1, 0, -1]), places == 0, places == 2)
-    return AttentionMaps(task, *about, weights, {"pal": (0,), "bert": (0,)})
-
-
 def test_head_table_by_hand():
     """Heads: look at yourself (I) or at [CLS] (C). I and C agree on the first row alone: log 2 on two rows of three.
 
@@ -134,7 +126,7 @@ def test_head_table_by_hand():
     overlaps by 1 and C by 1 − 2/3.
     """
     own, cls = np.eye(3), np.eye(3)[[0, 0, 0]]
-    maps = {"a": [by_hand("a", [own, cls], [own])], "b": [by_hand("b", [cls, cls], [own])]}
+    maps = {"a": [by_hand("a", pal=[own, cls], bert=[own])], "b": [by_hand("b", pal=[cls, cls], bert=[own])]}
     frame = head_table({None: [], **maps})
     assert frame[["task", "layer", "head"]].to_numpy().tolist() == [["a", 0, 0], ["a", 0, 1], ["b", 0, 0], ["b", 0, 1]]
     assert frame["to_tasks"].tolist()[:2] == pytest.approx([2 / 3 * np.log(2), 0])
