@@ -18,7 +18,7 @@ from csv import QUOTE_ALL
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypedDict, get_type_hints
+from typing import Annotated, TypedDict, Union, get_type_hints
 
 import tyro
 from tyro.conf import Positional
@@ -26,7 +26,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from palslib import __version__
 from palslib.common.names import MEANT, check_least
-from palslib.common.places import place, runs_folder
+from palslib.common.places import runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object, without_repeats
 
@@ -40,11 +40,10 @@ def flags_of_run() -> type:
     flags, kinds = {}, get_type_hints(RunConfig)
     for name, setting in RunConfig.__pydantic_fields__.items():
         default = setting.get_default(call_default_factory=True)
-        hint = f"(default: {' '.join(default) if isinstance(default, (tuple, dict)) else default})"
-        hint = "(default: last with palslib train, else none)" if name == "keep" else hint
+        default = " ".join(default) if isinstance(default, (tuple, dict)) else default
+        default = "last with palslib train, else none" if name == "keep" else default
         text = re.sub(r"`(\{.*?\})`", as_words, " ".join(setting.description.split()))
-        about = tyro.conf.arg(help=text, help_behavior_hint=hint)
-        flags[name] = Annotated[kinds[name], about]
+        flags[name] = Annotated[kinds[name], tyro.conf.arg(help=text, help_behavior_hint=f"(default: {default})")]
     return TypedDict("Settings", flags, total=False)
 
 
@@ -74,9 +73,8 @@ class OfRun:
     def run_config(self):
         from palslib.plan.config import RunConfig
 
-        given = self.given
         try:
-            return RunConfig.from_dict(given)
+            return RunConfig.from_dict(self.given)
         except ValueError as error:
             if self.config:
                 error.add_note(f"with the settings in {self.config}")
@@ -134,10 +132,8 @@ class Predict:
 
     model: Positional[Path]
     """The folder of a saved model or of a run (its last weights; RUN/best for the best), or a task's file."""
-    file: Positional[str]
-    """A CSV, TSV, JSON Lines (each also .gz) or Parquet file with the task's texts."""
-    more: Positional[tuple[str, ...]] = ()
-    """More such files."""
+    files: Positional[tuple[str, ...]]
+    """One or more CSV, TSV, JSON Lines (each also .gz) or Parquet files with the task's texts."""
     task: str | None = None
     """The task; may be left out if the model has only one."""
     text: tuple[str, ...] = ()
@@ -154,14 +150,12 @@ class Predict:
     def check(self) -> None:
         from palslib.data.sources import locate
 
+        if not self.files:
+            raise ValueError("give at least one FILE that exists")
         for file in self.files:
-            locate(place(file))  # an error if there is none
-        if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(place(self.output))):
+            locate(file)  # an error if there is none
+        if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(self.output)):
             raise ValueError(f"--output {self.output}: give a file that ends in .csv and does not exist yet")
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.file, *self.more)
 
     def opened(self) -> tuple:
         """The model, and the settings that are options of its methods."""
@@ -170,14 +164,14 @@ class Predict:
         from palslib.training.trained import open_model
 
         model = open_model(self.model, self.backbone).to("cuda" if torch.cuda.is_available() else "cpu")
-        ours = ("model", "file", "more", "backbone", "output")
+        ours = ("model", "files", "backbone", "output")
         return model, {name: value for name, value in vars(self).items() if name not in ours}
 
     def write(self, csv: str, screen: str) -> None:
         """Writes the text `csv` to the output file, if there is one, else prints the text `screen`."""
         from palslib.common.files import write_text
 
-        write_text(place(self.output), csv) if self.output else print(screen, end="", flush=True)
+        write_text(self.output, csv) if self.output else print(screen, end="", flush=True)
 
     def run(self) -> None:
         model, options = self.opened()
@@ -238,10 +232,8 @@ class Sweep:
     `python FILE train`, where FILE is the program that called this and passes its words on to palslib."""
 
     def check(self) -> None:
-        check_least(1, slots=self.slots)
+        check_least(1, slots=self.slots, limit=self.limit)
         check_least(0, retries=self.retries)
-        if self.limit is not None and not self.limit > 0:
-            raise ValueError(f"limit must be above 0, not {self.limit}")
         _ = self.configs
 
     @property
@@ -274,14 +266,14 @@ class Sweep:
         return [sys.executable, *([str(Path(file).resolve())] if file else ["-m", "palslib"]), "train"]
 
     def run(self) -> int:
-        from palslib.grid.sweep import collect, summary, sweep
+        from palslib.grid.sweep import Terms, collect, summary, sweep
 
         if self.collect and self.configs:
             print(f"{collect(self.configs, self.collect)} of {len(self.configs)} runs copied to {self.collect}")
         elif self.configs:
-            rows = sweep(self.configs, self.slots, self.words(), self.limit, self.retries)
-            print(f"{summary(self.configs, rows)}, in {self.place}")
-            return int(any(status != "finished" for status in rows.values()))
+            states = sweep(self.configs, self.slots, Terms(self.words(), self.limit, self.retries))
+            print(f"{summary(self.configs, states)}, in {self.place}")
+            return int(any(state != "finished" for state in states.values()))
         return 0
 
 
@@ -313,51 +305,49 @@ class Clean:
 
 # ------------------------------------------------------------------------------------------------------ from a terminal
 
-SWITCHES = ("progress", "held-out", "inspect", "evaluate-first", "gradient-checkpointing", "quick")
-"""Flags that are true or false."""
+STUDY = ("adapters", "benchmark", "heads", "reproduce")
 SIGNS = {"true": "--", "false": "--no-"}
 """What a flag begins with that is given as true or false."""
-STUDY = ("adapters", "benchmark", "heads", "reproduce")
+LISTS = {"--text": "", "--splits": "", "--tasks": ".json"}
+"""Flags that take several values, and the ending of files that are none of these."""
 
 
-def program(name: str = "") -> object:
-    """The union of the commands' classes. Those of the study need the notebooks' packages: where these are missing, it
-    leaves them out, or raises ModuleNotFoundError if `name` is one of them."""
-    kinds = Predict | Evaluate | Train | Pretrain | Sweep | Clean  # of the first one tyro reads the fields at once
+def commands(name: str = "") -> dict[str, type]:
+    """The commands' classes by name. Those of the study need the notebooks' packages: where these are missing, they are
+    left out, or ModuleNotFoundError is raised if `name` is one of them."""
+    kinds = [Predict, Evaluate, Train, Pretrain, Sweep, Clean]  # of the first one tyro reads the fields at once
     try:
         from palslib.study.commands import Adapters, Benchmark, Heads, Reproduce
+
+        kinds += [Adapters, Benchmark, Heads, Reproduce]
     except ModuleNotFoundError:
         if name in STUDY:
             raise
-        return kinds
-    return kinds | Adapters | Benchmark | Heads | Reproduce
+    return {kind.__name__.lower(): kind for kind in kinds}
 
 
-def as_tyro_takes_them(words: Sequence[str]) -> list[str]:
-    """The words of a call, where `--progress false` is `--no-progress`, `~` after `=` is the home folder, and files
-    after a list of columns, splits or tasks come first, so that tyro does not take them for more of these. Raises
+def as_tyro_takes_them(words: Sequence[str], kind: type) -> list[str]:
+    """The words after a command, where `--progress false` is `--no-progress`, `~` after `=` is the home folder, and
+    files after a list of columns, splits or tasks come first, so that tyro does not take them for more of these. Raises
     ValueError for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
-    taken, files, latest = [], [], ""
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if taken and word.lower() in SIGNS and taken[-1][2:] in SWITCHES:
-            taken[-1] = SIGNS[word.lower()] + taken[-1][2:]
-            continue
-        config = latest == "--tasks" and word.endswith(".json")
-        if (config or latest in ("--text", "--splits")) and taken[-1] != latest and os.path.exists(word):
-            files.append(word)
-            continue
-        if flag.startswith("--"):
-            flag = latest = flag.replace("_", "-")
-            if value.lower() in SIGNS and flag[2:] in SWITCHES:
-                flag, equals, value = SIGNS[value.lower()] + flag[2:], "", ""
-            if flag in [earlier.partition("=")[0] for earlier in taken]:
+    types = get_type_hints(kind) | (get_type_hints(flags_of_run()) if issubclass(kind, OfRun) else {})
+    apart = itertools.chain(*(word.split("=", 1) if word.startswith("--") else [word] for word in words))
+    first, then, flag, name = [], [], "", ""
+    for word in apart:
+        if word.startswith("--"):
+            flag, name = word.replace("_", "-"), word[2:].replace("-", "_")
+            if flag in then:
                 raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
-            if words[0] in ("train", "pretrain") and (ours := MEANT.get(flag[2:].replace("-", "_"))):
+            if name not in types and (ours := MEANT.get(name)) in types:
                 raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
-        taken.append(flag + equals + (os.path.expanduser(value) if value.startswith("~/") else value))
-    flags = next((i for i, word in enumerate(taken) if word.startswith("--")), len(taken))
-    return [*taken[:flags], *files, *taken[flags:]]
+            then.append(flag)
+        elif types.get(name) is bool and word.lower() in SIGNS and then[-1] == flag:
+            then[-1] = SIGNS[word.lower()] + flag[2:]
+        elif flag in LISTS and then[-1] != flag and word.endswith(LISTS[flag]) and os.path.exists(word):
+            first.append(word)
+        else:
+            (then if flag else first).append(os.path.expanduser(word) if word.startswith("~/") else word)
+    return first + then
 
 
 def pair(word: str) -> tuple[str, object]:
@@ -390,15 +380,12 @@ def by_name(info) -> PrimitiveConstructorSpec | None:
 
 def called(words: list[str]):
     """The command that is called, with its settings. Raises SystemExit after tyro's help, or its complaint."""
-    return tyro.cli(
-        program(*words[:1]),
-        prog="palslib",
-        description="With any command, --debug shows the traceback of an error. palslib --version: the version.",
-        args=as_tyro_takes_them(words),
-        config=[tyro.conf.PositionalMetavarFromFieldName],
-        registry=READING,
-        console_outputs=FIRST,
-    )
+    name = words[0] if words else ""
+    options = {"config": [tyro.conf.PositionalMetavarFromFieldName], "registry": READING, "console_outputs": FIRST}
+    if kind := (known := commands(name)).get(name):  # alone, so that tyro suggests flags of this command only
+        return tyro.cli(kind, prog=f"palslib {name}", args=as_tyro_takes_them(words[1:], kind), **options)
+    note = "With any command, --debug shows the traceback of an error. palslib --version: the version."
+    return tyro.cli(Union[*known.values()], prog="palslib", description=note, args=words, **options)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -6,13 +6,12 @@ import subprocess
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import palslib
 from palslib import __main__ as command_line
-from palslib.__main__ import called, main, program
+from palslib.__main__ import called, commands, main
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.training.trained import Trained
 
@@ -85,13 +84,14 @@ WRONG = {
     "train --tasks rte --tasks cola": "--tasks is given twice", "train --recipe-options clip=a clip=b": "occurs twice",
     "train FILE": "'steps'", "train FILE FILE": "Unrecognized", "train --data /nowhere/glue --tasks mine": "/glue",
     "pretrain /nowhere/x.json": "/nowhere/x.json", "predict a": "FILE", "predict a m f --tetx": "--text",
-    "predict --text c a /nowhere.csv": "/nowhere.csv", "evaluate a FILE --output FILE": "--output",
+    "predict --text c a /nowhere.csv": "FILE that exists", "predict a /nowhere.csv": "/nowhere.csv",
+    "evaluate a FILE --output FILE": "--output",
     "heads a": "OUT", "heads a notes.txt": "notes.txt", "heads a FILE": "is not a record of this kind",
     "adapters r.json --folder x": "--tasks", "adapters r.json --folder=x --tasks=rte --rows=0": "rows",
-    "adapters r.json --folder=x --tasks=rte --options rows=1": "own flag", "sweep nosuch": "'nosuch'",
+    "sweep nosuch": "'nosuch'", "train --tets 1": "palslib train --help",
     "sweep pilot --slots 0": "slots", "sweep pilot --base seed=3": "--base", "clean --folder /nowhere": "/nowhere",
     "benchmark --adapters-python /nowhere": "/nowhere", "benchmark --draw FILE --quick": "--quick",
-    "benchmark --parts stepp": "'step'", "sweep pilot --limit 0": "limit must be above 0",
+    "benchmark --parts stepp": "'step'", "sweep pilot --limit 0": "limit must be at least 1",
     "train --method-options heads=6 --method_options sharing=layers": "--method-options is given twice",
 }  # fmt: skip
 
@@ -136,27 +136,26 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
     script += "assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     text = " ".join(done.stdout.replace("│", " ").split())
-    names = [kind.__name__.lower() for kind in get_args(program())]
-    assert len(names) == 10 and all(f" {name} " in text for name in names) and "NAME=VALUE" in text
+    assert len(commands()) == 10 and all(f" {name} " in text for name in commands()) and "NAME=VALUE" in text
     assert all(f"--{field.name.replace('_', '-')}" in text for field in fields(RunConfig))
     assert "Word pieces a row; longer rows are cut. (default: 128)" in text
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "more"),
+    ("words", "text", "files"),
     [
-        ("predict --text tweet RUN A --task mood", ("tweet",), ()),
-        ("predict RUN --text tweet A B --no-progress", ("tweet",), ("B",)),
-        ("evaluate --splits train test RUN A --text one two", ("one", "two"), ()),
-        ("predict RUN A --text one two", ("one", "two"), ()),
+        ("predict --text tweet RUN A --task mood", ("tweet",), ("A",)),
+        ("predict RUN --text tweet A B --no-progress", ("tweet",), ("A", "B")),
+        ("evaluate --splits train test RUN A --text one two", ("one", "two"), ("A",)),
+        ("predict RUN A --text one two", ("one", "two"), ("A",)),
     ],
 )
-def test_a_list_of_columns_does_not_swallow_files(tmp_path, monkeypatch, words, text, more):
+def test_a_list_of_columns_does_not_swallow_files(tmp_path, monkeypatch, words, text, files):
     monkeypatch.chdir(tmp_path)
     for name in ("RUN", "A", "B"):
         Path(name).touch()
     call = called(words.split())
-    assert (call.model, call.file, call.more, call.text) == (Path("RUN"), "A", more, text)
+    assert (call.model, call.files, call.text) == (Path("RUN"), files, text)
 
 
 def test_what_would_steer_a_terminal_is_shown_by_its_number(capsys):

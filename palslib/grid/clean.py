@@ -6,8 +6,7 @@ from pathlib import Path
 from palslib.common.files import LOCK, one_writer
 from palslib.common.reading import read_object
 
-_CHECKPOINTS = ("checkpoint.pt", "checkpoint.before.pt")
-_WEIGHTS = ("last/model.safetensors", "best/model.safetensors", *_CHECKPOINTS, *(f"{n}.damaged" for n in _CHECKPOINTS))
+_WEIGHTS = ("last/model.safetensors", "best/model.safetensors", "checkpoint.pt", "checkpoint.before.pt")
 """What may be removed of a finished run."""
 
 

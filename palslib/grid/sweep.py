@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import queue
 import re
 import shutil
 import signal
@@ -29,6 +28,7 @@ from threading import Event
 from typing import Annotated
 
 from filelock import FileLock, Timeout
+from joblib import cpu_count
 from pydantic import Field
 from tqdm import tqdm
 
@@ -95,7 +95,6 @@ class Grid:
         return list(configs.values())
 
 
-COMMAND = (sys.executable, "-m", "palslib", "train")
 GRACE = 20.0
 """Seconds that a run has to save a checkpoint when it is stopped."""
 MINUTE = 60.0
@@ -106,7 +105,7 @@ MINUTE = 60.0
 class Terms:
     """The conditions under which a sweep executes its runs."""
 
-    command: Sequence[str] = COMMAND
+    command: Sequence[str]
     """The command that trains; the path of the config is appended."""
     limit: float | None = None
     """Seconds that one attempt at a run may take."""
@@ -116,8 +115,8 @@ class Terms:
     """When the sweep began: a run that has failed since then, in another sweep, is not tried again."""
     stop: Event = field(default_factory=Event)
     """Set when the sweep ends before its runs."""
-    hashes: dict[str, dict] = field(default_factory=dict)
-    """The hashes of inputs, by the data that they are from, so that each split is read once."""
+    hashes: dict[tuple, str] = field(default_factory=dict)
+    """The hashes of splits, as `content.run_content` takes them, so that each is read once."""
 
 
 def beside(config: RunConfig, ending: str) -> Path:
@@ -126,7 +125,7 @@ def beside(config: RunConfig, ending: str) -> Path:
     return Path(config.folder + ending)
 
 
-def finished(config: RunConfig, hashes: dict[str, dict] | None = None) -> dict | None:
+def finished(config: RunConfig, hashes: dict[tuple, str] | None = None) -> dict | None:
     """The record of a run that has finished with the weights that its config asks for, or None. Raises ValueError for a
     file that is not a record, is another run's, or was made from inputs that have changed since."""
     path = Path(config.folder) / "record.json"
@@ -135,8 +134,7 @@ def finished(config: RunConfig, hashes: dict[str, dict] | None = None) -> dict |
     check_fields(path, record := read_object(path))
     if record["key"] not in config.keys:
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
-    known = {} if hashes is None else hashes.setdefault(repr((config.data, config.own)), {})
-    if changed := exchanged(record.get("content") or {}, config, known=known):
+    if changed := exchanged(record.get("content") or {}, config, known=hashes):
         raise ValueError(f"{path} was made from inputs that have changed since ({', '.join(changed)}): move it away")
     return record if config.has_kept(record["config"].get("keep")) else None
 
@@ -197,85 +195,67 @@ def end_session(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def slot_environments(slots: int) -> "queue.SimpleQueue[dict[str, str]]":
+def slot_environments(slots: int) -> list[dict[str, str]]:
     """What each slot adds to the environment of its runs: its share of the cores (threads on busy cores slow a run
     down), and one of the GPUs if there are several."""
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // slots))}
-    gpus, environments = visible_gpus(), queue.SimpleQueue()
-    for slot in range(slots):
-        gpu = {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if len(gpus) > 1 else {}
-        environments.put(threads | gpu)
-    return environments
+    import torch  # only here, because it is slow to load
+
+    environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cpu_count() // slots))}
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = chosen.split(",") if chosen else [str(number) for number in range(torch.cuda.device_count())]
+    if len(gpus) < 2:
+        return [environment] * slots
+    return [environment | {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
 
 
-def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The number of cores that this process may use, of which a container may have a quota (`150000 100000`: 1.5)."""
-    number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share, _, period = quota.read_text().partition(" ") if quota.is_file() else ("max", "", "")
-    return number if share == "max" else max(1, min(number, int(share) // int(period)))
-
-
-def visible_gpus() -> list[str]:
-    """The numbers of the NVIDIA GPUs that a process started here may use; torch, which is slow to load, is not used."""
-    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [gpu for gpu in chosen.split(",") if gpu]
-    if not shutil.which("nvidia-smi"):
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-    return [str(number) for number in range(f"\n{listed}".count("\nGPU "))]  # not their parts (MIG), which are indented
-
-
-def sweep(
-    configs: Sequence[RunConfig],
-    slots: int = 2,
-    command: Sequence[str] = COMMAND,
-    limit: float | None = None,
-    retries: int = 1,
-) -> dict[str, str]:
+def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, str]:
     """Executes every run to its end, `slots` at a time; returns by name how each ended: `finished` or `failed: REASON`.
     It waits for runs that another sweep works on. GPUs and cores are divided among the slots.
 
     A line is printed for each run that has ended. How far those under way are is shown on a terminal's last line, each
     for three seconds, and in a file every minute, on a line for each.
     """
-    terms, names, environments = Terms(command, limit, retries), labels(configs), slot_environments(slots)
-    bar = tqdm(disable=None, bar_format="{desc}", dynamic_ncols=True, leave=False, file=sys.stdout)
+    names, environments = labels(configs), slot_environments(slots)
+    states = dict.fromkeys(names, "waiting")
+    shown = {"bar_format": "{n} of {total} ended; now {desc}", "dynamic_ncols": True, "leave": False}
+    bar = tqdm(total=len(configs), disable=None, file=sys.stdout, **shown)
 
-    def job(config: RunConfig) -> str:
-        slot = environments.get()
+    def job(config: RunConfig) -> None:
+        states[config.name], environment = "under way", environments.pop()
         try:
-            status = perform(config, terms, os.environ | slot)
-            result = outcome(config) if status == "finished" else ""
+            state = perform(config, terms, os.environ | environment)
+            result = outcome(config) if state == "finished" else ""
         except (ValueError, OSError) as error:
-            status, result = f"failed: {error}", ""
+            state, result = f"failed: {error}", ""
         finally:
-            environments.put(slot)
-        if status not in ("elsewhere", "stopped"):
+            environments.append(environment)
+        states[config.name] = state
+        if state not in ("elsewhere", "stopped"):
             with tqdm.external_write_mode(sys.stdout):
-                print(f"{names[config.name]}  {result}{status}", flush=True)
-        return status
+                print(f"{names[config.name]}  {result}{state}", flush=True)
+            bar.update()
 
-    reported = time.monotonic()
+    left, reported = configs, time.monotonic()
     with bar, ThreadPoolExecutor(slots) as pool:
         try:
-            jobs = {config.name: pool.submit(job, config) for config in configs}
-            while left := [c for c in configs if not jobs[c.name].done() or jobs[c.name].result() == "elsewhere"]:
-                under_way = [c for c in left if jobs[c.name].running() or jobs[c.name].done()]
-                lines = [f"{names[config.name]}  {progress(config)}" for config in under_way]
-                if bar.disable and time.monotonic() > reported + MINUTE:
-                    reported = time.monotonic()
-                    print(*lines, sep="\n", flush=True)
-                elif lines:
-                    line = lines[int(time.monotonic() / 3) % len(lines)]
-                    bar.set_description_str(f"{len(configs) - len(left)} of {len(configs)} ended; now {line}")
-                time.sleep(0.5)
-                for config in left:
-                    if jobs[config.name].done() and jobs[config.name].result() == "elsewhere":  # look again
-                        jobs[config.name] = pool.submit(job, config)
+            while left:
+                jobs = [pool.submit(job, config) for config in left]
+                while not all(one.done() for one in jobs):
+                    time.sleep(0.5)
+                    under_way = [c for c in left if states[c.name] in ("under way", "elsewhere")]
+                    lines = [f"{names[config.name]}  {progress(config)}" for config in under_way]
+                    if bar.disable and time.monotonic() > reported + MINUTE:
+                        reported = time.monotonic()
+                        print(*lines, sep="\n", flush=True)
+                    elif lines:
+                        bar.set_description_str(lines[int(time.monotonic() / 3) % len(lines)])
+                for one in jobs:
+                    one.result()  # raises what is no failure of a run
+                left = [config for config in left if states[config.name] == "elsewhere"]  # look again
         finally:
             terms.stop.set()
             pool.shutdown(cancel_futures=True)
-    return {name: future.result() for name, future in jobs.items()}
+    return states
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
@@ -312,23 +292,22 @@ def outcome(config: RunConfig) -> str:
     return f"{'undefined' if average is None else f'{average:.1f}'}  {seconds:.0f} s  "
 
 
-def summary(configs: Sequence[RunConfig], found: dict[str, str]) -> str:
+def summary(configs: Sequence[RunConfig], states: dict[str, str]) -> str:
     """A text with the runs that did not finish, each with the end of its log (of a progress bar only its last state),
     and the number that did."""
     parts = [""]
-    failed = [config for config in configs if found[config.name] != "finished"]
-    for config in failed:
+    for config in (config for config in configs if states[config.name] != "finished"):
         lines = [line.rsplit("\r", 1)[-1] for line in log_end(config).split("\n")[1:] if line.strip()]
-        parts.append(f"{config.name}: {found[config.name]}; the end of {beside(config, '.log')}:")
+        parts.append(f"{config.name}: {states[config.name]}; the end of {beside(config, '.log')}:")
         parts += [f"    {line}" for line in lines[-8:]] + [""]
-    return "\n".join([*parts, f"{len(found) - len(failed)} of {len(found)} runs finished"])
+    return "\n".join([*parts, f"{list(states.values()).count('finished')} of {len(states)} runs finished"])
 
 
 def collect(configs: Sequence[RunConfig], folder: Path) -> int:
     """Copies what finished runs leave as evidence into a folder, `NAME.json` (record) and `NAME.npz` (predictions), and
     returns the number of records. Raises FileExistsError, before it copies, where the folder has another record or
     other predictions of a run."""
-    hashes: dict[str, dict] = {}
+    hashes: dict[tuple, str] = {}
     done = [config for config in configs if finished(config, hashes)]
     sources = [Path(config.folder, name) for config in done for name in ("record.json", "predictions.npz")]
     copies = {source: folder / f"{source.parent.name}{source.suffix}" for source in sources if source.is_file()}

@@ -39,8 +39,6 @@ class Adapters:
     def check(self) -> None:
         from palslib.records import check_place
 
-        if twice := set(vars(self)) & set(self.options):
-            raise ValueError(f"{min(twice)} has its own flag: give it there, not among the options")
         check_least(1, rows=self.rows, epochs=self.epochs, epoch_steps=self.epoch_steps)
         check_place(self.record, "spans")
 
@@ -75,8 +73,6 @@ class Benchmark:
 
         if self.adapters_python and not shutil.which(self.adapters_python):
             raise FileNotFoundError(f"--adapters-python: {self.adapters_python} is not a program")
-        if self.draw and not self.draw.is_file():
-            raise FileNotFoundError(f"--draw: there is no file {self.draw}")
         if self.draw and (others := {k: v for k, v in vars(self).items() if v and k != "draw"}):
             raise ValueError(f"--draw measures nothing, so it takes no --{next(iter(others)).replace('_', '-')}")
         if self.record:

@@ -75,7 +75,7 @@ def check_same(
     if saved.get("key") not in config.keys and not (saved.get("content") and _differs_in_paths(config, before)):
         differ = config.differing(before)
     else:
-        differ = [] if kept else [f"keep ({before['keep']})"]
+        differ = [] if kept else [f"keep ({before['keep']}: give the same to use this run)"]
     if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
         differ = exchanged(saved.get("content") or {}, config, now) or differ
     if differ:

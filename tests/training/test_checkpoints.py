@@ -99,7 +99,7 @@ def test_weights_of_the_best_step_are_not_kept_halfway_nor_taken_from_another_ru
     for step, refused in ((5, True), (3, False)):
         train(config(tmp_path / str(step), keep="none"), on_step=stop_at(step))
         if refused:
-            with pytest.raises(ValueError, match=r"another run, which differs in keep \(none\): choose another folder"):
+            with pytest.raises(ValueError, match=r"another run, which differs in keep \(none: give the same"):
                 train(config(tmp_path / str(step)))
     trained = train(config(tmp_path / "3"))
     trained.model("best")

@@ -90,7 +90,7 @@ def test_stopped_and_called_again(tmp_path, options):
 
 def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch):
     record = train(config(tmp_path, keep="last"))
-    with pytest.raises(ValueError, match=r"another run, which differs in keep \(last\): choose another folder"):
+    with pytest.raises(ValueError, match=r"another run, which differs in keep \(last: give the same"):
         train(config(tmp_path, keep="best"))
     assert finished(config(tmp_path, keep="best")) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
