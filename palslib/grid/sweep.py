@@ -148,18 +148,17 @@ def perform(config: RunConfig, terms: Terms, environment: dict[str, str]) -> str
         if failure.exists() and failure.stat().st_mtime > terms.began:
             return failure.read_text()
         failure.unlink(missing_ok=True)
-        for attempt in range(2 + terms.retries):
-            if in_use(Path(config.folder)):
-                return "elsewhere"
+        reasons = []
+        while not in_use(Path(config.folder)):
             if finished(config, terms.hashes):
                 return "finished"
             if terms.stop.is_set():
                 return "stopped"
-            if attempt <= terms.retries:
-                write_text(file, json.dumps(asdict(config), indent=1) + "\n")
-                reason = run_process([*terms.command, str(file)], environment, beside(config, ".log"), terms)
-        write_text(failure, f"failed: {reason}")
-        return f"failed: {reason}"
+            if len(reasons) > terms.retries:
+                write_text(failure, f"failed: {reasons[-1]}")
+                return f"failed: {reasons[-1]}"
+            write_text(file, json.dumps(asdict(config), indent=1) + "\n")
+            reasons.append(run_process([*terms.command, str(file)], environment, beside(config, ".log"), terms))
     return "elsewhere"
 
 

@@ -1,14 +1,14 @@
 """The grids of the evidence: each can run, and together they hold what every claim needs."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from transformers import BertConfig, BertModel
 
-from palslib import TASKS, train
+from palslib import TASKS
 from palslib.__main__ import main
 from palslib.bert.backbones import load_tokenizer
 from palslib.common.places import RECORDS
@@ -22,7 +22,7 @@ from palslib.study.ledger.paper import TABLE_3, load_ledger
 from palslib.study.ledger.verdicts import ASIDE
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
 from palslib.study.results.second import progress
-from palslib.study.results.tables import claims_frame, of_study, table_3
+from palslib.study.results.tables import of_study, table_3
 
 RUNS = Path("runs")
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
@@ -30,22 +30,13 @@ SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the secon
 
 @pytest.fixture(autouse=True)
 def small_data(tmp_path, monkeypatch):
-    """GLUE, the course's files and Crowdflower's, as they are laid out, a few rows each."""
+    """GLUE's files and Crowdflower's, as they are laid out, a few rows each."""
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     for task in TASKS.values():
         (tmp_path / "glue" / task.name).mkdir(parents=True)
         for split in ("train", *task.evaluation):
             path = tmp_path / "glue" / task.name / f"{split}-00000-of-00001.parquet"
             synthetic_split(task.name, split)[:12].to_parquet(path)
-    (tmp_path / "minbert").mkdir()
-    for name, columns, rows in (
-        ("ids-sst", "id\tsentence\tsentiment", ["a\tGood.\t4", "b\tBad.\t0"]),
-        ("quora", "id\tsentence1\tsentence2\tis_duplicate", ["a\tWhy?\tWhy so?\t1", "b\tWhy?\tHow?\t0"]),
-        ("sts", "id\tsentence1\tsentence2\tsimilarity", ["a\tIt rains.\tRain.\t4.5", "b\tIt rains.\tA cat.\t0.5"]),
-    ):
-        for split in ("train", "dev"):
-            lines = [columns, *(f"{row[0]}{i}{row[1:]}" for i in range(6) for row in rows)]
-            (tmp_path / "minbert" / f"{name}-{split}.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "crowdflower").mkdir()
     for task in json.loads((PLANS / "crowdflower.json").read_text())["base"]["tasks"]:
         rows = [f"{word} {i},{label}" for i in range(20) for word, label in (("Nice", "good"), ("Awful", "bad"))]
@@ -136,27 +127,6 @@ def test_runs_that_are_recorded_elsewhere_are_left_out(tmp_path, capsys):
         assert capsys.readouterr().out.startswith(f"{number} of 18 runs are recorded")
     for wrong, message in (([*words, str(tmp_path / "no")], "no such folder"), (["sweep", "tabel3"], "'table3'?")):
         assert main(wrong) == 2 and message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_every_comparison_finds_its_runs_in_what_the_grids_leave(tmp_path, monkeypatch):
-    """Each grid is run with its first seed, three steps a run; then every comparison of the ledger has that seed, and
-    every cell of table 3 that is planned its run."""
-    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
-    for path in sorted(PLANS.glob("*.json")):
-        if path.stem not in ("pilot", "table3", "trained", "main-seeds", *SECOND):
-            first = 300 if path.stem in ("crowdflower", "gem-mixed") else 0  # others from 300 on repeat those from 0 on
-            for config in Grid.named(path).configs(tmp_path / "sweeps" / path.stem):
-                every = min(1, config.evaluate_every)
-                short = {"steps": 3, "batch_size": 2, "evaluate_every": every, "checkpoint_every": 0, "inspect": False}
-                if config.seed == first:
-                    train(replace(config, **short, progress=False))
-    records = read_records(tmp_path / "sweeps")
-    frame = claims_frame(records)
-    assert set(frame.loc[frame["seeds"] == 0, "row"]) == {"C13e"}  # no runs of a grid decide it
-    runs = of_study(records, "first study")
-    table = table_3(runs)
-    assert (table.loc[table["schedule"] == "annealed", "seeds"] == 1).all()
 
 
 @pytest.mark.slow

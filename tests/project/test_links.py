@@ -67,20 +67,3 @@ def test_every_path_that_is_named_exists(page):
     """`palslib/bert/layer.py`, or `figures/style.py` in the package."""
     named = re.findall(r"`((?:notebooks|palslib|tests|figures|\.book)/[\w./-]*)`", "\n".join(texts(page)))
     assert [path for path in named if not any((root / path).exists() for root in (PROJECT, PROJECT / "palslib"))] == []
-
-
-@pytest.mark.parametrize(
-    ("link", "why"),
-    [
-        ("notebooks/00_start_here.ipynb", ""),
-        ("notebooks/00_start_here.ipynb#the-course", ""),
-        ("notebooks/00_start_here.ipynb#The-course", ""),
-        ("notebooks/00_start_here.ipynb#the-cours", "has no such place"),
-        ("notebooks/00_stat_here.ipynb", "is no file"),
-        ("https://arxiv.org/abs/1902.02671", ""),
-        ("http://arxiv.org/abs/1902.02671", "is no address"),
-        ("https:/arxiv.org", "is no address"),
-    ],
-)
-def test_a_dead_link_is_seen(link, why):
-    assert bool(fault(PROJECT / "README.md", link)) == bool(why) and why in fault(PROJECT / "README.md", link)

@@ -156,13 +156,6 @@ def test_a_torch_for_cpus_first(folder, calls):
     assert status == 0 and "out of reach" in said and calls()[-1].endswith("-c constraints.txt torch==2.13.0")
 
 
-def test_sweep_wants_a_grid(folder, calls):
-    status, said = make(folder, "sweep")
-    assert status == 2 and said.count("\n") == 1 and "make sweep GRID=FILE.json" in said
-    assert make(folder, "sweep", "GRID=my.json", "ARGS=--slots 3")[0] == 0
-    assert calls()[-1].endswith("-m palslib sweep my.json --slots 3")
-
-
 @pytest.mark.parametrize("fails", ["", " --nbval notebooks"])
 def test_make_test_says_what_failed(folder, fails):
     script(folder / PYTHON, f'[ "$*" != "-m pytest -n 2 --dist loadfile{fails}" ]')
