@@ -1,5 +1,6 @@
 """The grids of the evidence: each can run, and together they hold what every claim needs."""
 
+import itertools
 import json
 from dataclasses import asdict
 from operator import attrgetter
@@ -24,38 +25,44 @@ from palslib.study.reproduce import NOTEBOOKS, run_notebook
 from palslib.study.results.second import progress
 from palslib.study.results.tables import of_study, table_3
 
-RUNS = Path("runs")
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
 
 
-@pytest.fixture(autouse=True)
-def small_data(tmp_path, monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def small_data(tmp_path_factory):
     """GLUE's files and Crowdflower's, as they are laid out, a few rows each."""
-    monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
+    folder = tmp_path_factory.mktemp("data")
     for task in TASKS.values():
-        (tmp_path / "glue" / task.name).mkdir(parents=True)
+        (folder / "glue" / task.name).mkdir(parents=True)
         for split in ("train", *task.evaluation):
-            path = tmp_path / "glue" / task.name / f"{split}-00000-of-00001.parquet"
+            path = folder / "glue" / task.name / f"{split}-00000-of-00001.parquet"
             synthetic_split(task.name, split)[:12].to_parquet(path)
-    (tmp_path / "crowdflower").mkdir()
+    (folder / "crowdflower").mkdir()
     for task in json.loads((PLANS / "crowdflower.json").read_text())["base"]["tasks"]:
         rows = [f"{word} {i},{label}" for i in range(20) for word, label in (("Nice", "good"), ("Awful", "bad"))]
-        (tmp_path / "crowdflower" / f"{task}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+        (folder / "crowdflower" / f"{task}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALSLIB_DATA", str(folder))
+        yield
 
 
-def test_what_is_missing_is_what_the_sweep_would_run(tmp_path):
+@pytest.fixture(scope="module")
+def grids(small_data):
+    """The configs of each grid that comes with the package, by its name."""
+    return {path.stem: Grid.named(path).configs(Path("runs")) for path in PLANS.glob("*.json")}
+
+
+def test_what_is_missing_is_what_the_sweep_would_run(grids):
     """`progress` counts the records in a grid's folder; `palslib sweep --recorded` goes by the keys of runs."""
     known, counted = set(load_records(RECORDS)["key"]), progress().set_index("grid")["missing"]
-    for path in PLANS.glob("*.json"):
-        missing = sum(config.key not in known for config in Grid.named(path).configs(tmp_path))
-        assert counted[path.stem] == missing, path.stem
+    for name, configs in grids.items():
+        assert counted[name] == sum(config.key not in known for config in configs), name
 
 
-def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
+def test_every_claim_has_its_runs_in_a_grid_that_stands_ready(grids):
     """What a row C needs is in one of the plans with three seeds, but for C13e, which FIRST_STUDY.md names, and C26,
     the second study's; and what it compares is in one study, whose runs share all settings."""
-    plans = [path.stem for path in PLANS.glob("*.json") if path.stem not in ASIDE]
-    configs = [config for plan in plans for config in Grid.named(plan).configs(RUNS)]
+    configs = [config for name in grids.keys() - {*ASIDE} for config in grids[name]]
     runs = [{"status": "finished", "config": asdict(config), "precision": config.precision} for config in configs]
     studies: dict[str, list[dict]] = {}
     for run in named(runs):
@@ -72,45 +79,44 @@ def test_every_claim_has_its_runs_in_a_grid_that_stands_ready():
     plan = (RECORDS / "FIRST_STUDY.md").read_text(encoding="utf-8")
     assert missing == {"C13e", "C26"} and "C13e" in plan
     plan += (RECORDS / "DEVIATIONS.md").read_text(encoding="utf-8")
-    unplanned = [path.stem for path in PLANS.glob("*.json") if f"`{path.stem}`" not in plan and path.stem not in SECOND]
+    unplanned = [name for name in grids.keys() - {*SECOND} if f"`{name}`" not in plan]
     assert not unplanned, f"FIRST_STUDY.md says what each grid is run for: {', '.join(unplanned)}"
 
 
-def test_runs_of_a_study_share_all_settings_but_their_arms():
+def test_runs_of_a_study_share_all_settings_but_their_arms(grids):
     """And the rate of what is added, which not all have. A deviation from the paper's recipe has no arm."""
     seen: dict[str, tuple[str, dict]] = {}
-    for path in (path for path in PLANS.glob("*.json") if path.stem not in ASIDE):
-        for config in (config for config in Grid.named(path.stem).configs(RUNS) if config.arm):
+    for grid in grids.keys() - {*ASIDE}:
+        for config in (config for config in grids[grid] if config.arm):
             own = settings_of({"config": asdict(config), "precision": config.precision})
             own = {name: text for name, text in own.items() if name not in ("adaptation_rate", "memory", "weights")}
-            first, expected = seen.setdefault(config.study, (path.stem, own))
-            assert own == expected, f"{path.stem} and {first}, of the study {config.study!r}"
+            first, expected = seen.setdefault(config.study, (grid, own))
+            assert own == expected, f"{grid} and {first}, of the study {config.study!r}"
 
 
-def test_every_deviation_has_the_run_that_it_differs_from():
+def test_every_deviation_has_the_run_that_it_differs_from(grids):
     """One with the paper's recipe, and with its method, schedule, rate and seed."""
     which = attrgetter("method", "schedule", "adaptation_rate", "seed")
-    configs = [config for path in PLANS.glob("*.json") for config in Grid.named(path.stem).configs(RUNS)]
-    configs = [config for config in configs if config.study == "first study"]
+    configs = [config for config in itertools.chain(*grids.values()) if config.study == "first study"]
     switched = {which(config) for config in configs if not config.arm}
     assert switched and switched <= {which(config) for config in configs if config.arm == config.method}
 
 
 @pytest.mark.slow
-def test_the_index_of_committed_runs_says_what_their_grids_say():
+def test_the_index_of_committed_runs_says_what_their_grids_say(grids):
     """Its study and arm, by the run's key; and every committed run states both, itself or there."""
     for record in read_records():
         assert record["config"]["study"] and record["config"]["arm"] is not None, record["file"]
     index = {(r["file"].split("/")[0], r["key"]): r["config"] for r in read_records()}
-    for path in PLANS.glob("*.json"):
-        for config in Grid.named(path.stem).configs(RUNS):
-            here = index.get((path.stem, config.key))
+    for grid, configs in grids.items():
+        for config in configs:
+            here = index.get((grid, config.key))
             assert not here or (here["study"], here["arm"]) == (config.study, config.arm or ""), config.name
 
 
-def test_table_3s_grid_is_the_papers_a_seed_at_a_time(tmp_path):
+def test_table_3s_grid_is_the_papers_a_seed_at_a_time(grids):
     """That it has every cell: the last test here."""
-    configs = Grid.named("table3").configs(tmp_path)
+    configs = grids["table3"]
     assert [c.seed for c in configs] == sorted(c.seed for c in configs) and len(configs) == 3 * 19
     assert {(c.backbone, c.steps, c.size) for c in configs} == {("bert-base-uncased", 60_000, "paper")}
 
