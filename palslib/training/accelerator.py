@@ -39,8 +39,7 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     Args:
         log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
 
-    Raises ValueError if several processes were requested but only one was started, as happens without `--multi_gpu` on
-    a machine with fewer than two GPUs; ImportError if the tracker's package is not installed.
+    Raises ImportError if the tracker's package is not installed.
     """
     if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would ignore it silently
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
@@ -54,16 +53,11 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
     others = [name for name in os.environ if name.startswith("ACCELERATE_") and name != "ACCELERATE_USE_CPU"]
     taken = {name: os.environ.pop(name) for name in others}
     try:
-        accelerator = Accelerator(
+        return Accelerator(
             cpu=on_cpus, mixed_precision="no", kwargs_handlers=handlers, log_with=log_with, project_dir=folder
         )
     finally:
         os.environ.update(taken)
-    # `accelerate launch` sets MASTER_ADDR where several processes are requested, WORLD_SIZE only where it starts them.
-    told = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
-    if told and accelerator.num_processes == 1:
-        raise ValueError("accelerate launch started only one process: add --multi_gpu, also where there are only CPUs")
-    return accelerator
 
 
 _ON_GPU = Lock()

@@ -6,6 +6,7 @@ parameters that another one uses, a new task leaves the outputs of the earlier o
 
 from pathlib import Path
 
+from palslib.common.names import check_least
 from palslib.common.places import place
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
@@ -38,10 +39,10 @@ def train_in_turn(
     task that is given twice, for a method under which a new task would change the earlier ones, and for options
     that the epochs decide.
     """
-    if epoch_steps is not None and epoch_steps < 1:
-        raise ValueError(f"epoch_steps must be at least 1, or None for one pass over the data, not {epoch_steps!r}")
-    if given := [name for name in ("steps", "passes", "evaluate_every", "checkpoint_every", "keep") if name in options]:
-        raise ValueError(f"leave out {', '.join(given)}: epochs and epoch_steps decide, and the best epoch is kept")
+    check_least(1, epochs=epochs, epoch_steps=epoch_steps)
+    decided = ("steps", "passes", "evaluate_every", "checkpoint_every", "keep")
+    if twice := [name for name in decided if name in options]:
+        raise ValueError(f"leave out {', '.join(twice)}: epochs and epoch_steps decide, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
     folder, start = place(folder), start and str(place(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
@@ -56,13 +57,13 @@ def train_in_turn(
     with locked_by_first(folder):
         for number, task in enumerate(whole.tasks, 1):
             here = folder / f"{number}-{task}"
-            own = {name: about for name, about in whole.own.items() if name == task}
-            about = {**known, "tasks": [task], "own": own, "start": start, "folder": str(here)}
-            about |= {"weights": "pretrained"} if start else {}  # random ones are drawn once, before the first task
-            once = RunConfig.from_dict({**about, "passes": 1}).with_steps().steps
+            own = {name: source for name, source in whole.own.items() if name == task}
+            settings = {**known, "tasks": [task], "own": own, "start": start, "folder": str(here)}
+            settings |= {"weights": "pretrained"} if start else {}  # random ones are drawn once, before the first task
+            once = RunConfig.from_dict({**settings, "passes": 1}).with_steps().steps
             every = min(once, epoch_steps or once)
-            steps = {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
-            records.append(dict(train(RunConfig.from_dict(about | steps), on_step=on_step)))  # keeps no model in memory
+            settings |= {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
+            records.append(dict(train(RunConfig.from_dict(settings), on_step=on_step)))  # keeps no model in memory
             if records[-1]["status"] != "finished":
                 break
             start = str(best_weights(here))

@@ -71,21 +71,22 @@ def check_same(
 ) -> None:
     """Raises ValueError, saying what differs, where what is saved in a folder is another run's. `kept`: whether it has
     the weights that this run is to keep; `now`: the present hashes of inputs, if they were computed already."""
-    before = saved.get("config") or saved.get("settings")
-    if saved.get("key") not in config.keys and not (saved.get("content") and _differs_in_paths(config, before)):
-        differ = config.differing(before)
+    content, ours = saved.get("content") or {}, recorded(config)
+    theirs = saved.get("config") or saved.get("settings") or {}
+    # Of equal settings with another key only the folders of data and weights differ, which may have been moved.
+    same = all(name in theirs and theirs[name] == ours[name] for name in ours.keys() - CHANGE_NO_RESULT)
+    if saved.get("key") not in config.keys and not (content and same):
+        differ = config.differing(theirs)
     else:
-        differ = [] if kept else [f"keep ({before['keep']}: give the same to use this run)"]
+        differ = [] if kept else [f"keep ({theirs['keep']}: give the same to use this run)"]
     if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
-        differ = exchanged(saved.get("content") or {}, config, now) or differ
+        differ = exchanged(content, config, now) or differ
     if differ:
         raise ValueError(f"{folder} holds {what} of another run, which differs in {', '.join(differ)}: {_ELSE}")
 
 
-def _differs_in_paths(config: RunConfig, before: dict | None) -> bool:
-    """Whether a run's settings are those of a config but for the folders of data and weights, which may be gone."""
-    ours, theirs = recorded(config), before or {}
-    return all(name in theirs and theirs[name] == ours[name] for name in ours.keys() - CHANGE_NO_RESULT)
+_AS_THEY_ARE = ("step", "losses", "tokens", "spent", "history", "notes", "kept")
+"""The values of a run that its checkpoint holds unchanged."""
 
 
 class Run:
@@ -107,7 +108,7 @@ class Run:
         if config.max_length > positions:
             raise ValueError(f"max_length {config.max_length} exceeds the {positions} positions of {config.backbone!r}")
         self.tokenizer = load_tokenizer(source)
-        known = {}  # the hashes of splits, as `run_content` takes them
+        hashes = {}  # of splits, as `run_content` takes them
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
@@ -115,7 +116,7 @@ class Run:
             with self.accelerator.main_process_first():
                 rows = tokenise_task(one, self.tokenizer, config.data, split, *settings)
             check_pieces(rows.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
-            known[config.data, repr(one), split] = rows.content
+            hashes[config.data, repr(one), split] = rows.content
             return rows
 
         parts = {name: config.splits(config.task(name)) for name in config.tasks}
@@ -124,7 +125,7 @@ class Run:
         for line in shortfalls(self.train_data.values(), self.tokenizer, config.max_length):
             if self.accelerator.is_main_process:
                 print(f"palslib: {line}", file=bar_place()["file"])
-        self.content = run_content(config, known)
+        self.content = run_content(config, hashes)
         self.plan = make_plan(config, {task: len(data) for task, data in self.train_data.items()})
         self.loss_weights: dict[str, np.ndarray] = {}  # the weight of each class, for tasks that have such weights
         on_phase("loading the model")
@@ -134,9 +135,9 @@ class Run:
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
+        self.latest: dict[str, float] = {}  # the last loss of each task
         self.pending: list[torch.Tensor] = []  # losses not yet read from the device
         self.history: list[dict] = []
-        self.predictions: Predictions | None = None  # of the last evaluation
         self.memory = EpisodicMemory(self.plan, config.memory) if config.memory else None
         if config.memory:  # ValueError before the first step, if there are no such parameters
             constrained_parameters(self.model, config.memory_over)
@@ -148,6 +149,7 @@ class Run:
     def make_model(self) -> torch.nn.Module:
         """The model before the first step, with this run's options."""
         config, self.method = self.config, self.config.resolved_method()
+        self.label = self.method.label  # what is trained, in words, for the progress bar
         tasks = [data.task.balanced(data.labels) for data in self.train_data.values()]
         self.loss_weights = {task.name: np.array(task.loss_weights) for task in tasks if task.class_weights}
         model = model_before(config, tasks)
@@ -165,11 +167,6 @@ class Run:
     def make_optimizer(self) -> torch.optim.Optimizer:
         """The optimiser of the model's parameters; each group has its `multiple` of the learning rate."""
         return make_optimizer(self.model, self.config, self.recipe)
-
-    @property
-    def label(self) -> str:
-        """What is trained, in words, for the progress bar."""
-        return self.method.label
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -234,10 +231,14 @@ class Run:
         if not self.pending:
             return
         new = self.accelerator.reduce(torch.stack(self.pending), "mean").tolist()
-        self.losses, self.pending = self.losses + new, []
-        for step, loss in enumerate(new, len(self.losses) - len(new)):
+        first, self.pending = len(self.losses), []
+        self.losses += new
+        for step, loss in enumerate(new, first):
             if not math.isfinite(loss):
                 self.stop(f"the loss is {loss}", step)
+        by_task = dict(zip(self.plan.tasks[first : self.step], new, strict=True))
+        self.latest |= by_task
+        log(self.accelerator, {f"loss/{task}": loss for task, loss in by_task.items()}, self.step)
 
     def stop(self, what: str, step: int) -> None:
         """Raises FloatingPointError, naming step, task and the last good checkpoint."""
@@ -265,9 +266,7 @@ class Run:
     def state(self) -> dict:
         """Everything that `resume` needs to go on bit for bit. The plan and dropout are functions of the step, which
         leaves the weights, the optimiser and the history."""
-        state = {
-            name: getattr(self, name) for name in ("step", "losses", "tokens", "spent", "history", "notes", "kept")
-        }
+        state = {name: getattr(self, name) for name in _AS_THEY_ARE}
         state |= {"key": self.config.key, "config": recorded(self.config), "content": self.content}
         state |= {"under": self.conditions(), "memory": self.memory.counts() if self.memory else {}}
         # Not accelerate's save_state: its names depend on whether there is one process or several.
@@ -289,9 +288,10 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler.is_enabled() and state["scaler"]:  # none if the run went on elsewhere without fp16
             self.scaler.load_state_dict(state["scaler"])
-        for name in ("step", "losses", "tokens", "spent", "history", "kept"):
+        state["notes"] += self.notes
+        for name in _AS_THEY_ARE:
             setattr(self, name, state[name])
-        self.notes, self.saved = [*state["notes"], *self.notes], self.step
+        self.saved = self.step
         if self.memory:
             self.memory.replay(self.step, **state["memory"])
         if self.recipe.inactive == "drift":  # every tensor updated before has a gradient, zero if unused
@@ -334,13 +334,17 @@ class Run:
         return self.step == self.config.steps or (every > 0 and self.step % every == 0)
 
     def evaluate(self) -> None:
-        """Evaluates on all dev sets; adds to the history the scores, both averages and each task's mean loss, times its
-        factor, since the last evaluation."""
+        """Evaluates on all dev sets; keeps the predictions, and adds to the history the scores, both averages and each
+        task's mean loss, times its factor, since the last evaluation."""
         self.read_losses()
         self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
-        self.predictions = {}
-        scores = self._scores(self.predictions)
+        predictions: Predictions = {}
+        scores = self._scores(predictions)
+        if self.accelerator.is_main_process:
+            self.check_folder()
+            write_predictions(self.folder / PREDICTIONS, predictions)
+        self.accelerator.wait_for_everyone()
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
         since = self.history[-1]["step"] if self.history else 0
@@ -363,15 +367,16 @@ class Run:
 
     def conditions(self) -> dict:
         """Recorded facts outside the config that can change the last digits."""
-        about = {name: self.environment[name] for name in ("git_commit", "git_dirty", "cpu")}
-        about |= {"precision": self.precision, "device": self.accelerator.device.type}
-        return about | {"threads": torch.get_num_threads(), "processes": self.accelerator.num_processes}
+        facts = {name: self.environment[name] for name in ("git_commit", "git_dirty", "cpu")}
+        facts |= {"precision": self.precision, "device": self.accelerator.device.type}
+        return facts | {"threads": torch.get_num_threads(), "processes": self.accelerator.num_processes}
 
     def finish(self) -> None:
-        """Keeps the weights that the config asks for and the predictions, and writes the record."""
+        """Keeps the weights that the config asks for, and writes the record."""
         if self.config.keep != "none":
             self.keep_model("last")
-        record = make_record(self) | {"predictions": self._keep_predictions()}
+        predictions = (self.folder / PREDICTIONS).read_bytes()  # of the last evaluation
+        record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
         if self.config.inspect and self.method.adapted_layers(self.model.config.num_hidden_layers):
             with switched_off(self.model):
@@ -386,17 +391,6 @@ class Run:
             write_record(self.folder / "record.json", record)
             checkpoints.remove(self.folder)
         self.accelerator.wait_for_everyone()
-
-    def _keep_predictions(self) -> str:
-        """Saves the model's predictions after the last step, beside the record; returns the file's SHA-256."""
-        if self.predictions is None:  # resumed after the last evaluation
-            self.predictions = {}
-            self._scores(self.predictions)
-        if self.accelerator.is_main_process:
-            self.check_folder()
-            write_predictions(self.folder / PREDICTIONS, self.predictions)
-        self.accelerator.wait_for_everyone()
-        return hashlib.sha256((self.folder / PREDICTIONS).read_bytes()).hexdigest()
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
@@ -460,8 +454,6 @@ def run_in_folder(
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
-    if config.start and place(config.start).resolve() in [(folder / name).resolve() for name in ("", "last", "best")]:
-        raise ValueError(f"folder {folder}: the run would overwrite what it starts from; choose another folder")
     if record := _record(kind, config, folder):
         checkpoints.remove(folder)  # of a run that was killed when it had its record
         return Trained(record, folder)
@@ -495,10 +487,8 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
     """Trains from the run's current step to its end."""
     config, main = run.config, run.accelerator.is_main_process
     every = config.checkpoint_every
-    place = {"disable": not (main and config.progress)} | bar_place()
-    bar = tqdm(total=config.steps, initial=run.step, desc=run.label, mininterval=1, **place)
-    latest: dict[str, float] = {}
-    seen = run.step  # losses up to here are in `latest`
+    options = {"disable": not (main and config.progress)} | bar_place()
+    bar = tqdm(total=config.steps, initial=run.step, desc=run.label, mininterval=1, **options)
     if run.step == 0 and run.evaluates() and not run.history:
         run.evaluate()
     while run.step < config.steps and not run.has_given_up:
@@ -509,11 +499,7 @@ def _train(run: Run, on_step: Callable[[Run], bool | None] | None, signals: Stop
         saves = every and run.step % every == 0 and run.step < config.steps
         if run.step % 20 == 0 or evaluates or saves:  # this waits for the device, so it counts as training
             run.read_losses()
-            now = dict(zip(run.plan.tasks[seen : run.step], run.losses[seen:], strict=True))
-            latest.update(now)
-            log(run.accelerator, {f"loss/{task}": loss for task, loss in now.items()}, run.step)
-            seen = run.step
-            bar.set_postfix_str(" ".join(f"{t} {latest[t]:.2f}" for t in config.tasks if t in latest))
+            bar.set_postfix_str(" ".join(f"{t} {run.latest[t]:.2f}" for t in config.tasks if t in run.latest))
         run.spent["train"] += time.perf_counter() - began
         if evaluates:
             run.evaluate()

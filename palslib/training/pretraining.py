@@ -8,14 +8,12 @@ transform starts at random, so its scores before the first step mean little.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
-from palslib.bert.backbones import portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces
 from palslib.common.files import saved_files
@@ -25,13 +23,15 @@ from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
+from palslib.records import recorded
 from palslib.training.accelerator import log, make_accelerator
 from palslib.training.loop import Run, run_in_folder
 from palslib.training.masked_language_model import HEAD, dev_scores, masked_language_model, predict_chosen
 
 DEV_ROWS = 500  # of each task, on which the model is measured
 _WITHOUT = ("micro_batches", "gradient_checkpointing", "memory", "start", "patience", "task_weights")
-_WITHOUT_OF_RECIPE = ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
+_WITHOUT += ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "inactive", "padding")
+"""Settings of a run and of its recipe that have no effect here."""
 
 
 def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = None) -> dict:
@@ -52,12 +52,12 @@ def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = N
 
 def _check(config: RunConfig) -> None:
     """Raises ValueError for a setting of training that has no effect here and does not have its default value."""
-    asked = {name: getattr(config, name) for name in _WITHOUT} | asdict(config.resolved_recipe())
-    usual = {name: getattr(RunConfig(), name) for name in _WITHOUT} | asdict(RECIPES["paper"])
-    for name in (*_WITHOUT, *_WITHOUT_OF_RECIPE):
+    asked = vars(config) | vars(config.resolved_recipe())
+    usual = vars(RunConfig()) | vars(RECIPES["paper"])
+    for name in _WITHOUT:
         if asked[name] != usual[name]:
-            given = f"{name}={asked[name]!r}"
-            raise ValueError(f"further pre-training does not support {given}: leave it at {usual[name]!r}")
+            setting = f"{name}={asked[name]!r}"
+            raise ValueError(f"further pre-training does not support {setting}: leave it at {usual[name]!r}")
 
 
 class Pretraining(Run):
@@ -79,7 +79,8 @@ class Pretraining(Run):
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         kinds = [(decays, [p for p in self.parameters if (p.ndim > 1) == decays]) for decays in (True, False)]
-        groups = [{"params": of, "weight_decay": d * self.config.weight_decay, "multiple": 1.0} for d, of in kinds]
+        decay = self.config.weight_decay
+        groups = [{"params": some, "weight_decay": decay * decays, "multiple": 1.0} for decays, some in kinds]
         return torch.optim.AdamW(groups, self.config.learning_rate, fused=True)
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:
@@ -102,8 +103,8 @@ class Pretraining(Run):
     def finish(self) -> None:
         self.check_weights()
         names = ("backbone", "weights", "tasks", "data", "schedule", "steps", "batch_size", "max_length")
-        settings = {k: asdict(self.config)[k] for k in (*names, "learning_rate", "seed")}
-        settings |= {k: portable(settings[k]) for k in ("backbone", "data")}
+        values = recorded(self.config)
+        settings = {name: values[name] for name in (*names, "learning_rate", "seed")}
         before, after = ({k: v for k, v in point.items() if k != "step"} for point in self.history)
         record = {"kind": "pretraining", "key": self.config.key, "status": "finished", "settings": settings}
         record |= {"before": before, "after": after, "losses": self.losses, "precision": self.precision}
