@@ -7,15 +7,13 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 from small_runs import assert_same_bits, finish, flip, names_in, save_tiny, small, stop_at, two_classes, weights
 
+from palslib.__main__ import main
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.records import environment
 from palslib.training import loop
@@ -72,10 +70,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(runs, tmp_path, 
     check_same_end(tmp_path / "run", runs / "whole")
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("call", [2, 3, 4, 5])
 def test_killed_while_a_checkpoint_is_saved(runs, tmp_path, monkeypatch, call):
-    """At any of the steps of which a save consists, and between it and the best weights, which it then has itself: at
-    most the steps since the last checkpoint are done again. One that was killed when it had its record has finished."""
+    """Before the predictions, at any of the steps of which a save consists, and between it and the best weights, which
+    it then has itself: at most the steps since the last checkpoint are done again. One that was killed when it had its
+    record has finished."""
     plain, calls = os.replace, []
 
     def killed(*names):
@@ -119,20 +118,25 @@ def test_a_change_of_machine_is_noted(tmp_path, monkeypatch, capsys):
     assert note.endswith(f"cpu another -> {record['environment']['cpu']}")
 
 
-def test_a_full_disk_is_one_line(tmp_path):
+def test_a_full_disk_is_one_line(tmp_path, capsys):
     """In the middle of the optimiser's state: torch has an error of its own for that."""
-    call = [sys.executable, "-m", "palslib", "train", "--backbone", "tiny", "--tasks", "rte", "--steps", "3"]
-    call += ["--batch-size", "2", "--checkpoint-every", "1", "--no-progress", "--folder", str(tmp_path / "run")]
-    few = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (8_000_000, 8_000_000))
-    done = subprocess.run(call, preexec_fn=few, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.count("palslib train:") == 1
-    assert "is the disk full?" in done.stderr and names_in(tmp_path / "run") == []
+    call = ["train", "--backbone", "tiny", "--tasks", "rte", "--steps", "3", "--batch-size", "2"]
+    call += ["--checkpoint-every", "1", "--no-progress", "--folder", str(tmp_path / "run")]
+    usual, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, most))
+    try:
+        assert main(call) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (usual, most))
+    printed = capsys.readouterr().err
+    assert printed.count("palslib train:") == 1 and "is the disk full?" in printed
+    assert names_in(tmp_path / "run") == []
 
 
 @pytest.mark.parametrize(
     ("folder", "field", "start", "error", "words"),
     [
-        ("run", "start", "run/last", ValueError, "the run would overwrite what it starts from"),
+        ("run", "start", "run/last", ValueError, "holds the record of another run, which differs in"),
         ("new", "start", "run", FileNotFoundError, "holds no weights: give .*run/last or .*run/best"),
         ("new", "start", "nowhere", FileNotFoundError, "does not exist"),
         ("new", "start", "run/best", ValueError, "model.safetensors is missing, damaged"),

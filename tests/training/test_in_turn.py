@@ -90,7 +90,7 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     for options, message in (
         ({"steps": 5}, "leave out steps: epochs and epoch_steps decide"),
         ({"keep": "none"}, "leave out keep: epochs and epoch_steps decide"),
-        ({"epoch_steps": 0}, "epoch_steps must be at least 1, or None for one pass over the data, not 0"),
+        ({"epoch_steps": 0}, "epoch_steps must be at least 1, not 0"),
         ({"tasks": ["rte", "rte"]}, r"tasks must name at least one task, each only once, not \['rte', 'rte'\]"),
     ):
         with pytest.raises(ValueError, match=message):

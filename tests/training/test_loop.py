@@ -1,5 +1,6 @@
 """Training: a killed run ends with the same bits, a bad number stops it, a step does what the algorithm says."""
 
+import io
 import json
 import math
 import os
@@ -7,19 +8,21 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import asdict
+from contextlib import redirect_stderr
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same_bits, names_in, save_tiny, small, stop_at, two_classes, weights
+from small_runs import assert_same_bits, finish, names_in, on_cpus, save_tiny, small, stop_at, two_classes, weights
 
 import palslib.training.loop as training
 from palslib.common.precision import precision_of
 from palslib.common.seeds import seed_from
 from palslib.data.metrics import score
 from palslib.data.tasks import TASKS
+from palslib.data.tokens import some_rows
 from palslib.grid.sweep import finished
 from palslib.training.checkpoints import NEWEST
 from palslib.training.evaluation import evaluate, predict
@@ -42,39 +45,50 @@ def outcome(record):
 
 
 def saved_step(folder):
-    """The step of a run's checkpoint; 0 if it has none, or is in between two renames."""
-    try:
-        return torch.load(folder / NEWEST, weights_only=True)["step"]
-    except FileNotFoundError:
-        return 0
+    """The step of a run's checkpoint."""
+    return torch.load(folder / NEWEST, weights_only=True)["step"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, one_thread):
+    """A run on a backbone in a folder, from its first step to its last: its config, its record, the run itself, and
+    what it printed."""
+    folder, runs = tmp_path_factory.mktemp("somewhere"), []
+    save_tiny(folder / "own-backbone")
+    settings = config(folder / "own-run", backbone=str(folder / "own-backbone"), evaluate_every=5, keep="last")
+    with redirect_stderr(printed := io.StringIO()):
+        record = train(settings, on_step=runs.append)
+    return settings, record, runs[-1], printed.getvalue()
 
 
 # ----------------------------------------------------------------------------------------------------- killed, resumed
-def test_a_killed_process_goes_on(tmp_path):
-    """SIGKILL at the first checkpoint and again past 28 steps; the third process ends as one that was never killed."""
-    options = {"steps": 60, "checkpoint_every": 4, "evaluate_every": 25, "keep": "last"}
-    record, settings = train(config(tmp_path / "whole", **options)), config(tmp_path / "run", **options)
-    (tmp_path / "config.json").write_text(json.dumps(asdict(settings)))
-    command = [sys.executable, "-m", "palslib", "train", str(tmp_path / "config.json")]
-    about = {"env": os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "text": True}
-    for least in (1, 28):
-        process = subprocess.Popen(command, **about)
-        while process.poll() is None and saved_step(tmp_path / "run") < least:
-            time.sleep(0.002)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL and not (tmp_path / "run" / "record.json").exists()
-    out = subprocess.check_output(command, **about)
-    assert json.loads(out) == {"key": settings.key, "dev_average": record["results"]["last"]["dev_average"]}
-    assert_same_bits(weights(tmp_path / "run"), weights(tmp_path / "whole"))
-    assert outcome(json.loads((tmp_path / "run" / "record.json").read_text())) == outcome(record)
+KILLED = """
+import json, os, signal, sys
+from palslib import RunConfig, train
+
+settings = RunConfig(**json.loads(sys.argv[1]))
+train(settings, on_step=lambda run: os.kill(os.getpid(), signal.SIGKILL) if run.step == 10 else None)
+"""
+
+
+def test_a_killed_process_goes_on(tmp_path, whole):
+    """SIGKILL after step 10, of which the checkpoint is at 8: it ends as the run that was never killed."""
+    settings = replace(whole[0], folder=str(tmp_path / "run"), checkpoint_every=4)
+    killed = subprocess.run([sys.executable, "-c", KILLED, json.dumps(asdict(settings))], env=on_cpus())
+    assert killed.returncode == -signal.SIGKILL and saved_step(tmp_path / "run") == 8
+    steps, record = finish(settings)
+    assert steps == [9, 10, 11, 12]
+    assert_same_bits(weights(tmp_path / "run"), weights(whole[0].folder))
+    expected = outcome(whole[1])
+    assert outcome(record) == expected | {"config": expected["config"] | {"checkpoint_every": 4}}
     assert names_in(tmp_path / "run") == ["last", "predictions.npz", "record.json"]
 
 
-@pytest.mark.parametrize("options", [{}, {"recipe": "released"}, {"recipe_options": {"inactive": "drift"}}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"recipe": "released"}], ids=str)
 def test_stopped_and_called_again(tmp_path, options):
     """In the middle of everything that a checkpoint must carry: moments, each tensor's own counter, dropout that an
     evaluation has turned off, and gradients of zero by which resting tasks drift."""
-    options, runs = {"keep": "last", "evaluate_every": 3, "steps": 16} | options, []
+    options, runs = {"keep": "last", "evaluate_every": 3} | options, []
     record = train(config(tmp_path / "whole", **options), on_step=runs.append)
     parts = config(tmp_path / "parts", **options)
     first = train(parts, on_step=stop_at(5))
@@ -88,42 +102,42 @@ def test_stopped_and_called_again(tmp_path, options):
 # ------------------------------------------------------------------------------------------------------------- folders
 
 
-def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(tmp_path, monkeypatch):
-    record = train(config(tmp_path, keep="last"))
+def test_a_finished_run_is_returned_at_once_or_says_what_it_has_not_kept(whole, monkeypatch):
+    settings, record, *_ = whole
     with pytest.raises(ValueError, match=r"another run, which differs in keep \(last: give the same"):
-        train(config(tmp_path, keep="best"))
-    assert finished(config(tmp_path, keep="best")) is None  # nor is it finished for a sweep
+        train(replace(settings, keep="best"))
+    assert finished(replace(settings, keep="best")) is None  # nor is it finished for a sweep
     monkeypatch.setattr(training, "Run", None)  # nothing is loaded, nothing trained
-    assert finished(config(tmp_path)) == train(config(tmp_path)) == record
+    assert finished(settings) == train(settings) == record
 
 
-def test_another_configs_folder_is_refused(tmp_path):
-    train(config(tmp_path / "a"))
-    before = (tmp_path / "a" / "record.json").read_bytes()
-    train(config(tmp_path / "b"), on_step=stop_at(2))
-    for folder, what in (("a", "the record"), ("b", "a checkpoint")):
+def test_another_configs_folder_is_refused(tmp_path, whole):
+    before = Path(whole[0].folder, "record.json").read_bytes()
+    train(stopped := config(tmp_path), on_step=stop_at(2))
+    for settings, what in ((whole[0], "the record"), (stopped, "a checkpoint")):
         with pytest.raises(ValueError, match=f"holds {what} of another run, which differs in seed: choose"):
-            train(config(tmp_path / folder, seed=1))
-    assert (tmp_path / "a" / "record.json").read_bytes() == before and saved_step(tmp_path / "b") == 2
+            train(replace(settings, seed=1))
+    assert Path(whole[0].folder, "record.json").read_bytes() == before and saved_step(tmp_path) == 2
 
 
 def test_anew(tmp_path, monkeypatch):
     """resume=False: a folder of its own, and the same outcome. Without a name the folder is called after the run."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    first = train(config("~/run"))
-    again = train(config("~/run"), resume=False)
+    short = {"tasks": ("rte",), "steps": 1}
+    first = train(config("~/run", **short))
+    again = train(config("~/run", **short), resume=False)
     assert again.folder.name == "run-1" and outcome(again) == outcome(first)
-    train(config("~/run"), resume=False)
+    train(config("~/run", **short), resume=False)
     assert names_in(tmp_path) == ["run", "run-1", "run-2"]
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    assert train(settings := config(tasks=("rte",), steps=1)).folder == tmp_path / "train" / settings.name
+    assert train(settings := config(**short)).folder == tmp_path / "train" / settings.name
 
 
 # ---------------------------------------------------------------------------------------------------------- not finite
 def test_a_nan_loss_stops_the_run(tmp_path):
     """The weights are spoiled after step 5; the next loss of the task is the first NaN. The checkpoint stays as it was
     and the run goes on from it."""
-    settings = config(tmp_path, checkpoint_every=4, steps=40)
+    settings = config(tmp_path, checkpoint_every=4)
 
     def spoil(run):
         if run.step == 5:
@@ -213,7 +227,7 @@ def test_fp16_needs_a_gpu(tmp_path, monkeypatch):
 def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeypatch):
     """On a CPU, where only a test may: autocast and the scaler are the same there."""
     monkeypatch.setattr(training, "precision_of", str)
-    about = {"precision": "fp16", "checkpoint_every": 2, "keep": "last"}
+    about = {"precision": "fp16", "checkpoint_every": 2, "keep": "last", "steps": 6}
     run = Run(config(tmp_path / "one", **about), tmp_path / "one")
     run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
@@ -254,10 +268,11 @@ def test_evaluation_equals_a_plain_loop(tmp_path):
     for _ in range(3):
         run.train_step()
     model = run.model
-    scores = evaluate(model, run.dev_data)
+    dev = {t: {split: some_rows(data, 50) for split, data in of_task.items()} for t, of_task in run.dev_data.items()}
+    scores = evaluate(model, dev)
     assert model.training and set(scores["mnli"]) == {"accuracy", "accuracy_mm"}
     model.eval()
-    for name, splits in run.dev_data.items():
+    for name, splits in dev.items():
         for split, data in splits.items():
             with torch.no_grad():
                 rows = [model(task=name, **data.batch([i])).logits[0].numpy() for i in range(len(data))]
@@ -293,49 +308,18 @@ def test_best_and_last(tmp_path, monkeypatch):
 
 def test_a_run_ends_early_where_it_no_longer_gets_better(tmp_path, monkeypatch):
     """The best of these averages is the second; the next two are no better. Also where it is stopped in between."""
-    averages = [50.0, 70.0, 70.0, 65.0, 80.0]
-    options = {"evaluate_every": 2, "patience": 2, "keep": "last"}
-    for name, stop in (("whole", None), ("parts", 5)):
-        left = iter(averages)
-        monkeypatch.setattr(training, "dev_average", lambda scores, left=left: next(left))
-        train(config(tmp_path / name, **options), on_step=stop_at(stop))
-        record = train(config(tmp_path / name, **options))
-        assert [point["step"] for point in record["history"]] == [2, 4, 6, 8]
-        assert record["results"]["best"]["step"] == 4 and sum(record["sampling"]["drawn"].values()) == 8
-    assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-
-
-def test_history(tmp_path):
-    """Each point's loss is the mean by task over the steps since the last point."""
-    runs = []
-    record = train(config(tmp_path, evaluate_every=5), on_step=runs.append)
-    run = runs[-1]
-    assert [point["step"] for point in record["history"]] == [5, 10, 12]
-    for point, (first, last) in zip(record["history"], ((0, 5), (5, 10), (10, 12)), strict=True):
-        tasks, losses = run.plan.tasks[first:last], run.losses[first:last]
-        own = {t: [x for x, name in zip(losses, tasks, strict=True) if name == t] for t in set(tasks)}
-        assert point["loss"] == pytest.approx({t: sum(values) / len(values) for t, values in own.items()})
-        firsts = [point["scores"][t][TASKS[t].metrics[0]] for t in TINY["tasks"]]
-        assert point["dev_average"] == pytest.approx(sum(firsts) / 3) and point["glue_average"] is None
-    batches = [run.train_data[task].lengths[run.plan.examples(k)] for k, task in enumerate(run.plan.tasks)]
-    assert run.tokens == sum(map(sum, batches))
-
-
-def test_record_has_no_path_of_the_machine(tmp_path):
-    save_tiny(backbone := tmp_path / "somewhere-else" / "own-backbone")
-    record = train(config(tmp_path / "own-folder", backbone=str(backbone), tasks=("rte",), steps=2, keep="last"))
-    text = (tmp_path / "own-folder" / "record.json").read_text()
-    here = (os.getcwd(), sys.prefix, os.uname().nodename, os.path.expanduser("~/"))
-    assert [trace for trace in (str(tmp_path), "somewhere-else", "own-folder", *here) if trace in text] == []
-    assert record == json.loads(text) and record["config"]["backbone"] == "own-backbone"
-    assert record["environment"]["packages"]["torch"] and "folder" not in record["config"]
-
-
-def test_record(tmp_path, capsys):
-    settings = config(tmp_path)
+    averages = iter([50.0, 70.0, 70.0, 65.0, 80.0])
+    monkeypatch.setattr(training, "dev_average", lambda scores: next(averages))
+    settings = config(tmp_path, evaluate_every=2, patience=2)
+    train(settings, on_step=stop_at(5))
     record = train(settings)
-    assert names_in(tmp_path) == ["predictions.npz", "record.json"]  # nothing kept
-    assert capsys.readouterr().err.splitlines() == [  # nothing shown but this
+    assert [point["step"] for point in record["history"]] == [2, 4, 6, 8]
+    assert record["results"]["best"]["step"] == 4 and sum(record["sampling"]["drawn"].values()) == 8
+
+
+def test_record(whole):
+    settings, record, run, printed = whole
+    assert printed.splitlines() == [  # nothing shown but this
         "palslib: training rows over max_length=32 word pieces are cut: rte 98%; raise max_length"
     ]
     assert (record["key"], record["status"], record["precision"]) == (settings.key, "finished", "float32")
@@ -345,6 +329,29 @@ def test_record(tmp_path, capsys):
     assert sum(record["sampling"]["drawn"].values()) == 12
     assert record["sampling"]["expected"] == pytest.approx(dict.fromkeys(TINY["tasks"], 4.0))
     assert record["seconds"]["total"] > 0 and record["tokens_per_second"] > 0
+    batches = [run.train_data[task].lengths[run.plan.examples(k)] for k, task in enumerate(run.plan.tasks)]
+    assert run.tokens == sum(map(sum, batches))
+
+
+def test_record_has_no_path_of_the_machine(whole):
+    settings, record, *_ = whole
+    text = Path(settings.folder, "record.json").read_text()
+    here = ("somewhere", "own-run", os.getcwd(), sys.prefix, os.uname().nodename, os.path.expanduser("~/"))
+    assert [trace for trace in here if trace in text] == []
+    assert record == json.loads(text) and record["config"]["backbone"] == "own-backbone"
+    assert record["environment"]["packages"]["torch"] and "folder" not in record["config"]
+
+
+def test_history(whole):
+    """Each point's loss is the mean by task over the steps since the last point."""
+    _, record, run, _ = whole
+    assert [point["step"] for point in record["history"]] == [5, 10, 12]
+    for point, (first, last) in zip(record["history"], ((0, 5), (5, 10), (10, 12)), strict=True):
+        tasks, losses = run.plan.tasks[first:last], run.losses[first:last]
+        own = {t: [x for x, name in zip(losses, tasks, strict=True) if name == t] for t in set(tasks)}
+        assert point["loss"] == pytest.approx({t: sum(values) / len(values) for t, values in own.items()})
+        firsts = [point["scores"][t][TASKS[t].metrics[0]] for t in TINY["tasks"]]
+        assert point["dev_average"] == pytest.approx(sum(firsts) / 3) and point["glue_average"] is None
 
 
 def test_files_named_like_attributes_of_a_module_train(tmp_path):

@@ -24,6 +24,7 @@ print(given_back, faults())
 """
 
 
+pytestmark = pytest.mark.slow
 RUN = """
 import resource
 from palslib import RunConfig, train
@@ -38,7 +39,6 @@ print(most[899] - most[300])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(platform.system() != "Linux", reason="elsewhere ru_maxrss has other units")
 def test_memory_does_not_grow_with_the_steps(tmp_path, monkeypatch):
     """After 300 steps, each of other shapes, nearly 600 more take less than 5 MB; the last one evaluates."""

@@ -1,7 +1,7 @@
 """What else happens in a process changes nothing: a run's random numbers are its own, and so are its settings."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -20,9 +20,23 @@ def trained(folder, **options) -> torch.Tensor:
     return torch.cat([tensor.flatten() for _, tensor in sorted(weights(folder).items())])
 
 
-@contextmanager
-def drawing_thread():
-    """Another thread draws random numbers, and sets torch's seed, all the time."""
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The weights of a run of each of two seeds, around which nothing happens."""
+    folder = tmp_path_factory.mktemp("alone")
+    return [trained(folder / str(seed), seed=seed) for seed in (0, 1)]
+
+
+def test_a_run_neither_reads_nor_moves_torchs_generator(tmp_path, alone):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    assert torch.equal(trained(tmp_path / "again"), alone[0])
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_two_runs_in_two_threads_are_what_they_are_alone(tmp_path, alone):
+    """While a third thread draws random numbers, and sets torch's seed, all the time."""
     going = [True]
 
     def draw():
@@ -30,29 +44,12 @@ def drawing_thread():
             torch.manual_seed(1)
             torch.rand(3)
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(3) as pool:
         pool.submit(draw)
-        yield
-        going.clear()
-
-
-@pytest.mark.parametrize("around", [nullcontext, drawing_thread])
-def test_a_run_neither_reads_nor_moves_torchs_generator(tmp_path, around):
-    alone = trained(tmp_path / "alone")
-    torch.manual_seed(99)
-    with around():
-        assert torch.equal(trained(tmp_path / "again"), alone)
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    trained(tmp_path / "third", seed=1)
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_two_runs_in_two_threads_are_what_they_are_alone(tmp_path):
-    alone = [trained(tmp_path / f"alone{seed}", seed=seed) for seed in (0, 1)]
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda seed: trained(tmp_path / f"both{seed}", seed=seed), (0, 1)))
+        try:
+            both = list(pool.map(lambda seed: trained(tmp_path / str(seed), seed=seed), (0, 1)))
+        finally:
+            going.clear()
     assert all(map(torch.equal, both, alone))
 
 
@@ -98,13 +95,10 @@ def test_a_users_method_that_draws_from_torchs_generator_is_seeded_too(tmp_path)
     assert torch.equal(trained(tmp_path / "again", **settings), alone)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"), ("ACCELERATE_MIXED_PRECISION", "bf16")]
-)
-def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, name, value):
-    alone = trained(tmp_path / "alone")
-    monkeypatch.setenv(name, value)
-    assert torch.equal(trained(tmp_path / "again"), alone)
+def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, alone):
+    for name, value in (("GRADIENT_ACCUMULATION_STEPS", "4"), ("MIXED_PRECISION", "bf16")):
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    assert torch.equal(trained(tmp_path / "again"), alone[0])
 
 
 def test_a_second_run_on_a_gpu_is_refused(monkeypatch):
