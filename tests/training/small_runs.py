@@ -14,7 +14,6 @@ from palslib.training.loop import train
 SMALL = {"backbone": "tiny", "size": 12, "tasks": ("rte",), "batch_size": 4, "max_length": 32}
 SMALL |= {"precision": "float32", "progress": False}
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-ACCELERATE = ["accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0"]
 
 
 def small(folder: Path | None, **options) -> RunConfig:

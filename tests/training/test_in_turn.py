@@ -77,7 +77,7 @@ def test_an_epoch_is_once_through_the_data(tmp_path):
     """40 lines, 80 % to train on, some of these held out: of `n` rows in batches of 16, ceil(n / 16) steps, also
     if more are given."""
     two_classes(tmp_path / "mood.csv", rows=40)
-    for run, (steps, held_out) in enumerate([(None, False), (1_000, False), (None, True)]):
+    for run, (steps, held_out) in enumerate([(1_000, False), (None, True)]):
         about = TINY | {"epoch_steps": steps, "batch_size": 16, "held_out": held_out}
         (record,) = train_in_turn(["mood"], tmp_path / str(run), data=str(tmp_path), **about)
         rows, found = record["data"]["train"]["mood"], record["config"]

@@ -15,7 +15,7 @@ from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.training.loop import train
 from palslib.training.masked_language_model import HEAD, dev_scores, mask, masked_language_model, predict_chosen
-from palslib.training.pretraining import pretrain
+from palslib.training.pretraining import Pretraining, pretrain
 
 # One task of one text, and one of two that are encoded apart.
 TINY = {"tasks": ("cola", "sts"), "steps": 6, "batch_size": 8, "max_length": 24, "learning_rate": 3e-3}
@@ -209,19 +209,16 @@ def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_pa
 
 def test_the_optimiser_takes_the_configs_numbers(tmp_path, monkeypatch):
     """Its gradients are clipped to `clip`, its rate rises over two steps and falls over two."""
-    seen, real = [], torch.optim.AdamW.step
-
-    def step(optimizer, *args):
-        groups = optimizer.param_groups
-        norm = torch.nn.utils.get_total_norm([p.grad for g in groups for p in g["params"] if p.grad is not None])
-        seen.append((float(norm), *(g["lr"] for g in groups), *(g["weight_decay"] for g in groups)))
-        return real(optimizer, *args)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", step)
-    about = {"tasks": ("cola",), "clip": 0.05, "weight_decay": 0.3, "learning_rate": 1e-3, "warmup": 0.5, "steps": 4}
-    pretrain(config(tmp_path / "backbone", **about))
-    for found, rate in zip(seen, [5e-4, 1e-3, 1e-3, 5e-4], strict=True):
-        assert found == pytest.approx((0.05, rate, rate, 0.3, 0.0), rel=1e-3)
+    numbers = {"clip": 0.05, "weight_decay": 0.3, "learning_rate": 1e-3, "warmup": 0.5, "steps": 4}
+    run = Pretraining(config(tmp_path, tasks=("cola",), **numbers), tmp_path)
+    monkeypatch.setattr(run.optimizer, "zero_grad", lambda set_to_none: None)
+    for rate in (5e-4, 1e-3, 1e-3, 5e-4):
+        run.model.zero_grad()
+        run.train_step()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in run.parameters if p.grad is not None])
+        matrices, vectors = run.optimizer.param_groups
+        assert [float(norm), matrices["lr"], vectors["lr"]] == pytest.approx([0.05, rate, rate], rel=1e-3)
+        assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.3, 0.0)
 
 
 def test_a_weight_that_is_not_finite_is_no_backbone(tmp_path):

@@ -9,15 +9,16 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from pathlib import Path
 
+import psutil
 import pytest
-from small_runs import ACCELERATE, TORCHRUN, finish, on_cpus, small
+from small_runs import TORCHRUN, finish, on_cpus, small
 
 from palslib.__main__ import main
 from palslib.training.loop import Run, train
 from palslib.training.signals import HANDLED, Stopped, StopSignals
 
+ACCELERATE = ["accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0"]
 TINY = {"steps": 6, "checkpoint_every": 4, "keep": "last"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -82,26 +83,6 @@ def test_a_second_interrupt_ends_at_once():
     assert not isinstance(ended.value, Stopped)
 
 
-def children(process):
-    """Numbers of the processes that a process has started, and those that these have."""
-    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [int(number) for number in found] + [inner for number in found for inner in children(number)]
-
-
-def alive(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -113,13 +94,15 @@ def test_no_worker_outlives_its_launcher(tmp_path, launcher, number):
         call = [sys.executable, "-m", *launcher, "-m", "palslib", "train", str(tmp_path / "config.json")]
         process = subprocess.Popen(call, env=on_cpus(), stdout=log, stderr=log, start_new_session=True)
     try:
-        training = re.compile(r"[1-9]\d*/100000")  # a bar that has moved
-        assert until(lambda: training.search((tmp_path / "log").read_text())), (tmp_path / "log").read_text()
-        workers = children(process.pid)
+        deadline = time.monotonic() + 120
+        while not re.search(r"[1-9]\d*/100000", (tmp_path / "log").read_text()):  # until the bar has moved
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        workers = psutil.Process(process.pid).children(recursive=True)
         assert len(workers) >= 2
         process.send_signal(number)
         process.wait(60)
-        assert until(lambda: not any(map(alive, workers)), 10), workers
+        assert not psutil.wait_procs(workers, timeout=10)[1]
         saved = tmp_path / "run" / "checkpoint.pt"
         assert saved.exists() == (number == signal.SIGTERM), (tmp_path / "log").read_text()
     finally:
