@@ -8,7 +8,6 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
-from palslib.bert.encoders import check_pieces
 from palslib.common.precision import autocast
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
@@ -36,19 +35,19 @@ def predict(
     share the batches, and each returns all logits. Dropout is off, and the model's training mode is restored
     afterwards. `bar`: a progress bar that counts rows.
     """
-    check_pieces(data.input_ids, model.config.vocab_size, f"task {task!r}")
     accelerator = accelerator or Accelerator(cpu=on_apple())
     rank, world = accelerator.process_index, accelerator.num_processes
     order, device = np.argsort(-data.lengths, kind="stable"), next(model.parameters()).device
     size = EVALUATION_BATCH if device.type == "cpu" else GPU_BATCH
     batches = [order[i : i + size] for i in range(0, len(order), size)]
-    found: list[torch.Tensor] = []  # kept on the device, and fetched once
+    outputs: list[torch.Tensor] = []  # kept on the device, and fetched once
     with without_dropout(model), torch.inference_mode(), autocast(precision, device):
         for rows in batches[rank::world]:
-            found.append(model(task=task, rows=data.batch(rows, device=device)["rows"]).logits)
+            outputs.append(model(task=task, rows=data.batch(rows, device=device)["rows"]).logits)
             if bar is not None:
                 bar.update(min(len(rows) * world, bar.total - bar.n))
-    parts = gather_object([(np.concatenate(batches[rank::world]), torch.cat(found).cpu().numpy())] if found else [])
+    mine = [(np.concatenate(batches[rank::world]), torch.cat(outputs).cpu().numpy())] if outputs else []
+    parts = gather_object(mine)
     logits = np.empty((len(data), parts[0][1].shape[1]), dtype=np.float32)
     for rows, values in parts:
         logits[rows] = values

@@ -25,18 +25,12 @@ def test_metrics_computed_from_kept_predictions_are_those_of_the_record(tmp_path
         labels = load_rows(name, split=split)["label"].to_numpy()
         assert 100 * METRICS[metric](labels, kept[f"{name}/{split}"]) == pytest.approx(scores[name][printed], abs=1e-4)
     assert kept["mrpc/validation"].dtype == np.uint8  # a byte a row, before compression
-
-
-def test_predictions_of_another_run_are_refused(tmp_path):
-    for seed in (0, 1):
-        train(small(tmp_path / str(seed), steps=3, seed=seed))
-    (tmp_path / "0" / "predictions.npz").write_bytes((tmp_path / "1" / "predictions.npz").read_bytes() + b" ")
+    np.savez_compressed(tmp_path / "run" / "predictions.npz", **kept | {"mrpc/validation": labels})
     with pytest.raises(ValueError, match=r"predictions.npz is not the file"):
-        read_predictions(tmp_path / "0" / "record.json")
+        read_predictions(tmp_path / "run" / "record.json")
 
 
-@pytest.mark.parametrize("name", ["rte", "sst2"])
-@pytest.mark.parametrize("by", ["groups", "texts"])
+@pytest.mark.parametrize(("name", "by"), [("rte", "groups"), ("rte", "texts"), ("sst2", "groups")])
 def test_a_tenth_of_the_training_rows_is_held_out_and_never_trained_on(tmp_path, name, by):
     kept_name, held_name = (KEPT_GROUPS, HELD_OUT_GROUPS) if by == "groups" else (KEPT, HELD_OUT)
     whole, kept, held = (load_rows(name, split=split) for split in ("train", kept_name, held_name))
