@@ -56,5 +56,11 @@ class Mixed(Places):
         own = [task.norms(layer) for task in self.tasks]
         return tuple(map(self._slice_by_slice, zip(*own, strict=True))) if any(own) else None
 
+    def on_top(self, states: Sequence[torch.Tensor], rows: Rows) -> torch.Tensor:
+        """What is on top of each task's slice of the last states (N, d); `states` has those of all layers."""
+        of_tasks = zip(*map(self.split, states), strict=True)
+        new = [task.on_top(own, part) for task, own, part in zip(self.tasks, of_tasks, self.parts, strict=True)]
+        return torch.cat(new)
+
     def _slice_by_slice(self, functions):
         return lambda x: torch.cat([f(own) for f, own in zip(functions, self.split(x), strict=True)])

@@ -15,14 +15,14 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from huggingface_hub import ModelHubMixin
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.bert.modeling_bert import BertPooler
-from transformers.utils import ModelOutput
 
 from palslib.bert.backbones import check_tokenizer, has_tokenizer, load_encoder, load_tokenizer
 from palslib.bert.draws import new_weights, same_draws, torchs_own
@@ -35,7 +35,6 @@ from palslib.common.names import check_name, shown
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task, get_task
 from palslib.methods.adaptation import Adaptation, initialise
-from palslib.methods.backbone import Backbone
 from palslib.methods.counting import count_parameters
 from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Method
@@ -43,16 +42,6 @@ from palslib.methods.table import get_method
 from palslib.model import files, predicting, saving
 from palslib.model.classifiers import make_head, task_loss
 from palslib.model.one_task import OneTask, merged
-
-
-@dataclass
-class Output(ModelOutput):
-    """The output of a forward pass, read by field name or as a tuple of the fields not None, as in Transformers."""
-
-    loss: torch.Tensor | None = None
-    """The mean over rows of `classifiers.task_loss`; None without labels."""
-    logits: torch.Tensor | None = None
-    """(B, classes); (B, 1) for a score, divided by the task's scale, and for two classes with a single logit."""
 
 
 class TaskModules(nn.ModuleDict):
@@ -76,17 +65,10 @@ class TaskModules(nn.ModuleDict):
     def __delitem__(self, task: str) -> None:
         super().__delitem__(self.form(task))
 
-    def __contains__(self, task: str) -> bool:
-        return super().__contains__(self.form(task))
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return (form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules)
 
-    def keys(self):
-        return [form.removesuffix("%").replace("%2E", ".").replace("%25", "%") for form in self._modules]
-
-    def items(self):
-        return list(zip(self.keys(), self.values(), strict=True))
+    __contains__, keys, items = Mapping.__contains__, Mapping.keys, Mapping.items  # of the names that `__iter__` gives
 
 
 class MultiTaskModel(
@@ -128,22 +110,17 @@ class MultiTaskModel(
         """Whether all of the last layer is computed; the pooler reads only [CLS] of it, and logits are the same."""
         self._lookers: tuple[tuple[Callable, tuple[str, ...], nn.Module | None], ...] = ()
         self.config, self.backbone = encoder.config, encoder
-        self.pooler_is_new = getattr(encoder, "pooler", None) is None
-        self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config)) if self.pooler_is_new else None
-        built, counted = sum(p.numel() for p in self.parameters()), Backbone.of(self.config).parameters
-        if built != counted:
-            described = f"{built:,} parameters, but its configuration describes {counted:,} (num_hidden_layers, ...)"
-            raise ValueError(f"{self.backbone_name} has {described}: change both if you remove layers")
+        self.training = encoder.training  # `load_encoder` returns it in eval mode; new parts have this mode too
+        self.new_pooler = None
+        """The pooler of a backbone that has none."""
+        if getattr(encoder, "pooler", None) is None:
+            self.new_pooler = self._drawn("pooler", lambda: BertPooler(self.config))
         self.shared = self._drawn("shared", lambda: self.method.build_shared(encoder))
         self._check_count("shared_by_tasks", self.shared)
-        self.adaptations, self.heads = TaskModules(), TaskModules()
+        self.adaptations, self.heads = TaskModules().train(self.training), TaskModules().train(self.training)
         for task in tasks:
             self.add_task(task)
         self.requires_grad_where_trained()
-        self.training = encoder.training  # `load_encoder` returns it in eval mode
-        for part in self.children():
-            if part is not encoder:  # the encoder's parts keep their modes
-                part.train(self.training)
 
     @classmethod
     def from_backbone(
@@ -189,7 +166,7 @@ class MultiTaskModel(
     @property
     def pooler(self) -> nn.Module:
         """The pooler that tasks share: the backbone's own, or a new one where it has none."""
-        return self.new_pooler if self.pooler_is_new else self.backbone.pooler
+        return self.new_pooler or self.backbone.pooler
 
     @property
     def device(self) -> torch.device:
@@ -202,7 +179,8 @@ class MultiTaskModel(
         return self.backbone.embeddings.word_embeddings.weight.dtype
 
     def _drawn(self, name: str, make: Callable[[], nn.Module | None]) -> nn.Module | None:
-        """Makes a module on the backbone's device; its random weights depend only on the seed and a name."""
+        """Makes a module on the backbone's device, in the model's mode; its random weights depend only on the seed and
+        a name."""
         on_device = torch.device("meta" if self.device.type == "meta" else "cpu")
         seed = seed_from(self.seed, name)
         foreign = not type(self.method).__module__.startswith("palslib.")  # may draw in ways of its own
@@ -212,7 +190,7 @@ class MultiTaskModel(
                 module.draw(std)
             elif module is not None:
                 initialise(module, std, getattr(self.method, "init", "identity"), starts_as_bert=name == "shared")
-        return module if module is None else module.to(self.device, self.dtype)
+        return module if module is None else module.to(self.device, self.dtype).train(self.training)
 
     def add_task(self, task: str | Task) -> None:
         """Adds a task with new parameters; those of the other tasks do not change."""
@@ -228,7 +206,7 @@ class MultiTaskModel(
         self._check_count("per_task", adaptation)
         for part in adaptation.copied():  # copies of a frozen backbone's modules are trained too
             part.requires_grad_(True)
-        return {"adaptation": adaptation.train(self.training), "head": head.train(self.training)}
+        return {"adaptation": adaptation, "head": head}
 
     def _check_count(self, which: str, module: nn.Module | None) -> None:
         counted = getattr(count_parameters(self.method, self.config, 1, exact=True), which)
@@ -296,17 +274,15 @@ class MultiTaskModel(
 
     def encode(self, task: str | None, rows: Rows) -> tuple[torch.Tensor, ...]:
         """A task's hidden states (h_0, ..., h_L), each (N, d), before modules on top; for None the plain backbone's."""
-        adaptation = PLAIN if task is None else self.adaptations[self._known(task).name]
-        return self._run_layers(adaptation, rows, self._embed(adaptation, rows))
+        return self._run_layers(PLAIN if task is None else self.adaptations[self._known(task).name], rows)
 
-    def _embed(self, adaptation, rows: Rows) -> tuple[torch.Tensor]:
-        """(h_0,), the input of the first layer."""
-        encoder = getattr(adaptation, "backbone", self.backbone)  # fine-tuned: the task's own copy
-        sparse = self.sparse_embeddings and self.training and torch.is_grad_enabled()
-        return (embed(encoder, rows, sparse),)
-
-    def _run_layers(self, adaptation, rows: Rows, states: tuple, until: int | None = None) -> tuple[torch.Tensor, ...]:
-        """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation."""
+    def _run_layers(self, adaptation, rows: Rows, states: tuple = (), until: int | None = None) -> tuple:
+        """Extends the hidden states (h_0, ..., h_j) to (h_0, ..., h_until), by default to h_L, with an adaptation;
+        without states it begins with h_0, the word pieces' embeddings."""
+        if not states:
+            encoder = getattr(adaptation, "backbone", self.backbone)  # fine-tuned: the task's own copy
+            sparse = self.sparse_embeddings and self.training and torch.is_grad_enabled()
+            states = (embed(encoder, rows, sparse),)
         rows = self._watched(adaptation, rows)
         for i in range(len(states) - 1, self.config.num_hidden_layers if until is None else until):
             states = (*states, self._layer(adaptation, states[-1], rows, i))
@@ -315,10 +291,10 @@ class MultiTaskModel(
     def _layer(self, adaptation, h: torch.Tensor, rows: Rows, i: int) -> torch.Tensor:
         """The output of layer i, with an adaptation where the method adapts this layer."""
         layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
-        given = (layers[i], h, rows, adaptation if i in self.method.adapted_layers(len(layers)) else PLAIN, i)
+        inputs = (layers[i], h, rows, adaptation if i in self.method.adapted_layers(len(layers)) else PLAIN, i)
         if self.recomputes and self.training:
-            return checkpoint(adapted_layer, *given, use_reentrant=False, context_fn=same_draws)
-        return adapted_layer(*given)
+            return checkpoint(adapted_layer, *inputs, use_reentrant=False, context_fn=same_draws)
+        return adapted_layer(*inputs)
 
     def final_states(self, task: str | None, states: tuple, rows: Rows) -> torch.Tensor:
         """The hidden states (N, d) whose [CLS] the pooler reads: the last layer's output, after any modules on top."""
@@ -327,26 +303,16 @@ class MultiTaskModel(
         adaptation = self.adaptations[task]
         return adaptation.on_top(states, self._watched(adaptation, rows))
 
-    def _reads_first_alone(self, adaptation, rows: Rows) -> bool:
-        """Whether of the last layer nothing but [CLS] is read: by the pooler, not by modules on top or a looker."""
-        return adaptation.reads_first_alone and not (self.whole_last_layer or self._watched(adaptation, rows).lookers)
-
-    def _first(self, adaptation, states: tuple, rows: Rows) -> torch.Tensor:
-        """[CLS] after the last layer, (B, d), from the hidden states (h_0, ..., h_j): of that layer no more is run."""
-        last = self.config.num_hidden_layers - 1
+    def _first(self, adaptation, rows: Rows, states: tuple = ()) -> torch.Tensor:
+        """The final states of [CLS], (B, d), from the hidden states (h_0, ..., h_j) of the layers that have been run.
+        Of the last layer no more is run, where nothing else of it is read: by modules on top or a looker."""
+        last, watched = self.config.num_hidden_layers - 1, self._watched(adaptation, rows)
+        if len(states) > last + 1 or self.whole_last_layer or watched.lookers or not adaptation.reads_first_alone:
+            return adaptation.on_top(self._run_layers(adaptation, rows, states), watched)[rows.starts]
         h = self._run_layers(adaptation, rows, states, last)[-1]
         return self._layer(adaptation, h, rows.first_alone(), last)
 
-    def logits(self, task: str, states: tuple[torch.Tensor, ...], rows: Rows) -> torch.Tensor:
-        """A task's logits (B, outputs), in the caller's order, from the hidden states (h_0, ..., h_j), each (N, d), of
-        the layers that have been run; the others are run here."""
-        adaptation = self.adaptations[task]
-        if len(states) <= self.config.num_hidden_layers and self._reads_first_alone(adaptation, rows):
-            return self._classified(task, self._first(adaptation, states, rows), rows)
-        states = self._run_layers(adaptation, rows, states)
-        return self._classified(task, self.final_states(task, states, rows)[rows.starts], rows)
-
-    def _classified(self, task: str, first: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _logits(self, task: str, first: torch.Tensor, rows: Rows) -> torch.Tensor:
         """A task's logits (B, outputs), in the caller's order, from the final states of [CLS], (B, d)."""
         pooled = self.adaptations[task].pool(rows.in_order(first), self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
@@ -354,8 +320,9 @@ class MultiTaskModel(
 
     def forward(
         self, task: str, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, rows: Rows | None = None
-    ) -> Output:
-        """One task's logits, and its loss where `labels` (B,) are given.
+    ) -> SequenceClassifierOutput:
+        """One task's `logits`, (B, classes), or (B, 1) for a score (divided by the task's scale) and for two classes
+        with a single logit; and `loss`, the mean over rows of `classifiers.task_loss`, where `labels` (B,) are given.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
@@ -369,8 +336,9 @@ class MultiTaskModel(
             rows = pack(input_ids, attention_mask, token_type_ids)
         if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # they see no padding
             rows = rows.filled(self.config.pad_token_id or 0)
-        logits = self.logits(task, self._embed(self.adaptations[self._known(task).name], rows), rows)
-        return Output(None if labels is None else task_loss(self.tasks[task], logits, labels), logits)
+        logits = self._logits(task, self._first(self.adaptations[self._known(task).name], rows), rows)
+        loss = None if labels is None else task_loss(self.tasks[task], logits, labels)
+        return SequenceClassifierOutput(loss, logits)
 
     def forward_many(
         self,
@@ -393,27 +361,20 @@ class MultiTaskModel(
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
         added = {task: self.adaptations[self._known(task).name] for task in tasks}
+        # task -> its rows, and which of all word pieces are theirs
+        parts = {task: (rows, slice(None)) if some is None else rows.take(some) for task, some in tasks.items()}
+        if len(tasks) == 1 or self.method.copies_backbone or self._lookers:  # a looker sees a task at a time
+            return {task: self._logits(task, self._first(added[task], own), own) for task, (own, _) in parts.items()}
         layers = self.config.num_hidden_layers
-        alone = len(tasks) == 1 or self.method.copies_backbone or bool(self._lookers)  # a looker sees a task at a time
-        k = 0 if alone else self.method.shared_layers(layers)
-        mixes = k < layers and not alone
-        parts = {}  # task -> its rows, and which of all word pieces are theirs
-        for task, some in tasks.items():
-            some = range(len(rows)) if some is None and mixes else some
-            parts[task] = (rows, slice(None)) if some is None else rows.take(some)
-        if alone:
-            return {task: self.logits(task, self._embed(added[task], own), own) for task, (own, _) in parts.items()}
-        common = self._run_layers(PLAIN, rows, self._embed(PLAIN, rows), k)
+        common = self._run_layers(PLAIN, rows, until=self.method.shared_layers(layers))
         states = {task: tuple(h[pieces] for h in common) for task, (_, pieces) in parts.items()}
-        if mixes:
+        if len(common) > layers:  # every layer is shared
+            firsts = [self._first(added[task], own, states[task]) for task, (own, _) in parts.items()]
+        else:
             mixed = Mixed(list(added.values()), [own for own, _ in parts.values()])
             joined = tuple(map(torch.cat, zip(*states.values(), strict=True)))
-            if self._reads_first_alone(mixed, mixed.rows):
-                firsts = self._first(mixed, joined, mixed.rows).split(mixed.numbers)
-                return {t: self._classified(t, first, parts[t][0]) for t, first in zip(parts, firsts, strict=True)}
-            by_layer = [h.split(mixed.sizes) for h in self._run_layers(mixed, mixed.rows, joined)]
-            states = {task: tuple(layer[i] for layer in by_layer) for i, task in enumerate(parts)}
-        return {task: self.logits(task, states[task], own) for task, (own, _) in parts.items()}
+            firsts = self._first(mixed, mixed.rows, joined).split(mixed.numbers)
+        return {t: self._logits(t, first, own) for (t, (own, _)), first in zip(parts.items(), firsts, strict=True)}
 
     def one_task(self, task: str) -> OneTask:
         """This model as a module for one task, called without its name: for Transformers' `Trainer`, `torch.export`,
