@@ -88,6 +88,8 @@ class Task:
     positive: str = ""
     """The class, of two, whose F1 is `f1`; by default the second. The score's name says which: `f1 (duplicate)`, but
     for built-in tasks, whose papers print `f1`."""
+    ties: Literal["first", "second"] = "first"
+    """Which text of a pair is one word piece shorter where both are cut and an odd number is left (ledger D18)."""
 
     def __post_init__(self):
         different = len(set(self.texts)) == len(self.texts) and not {self.label, "label"} & set(self.texts)

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -114,11 +114,11 @@ def content_of(frame: pd.DataFrame) -> str:
     return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()).hexdigest()[:24]
 
 
-def _key(content: str, task: Task, tokenizer, max_length: int, ties: str) -> str:
+def _key(content: str, task: Task, tokenizer, max_length: int) -> str:
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()
-    parts = content + rules.to_str() + repr((task, max_length, tokenizer.truncation_side, ties))
+    parts = content + rules.to_str() + repr((task, max_length, tokenizer.truncation_side))
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 
@@ -140,26 +140,34 @@ def _cut_second(pieces, i: int, max_length: int) -> list[int]:
     return kept
 
 
-def _tokenise(
-    frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool, ties: str
-) -> dict[str, np.ndarray]:
+def word_pieces(texts: Sequence[list[str]], tokenizer, max_length: int, ties: str) -> tuple[list, list, int]:
+    """The word pieces and the token types of rows, which have one text or two (columns of texts), and the number of
+    rows that were cut to `max_length`, longest text first; `ties`: as in `Task`."""
+    asked = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
+    pieces = tokenizer(*texts, **asked)
+    over = [i for i, row in enumerate(pieces["input_ids"]) if len(row) > max_length]
+    kept = {i: _cut_second(pieces, i, max_length) for i in over} if ties == "second" and len(texts) > 1 else {}
+    if over and not kept:
+        pieces = tokenizer(*texts, truncation=True, max_length=max_length, **asked)
+    ids, types = pieces["input_ids"], pieces["token_type_ids"]
+    for i, places in kept.items():
+        ids[i], types[i] = [ids[i][k] for k in places], [types[i][k] for k in places]
+    return ids, types, len(over)
+
+
+def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progress: bool) -> dict[str, np.ndarray]:
     """The arrays of `TokenisedTask`, by name."""
     texts = frame[list(task.texts)]
     if task.apart:
         texts = pd.concat([texts[column] for column in task.texts]).to_frame()
     portion = texts.map(len).sum(axis=1).cumsum().to_numpy() // _AT_ONCE
-    asked = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
     ids, types, cut = [], [], 0
     for _, rows in progress_bar([*texts.groupby(portion)], f"word pieces of {task.name}", progress):
-        some = [rows[column].tolist() for column in rows]
-        pieces = tokenizer(*some, **asked)
-        over = [i for i, row in enumerate(pieces["input_ids"]) if len(row) > max_length]
-        kept = {i: _cut_second(pieces, i, max_length) for i in over} if ties == "second" and len(some) > 1 else {}
-        if over and not kept:
-            pieces = tokenizer(*some, truncation=True, max_length=max_length, **asked)
-        cut += len(over)
-        for column, name in ((ids, "input_ids"), (types, "token_type_ids")):
-            column += [[row[k] for k in kept[i]] if i in kept else row for i, row in enumerate(pieces[name])]
+        columns = [rows[column].tolist() for column in rows]
+        new_ids, new_types, over = word_pieces(columns, tokenizer, max_length, task.ties)
+        ids += new_ids
+        types += new_types
+        cut += over
     labels = frame["label"].to_numpy()
     if task.is_regression:
         labels = (labels / task.scale).astype(np.float32)
@@ -177,21 +185,20 @@ def tokenise_task(
     split: str = "train",
     max_length: int = 128,
     progress: bool = False,
-    ties: str = "first",
 ) -> TokenisedTask:
     """Loads a split, tokenises it once and caches the result under `runs/cache/`; later calls read the file.
 
     Pairs become [CLS] first [SEP] second [SEP], or one row for each text where the task encodes each by itself. A row
     over `max_length` word pieces is truncated, longest text first, and counted. The file's name depends on texts,
     labels, tokenizer and limit, so that no outdated file is ever read; a damaged one is made anew. `progress` shows a
-    progress bar. `ties`: as in `Recipe` (ledger D18).
+    progress bar.
     """
     task = get_task(task, data)
     frame = load_rows(task, data, split)
-    key = _key(content := content_of(frame), task, tokenizer, max_length, ties)
+    key = _key(content := content_of(frame), task, tokenizer, max_length)
     path = runs_folder() / "cache" / f"{task.name}-{key}.npz"
     if (arrays := _read(path, key)) is None:
-        arrays = _tokenise(frame, task, tokenizer, max_length, progress, ties)
+        arrays = _tokenise(frame, task, tokenizer, max_length, progress)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             np.savez(file, key=key, **arrays)
     cut = int(arrays.pop("cut"))

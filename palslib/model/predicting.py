@@ -16,6 +16,7 @@ from palslib.common.names import listed, shown
 from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
+from palslib.data.tokens import word_pieces
 
 Text = str | Sequence[str] | Mapping[str, str]
 """One text, a pair of texts, or a dict with a task's texts by their names (`{"premise": ..., "hypothesis": ...}`)."""
@@ -116,46 +117,44 @@ def predict(
     tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
     if max_length is not None and max_length < LEAST_LENGTH:
         raise ValueError(f"max_length must be at least {LEAST_LENGTH}, not {max_length}")
-    # (row, whether its texts are encoded apart, how long it may be) -> its tasks; (row, task) -> logits
-    forms, outputs = {}, {}
-    for i, wanted in enumerate(names):
-        for name in wanted:
-            form = (i, model.tasks[name].apart, min(max_length or model.length(name), longest))
-            forms.setdefault(form, []).append(name)
-    order = sorted(forms, key=lambda form: -sum(map(len, pairs[form[0]])))  # rows of similar length together
+    asked = [(i, name) for i, wanted in enumerate(names) for name in wanted]
+    # (row, task) -> what its head reads: a text, a pair, or each text of a pair by itself; and how it is cut
+    sequences, outputs = {}, {}
+    for i, name in asked:
+        task = model.tasks[name]
+        cut = min(max_length or model.length(name), longest), task.ties
+        sequences[i, name] = [((text,), cut) for text in pairs[i]] if task.apart else [(pairs[i], cut)]
+    order = sorted(range(len(pairs)), key=lambda i: -sum(map(len, pairs[i])))  # rows of similar length together
     with _ONE_AT_A_TIME, without_dropout(model), torch.inference_mode():
         for start in progress_bar(range(0, len(order), batch_size), "predictions", progress, unit=" batches"):
-            chunk = {form: forms[form] for form in order[start : start + batch_size]}
-            outputs |= _predict_batch(model, chunk, pairs, tokenizer)
-    answers = [
-        (i, name, *_answer(model.tasks[name], outputs[i, name])) for i, wanted in enumerate(names) for name in wanted
-    ]
+            some = order[start : start + batch_size]
+            outputs |= _predict_batch(model, {(i, t): sequences[i, t] for i in some for t in names[i]}, tokenizer)
+    answers = [(i, name, *_answer(model.tasks[name], outputs[i, name])) for i, name in asked]
     table = pd.DataFrame(answers, columns=["row", "task", "label", "score", "probabilities"], dtype=object)
     return table.astype({"row": int, "task": str, "score": float})  # a score's label stays None, also among others
 
 
-def _predict_batch(model: torch.nn.Module, chunk: dict, pairs, tokenizer) -> dict:
-    """The logits, by (row, task), of one batch of rows of any form: one text, a pair, or a pair encoded apart."""
-    sequences, where = [], {}  # (texts, longest) of each; task -> row -> the places of its sequences
-    for (i, apart, longest), wanted in chunk.items():
-        own = [((text,), longest) for text in pairs[i]] if apart else [(pairs[i], longest)]
-        for name in wanted:
-            where.setdefault(name, {})[i] = range(len(sequences), len(sequences) + len(own))
-        sequences += own
-    kinds, encoded = [(len(texts), longest) for texts, longest in sequences], {}
-    for kind in set(kinds):
-        some = [place for place, own in enumerate(kinds) if own == kind]
-        columns = zip(*(sequences[place][0] for place in some), strict=True)
-        batch = tokenizer(*map(list, columns), truncation=True, max_length=kind[1], return_token_type_ids=True)
-        encoded |= zip(some, zip(batch["input_ids"], batch["token_type_ids"], strict=True), strict=True)
-    places = range(len(sequences))
-    ids, types = zip(*(encoded[place] for place in places), strict=True)
-    flat = [torch.tensor([*chain.from_iterable(of)]) for of in (ids, types)]
+def _predict_batch(model: torch.nn.Module, batch: dict[tuple, list], tokenizer) -> dict[tuple, torch.Tensor]:
+    """The logits of each (row, task) of a batch, from its sequences."""
+    sequences, alike, pieces = list(dict.fromkeys(chain.from_iterable(batch.values()))), {}, {}
+    for texts, cut in sequences:
+        alike.setdefault((len(texts), cut), []).append((texts, cut))
+    for (_, cut), some in alike.items():  # which are tokenised together
+        columns = [list(column) for column in zip(*(texts for texts, _ in some), strict=True)]
+        ids, types, _ = word_pieces(columns, tokenizer, *cut)
+        pieces |= zip(some, zip(ids, types, strict=True), strict=True)
+    ids, types = zip(*(pieces[one] for one in sequences), strict=True)
+    flat = [torch.tensor([*chain.from_iterable(rows)]) for rows in (ids, types)]
     check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
     packed = Rows.pack(*flat, list(map(len, ids)), model.device)
-    rows = {name: [p for column in zip(*of.values(), strict=True) for p in column] for name, of in where.items()}
-    logits = model.forward_many({n: None if r == list(places) else r for n, r in rows.items()}, rows=packed)
-    return {(i, t): row for t, of in logits.items() for i, row in zip(where[t], of.cpu(), strict=True)}
+    places, by_task = {one: place for place, one in enumerate(sequences)}, {}
+    for (_, task), own in batch.items():
+        by_task.setdefault(task, []).append([places[one] for one in own])
+    rows = {task: [*chain(*zip(*own, strict=True))] for task, own in by_task.items()}  # first texts, then second texts
+    every = [*range(len(sequences))]
+    logits = model.forward_many({task: None if own == every else own for task, own in rows.items()}, rows=packed)
+    of_rows = {task: iter(values.cpu()) for task, values in logits.items()}
+    return {(i, task): next(of_rows[task]) for i, task in batch}
 
 
 def _answer(task: Task, logits: torch.Tensor) -> tuple[str | None, float, tuple[float, ...]]:

@@ -12,13 +12,13 @@ of the model. A later save replaces or removes these files and no others. No pat
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
@@ -118,7 +118,7 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
     about = {
         "backbone_name": portable(model.backbone_name),
         "minbert": isinstance(model.backbone, MinBert),
-        "pooler_is_new": model.pooler_is_new,
+        "pooler_is_new": model.new_pooler is not None,
         "method": model.method.to_dict(),
         "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
         "seed": model.seed,
@@ -154,17 +154,16 @@ def from_pretrained(cls, folder: str | Path, **options):
     Raises FileNotFoundError if there is neither, ValueError naming a file that is damaged or of another save.
     """
     here = place(folder)
-    if not here.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder)):
+    if not here.exists() and str(folder).count("/") == 1:
         try:
             here = Path(snapshot_download(str(folder), **options))
-        except OSError as error:
+        except (OSError, HFValidationError) as error:
             raise FileNotFoundError(f"there is no folder {folder}, nor is that model on the Hub: {error}") from error
     elif options:
         raise ValueError(f"{min(options)} is an option for a model on the Hub, and {folder} is not there")
-    if not here.exists():
-        raise FileNotFoundError(f"there is no folder {here}")
     if not (here / LIST).exists():
-        raise FileNotFoundError(f"{here} holds no model saved by palslib ({LIST} is missing)")
+        without = f"holds no model saved by palslib ({LIST} is missing)"
+        raise FileNotFoundError(f"{here} {without}" if here.exists() else f"there is no folder {here}")
     about = check_files(here)
     if "method" not in about:
         raise ValueError(f"{here} holds a backbone without tasks: give it as backbone")

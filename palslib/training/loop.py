@@ -13,6 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,9 +113,10 @@ class Run:
 
         def tokenised(task: str, split: str):
             on_phase(f"reading {task}, {split}")
-            one, settings = config.task(task), (config.max_length, config.progress, self.recipe.ties)
+            one = config.task(task)
+            cut = replace(one, ties=self.recipe.ties) if self.recipe.ties != "first" else one
             with self.accelerator.main_process_first():
-                rows = tokenise_task(one, self.tokenizer, config.data, split, *settings)
+                rows = tokenise_task(cut, self.tokenizer, config.data, split, config.max_length, config.progress)
             check_pieces(rows.input_ids, backbone.vocab_size, f"task {task!r}, split {split!r}")
             hashes[config.data, repr(one), split] = rows.content
             return rows
@@ -256,8 +258,9 @@ class Run:
         if self.accelerator.is_main_process:
             self.check_folder()
             card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
-            if name == "last" and self.history:  # the card of the best weights is written with the first of them
+            if self.history:  # its last point is of these weights
                 card["scores"] = self.history[-1]["scores"]
+            (self.folder / name / "README.md").unlink(missing_ok=True)  # the card of an earlier best
             self.model.save_pretrained(self.folder / name, model_card_kwargs=card)
             self.kept[name] = read_list(self.folder / name)["digest"]
 

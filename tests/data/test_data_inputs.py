@@ -150,7 +150,7 @@ def test_d18_at_equal_lengths_the_second_text_is_cut(tmp_path, monkeypatch, firs
     (tmp_path / "x.csv").write_text(f"one,two,label\n{'rain ' * first},{'rain ' * second},no\n")
     task = Task("mine", ("one", "two"), ("no", "yes"))
     arguments = (task, load_tokenizer("tiny"), str(tmp_path / "{split}.csv"), "x", room + 3)
-    types = tokenise_task(*arguments, ties="second").token_type_ids.tolist()
+    types = tokenise_task(replace(task, ties="second"), *arguments[1:]).token_type_ids.tolist()
     assert types == [0] * (a + 2) + [1] * (b + 1)
     assert len(tokenise_task(*arguments).token_type_ids) == len(types)
 
