@@ -22,21 +22,17 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
     if name is None and len(model.tasks) != 1:
         raise ValueError(f"the model has {len(model.tasks)} tasks: name one (task). Valid: {', '.join(model.tasks)}")
     task = model._known(next(iter(model.tasks)) if name is None else name)
-    given = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
+    changes = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
     if ending(file) in SUFFIXES and ending(file) != ending(task.files):  # else it is read like the training files
-        given |= {"separator": SUFFIXES[ending(file)], "quoted": True, "encoding": "utf-8"}
-    given |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
-    if given.get("skip_unlabelled") is True and task.skip_unlabelled:
-        del given["skip_unlabelled"]  # the task knows by which words a label is missing
-    return replace(task, **given, data=str(place(file)))
+        changes |= {"separator": SUFFIXES[ending(file)], "quoted": True, "encoding": "utf-8"}
+    changes |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
+    return replace(task, **changes, data=str(place(file)))
 
 
-def _outputs(model: torch.nn.Module, task: Task, frame: pd.DataFrame, progress: bool) -> np.ndarray:
-    """(N, classes) probabilities, or (N, 1) scores, of the rows of a table."""
-    columns = [frame[name].tolist() for name in task.texts]
-    texts = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    found = model.predict(texts, task.name, progress=progress)
-    return found[["score"]].to_numpy() if task.is_regression else np.array(found["probabilities"].tolist())
+def _answers(model: torch.nn.Module, task: Task, frame: pd.DataFrame, progress: bool) -> pd.DataFrame:
+    """The table of `predict` for the rows of a table."""
+    texts = frame[list(task.texts)].itertuples(index=False, name=None)
+    return model.predict(list(texts), task.name, progress=progress)
 
 
 def predict_file(
@@ -67,10 +63,10 @@ def predict_file(
     new = ["predicted", *(f"p({label})" for label in task.labels)]
     if taken := [name for name in new if name in frame]:
         raise ValueError(f"{path.name} already has a column {taken[0]!r}, which predictions are to fill: rename it")
-    found = _outputs(model, task, frame, progress)
-    answers = pd.DataFrame(found if task.labels else None, frame.index, new[1:])
-    answers.insert(0, "predicted", np.array(task.labels)[found.argmax(1)] if task.labels else found[:, 0])
-    return pd.concat([frame, answers], axis=1)
+    answers = _answers(model, task, frame, progress)
+    predicted = pd.DataFrame(answers["probabilities"].tolist(), frame.index, new[1:])
+    predicted.insert(0, "predicted", answers["label" if task.labels else "score"].to_numpy())
+    return pd.concat([frame, predicted], axis=1)
 
 
 def evaluate_file(
@@ -100,6 +96,8 @@ def evaluate_file(
             one = replace(one, metrics=tuple(dict.fromkeys([*one.metrics, *every, *BY_CLASS])))
         for split in splits or (("all",) if Path(locate(one.data)).is_file() else one.evaluation):
             rows = load_rows(one, one.data, split)
-            column = {"rows": len(rows)} | score(one, rows["label"].to_numpy(), _outputs(model, one, rows, progress))
+            answers = _answers(model, one, rows, progress)
+            outputs = answers["probabilities"].tolist() if one.labels else answers[["score"]]
+            column = {"rows": len(rows)} | score(one, rows["label"].to_numpy(), np.array(outputs))
             table[f"{file}" if split == "all" else f"{file} ({split})"] = pd.Series(column, dtype=object)
     return pd.DataFrame(table)

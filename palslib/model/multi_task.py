@@ -94,11 +94,11 @@ class MultiTaskModel(
         if tokenizer is not None:
             check_tokenizer(tokenizer, self.backbone_name)
         self.own_tokenizer = tokenizer
-        """The tokenizer that was given or loaded, and is saved with the model; None where there is none (yet)."""
+        """The tokenizer that was given or loaded, and is saved with the model; None where there is none."""
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
         """Dropout of the pooled [CLS]; None: the backbone's own."""
-        self.max_length = predicting.MAX_LENGTH
+        self.max_length = 128
         """Maximum length, in word pieces, of a row to predict; the same as in training."""
         self.max_lengths: dict[str, int] = {}
         """The same for tasks that were trained with another one, by name."""
@@ -157,10 +157,9 @@ class MultiTaskModel(
 
     @property
     def tokenizer(self):
-        """The backbone's tokenizer. Raises OSError, with advice, where an encoder was given without one."""
-        if self.own_tokenizer is None and self.backbone_name == type(self.backbone).__name__:
-            raise OSError("the model was made from a loaded encoder: give tokenizer=... to from_backbone or to predict")
-        self.own_tokenizer = self.own_tokenizer or load_tokenizer(self.backbone_name)
+        """The backbone's tokenizer. Raises OSError, with advice, where a backbone came without one."""
+        if self.own_tokenizer is None:
+            raise OSError(f"{self.backbone_name} came without a tokenizer: give tokenizer=... to from_backbone")
         return self.own_tokenizer
 
     @property

@@ -4,8 +4,8 @@ into one.
 `OneTask` is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It
 has the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
-Its output is a type of this package: for use without palslib, export a wrapper that returns only the logits. The
-example batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
+Its output is a type of Transformers: for use without that, export a wrapper that returns only the logits. The example
+batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
 
 On several GPUs start a process for each (`torchrun`). `nn.DataParallel`, which `Trainer` uses otherwise, would separate
 the two texts of pairs that are encoded separately, and does not copy what tasks share.
@@ -28,7 +28,7 @@ class OneTask(nn.Module):
         self.model, self.task = model, task
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
-        """The model's `Output`; logits of a score are on the task's own scale, as the labels are.
+        """The model's output; logits of a score are on the task's own scale, as the labels are.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes the texts
@@ -50,12 +50,12 @@ def merged(model: nn.Module, task: str) -> nn.Module:
 
     Raises ValueError for a method that adds more than matrices, a pair's texts encoded apart, and another architecture.
     """
-    about, adaptation = model._known(task), model.adaptations[task]
-    if about.apart or model.config.model_type != "bert":
+    known, adaptation = model._known(task), model.adaptations[task]
+    if known.apart or model.config.model_type != "bert":
         raise ValueError(f"task {task!r} can be merged only with a linear head on a BERT, as Transformers has it")
     config = copy.deepcopy(model.config)
-    config.num_labels = about.num_outputs
-    config.id2label = dict(enumerate(about.labels or [task]))
+    config.num_labels = known.num_outputs
+    config.id2label = dict(enumerate(known.labels or [task]))
     config.label2id = {label: i for i, label in config.id2label.items()}
     with new_weights(0):  # which are then replaced
         plain = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype).eval().to(model.device)

@@ -8,11 +8,10 @@ from itertools import chain
 import pandas as pd
 import torch
 
-from palslib.bert.backbones import check_tokenizer
 from palslib.bert.dropout import without_dropout
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.bert.rows import Rows
-from palslib.common.names import listed, shown
+from palslib.common.names import check_least, listed, shown
 from palslib.common.processes import progress_bar
 from palslib.data.sources import as_frame, is_text
 from palslib.data.tasks import Task
@@ -22,21 +21,16 @@ Text = str | Sequence[str] | Mapping[str, str]
 """One text, a pair of texts, or a dict with a task's texts by their names (`{"premise": ..., "hypothesis": ...}`)."""
 _FORMS = {1: "one text", 2: "a pair"}
 
-LEAST_LENGTH = 8
-"""The smallest `max_length` that is allowed, as in `RunConfig`: special tokens alone take up to four word pieces."""
 _ONE_AT_A_TIME = threading.Lock()
 """Held while a model predicts: it is in eval mode then, and its tokenizer truncates, which threads would undo."""
-MAX_LENGTH = 128
-"""Maximum length of a row in word pieces, unless a run or a caller sets another."""
 
 
 def _rows(texts) -> tuple[list, bool]:
     """The rows that a caller gives, each a text, a pair or a dict, and whether this is one row by itself."""
-    if isinstance(texts, (str, tuple)):
+    of_columns = isinstance(texts, Mapping) and not any(isinstance(value, str) for value in texts.values())
+    if isinstance(texts, (str, tuple, Mapping)) and not of_columns:
         return [texts], True
-    if isinstance(texts, Mapping) and any(isinstance(value, str) for value in texts.values()):  # not one of columns
-        return [texts], True
-    if isinstance(texts, (pd.DataFrame, Mapping)) or hasattr(texts, "columns"):  # of polars, pyarrow
+    if of_columns or hasattr(texts, "columns"):  # a table of pandas, polars, pyarrow
         return as_frame(texts).to_dict("records"), False
     return texts.tolist() if hasattr(texts, "tolist") else list(texts), False  # arrays and Series
 
@@ -89,7 +83,6 @@ def predict(
     model: torch.nn.Module,
     texts: Text | Iterable[Text] | pd.DataFrame,
     tasks: str | Sequence[str | Sequence[str]],
-    tokenizer=None,
     max_length: int | None = None,
     batch_size: int = 64,
     progress: bool = False,
@@ -100,7 +93,6 @@ def predict(
         texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
             list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns. Each row then has
             its own entry in `tasks`: a name or a list of names (a single name is for all rows).
-        tokenizer: the backbone's own if none is given.
         max_length: the length in word pieces to which rows are truncated; None: the one that each task was trained
             with.
         progress: shows a progress bar.
@@ -112,11 +104,8 @@ def predict(
     text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
-    if tokenizer is not None:
-        check_tokenizer(tokenizer, model.backbone_name)
-    tokenizer, longest = tokenizer or model.tokenizer, max_positions(model.config)
-    if max_length is not None and max_length < LEAST_LENGTH:
-        raise ValueError(f"max_length must be at least {LEAST_LENGTH}, not {max_length}")
+    check_least(8, max_length=max_length)  # as in `RunConfig`: special tokens alone take up to four word pieces
+    tokenizer, longest = model.tokenizer, max_positions(model.config)
     asked = [(i, name) for i, wanted in enumerate(names) for name in wanted]
     # (row, task) -> what its head reads: a text, a pair, or each text of a pair by itself; and how it is cut
     sequences, outputs = {}, {}

@@ -1,7 +1,6 @@
 """Whether what tasks add acts: sizes and entropies by hand, scores with it switched off, and the record of both."""
 
 import math
-import operator
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from training.small_runs import small
 from palslib.bert.rows import Rows
 from palslib.methods.table import METHODS
 from palslib.model.inspection import how_strongly, relative_entropies, switched_off
-from palslib.study.results.acting import acting_frame, switched_off_frame
 from palslib.training.loop import train
 
 WITHIN = [name for name, method in METHODS.items() if method.adapted_layers(LAYERS)]
@@ -110,22 +108,12 @@ def test_switched_off_is_the_plain_backbone(name):
 # --------------------------------------------------------------------------------------------------------------- record
 
 
-def test_the_record_of_a_run_as_frames(tmp_path):
-    """Two tasks, two layers, after the last of two evaluations; a run that was not inspected gives no rows."""
-    about = {"tasks": ("rte", "cola"), "steps": 4, "evaluate_every": 2, "seed": 3}
-    record = train(small(tmp_path / "a", method="pals-204", size=12, learning_rate=1e-2, inspect=True, **about))
-    other = train(small(tmp_path / "b", method="shared", size=None, **about))
-    name = operator.itemgetter("key")
-    frame = acting_frame([record, other], name)
-    assert list(frame) == ["setting", "seed", "task", "layer", "size", "entropy"]
-    assert len(frame) == 4 and set(frame["setting"]) == {record["key"]} and set(frame["seed"]) == {3}
-    first, last = (record["history"][i]["acting"] for i in (0, -1))
-    before, after = ([size for of in point.values() for size in of["size"].values()] for point in (first, last))
-    assert 0 < np.mean(before) < np.mean(after) and np.mean(after) == pytest.approx(frame["size"].mean())
-    point, row = last["cola"], frame.query("task == 'cola' and layer == 1")
-    assert (row["size"].item(), row["entropy"].item()) == (point["size"]["1"], point["entropy"]["1"])
-    off = switched_off_frame([record, other], name)
-    assert off["score"].tolist() == [record["results"]["last"]["dev_average"]]
-    assert off["switched off"].tolist() == [record["results"]["switched off"]["dev_average"]]
-    np.testing.assert_allclose(off["difference"], off["switched off"] - off["score"])
-    assert switched_off_frame([other], name).empty and acting_frame([other], name).empty
+def test_the_record_of_a_run(tmp_path):
+    """Two tasks, two layers, at each of two evaluations; PALs act more in the end, and switched off they do nothing."""
+    about = {"tasks": ("rte", "cola"), "steps": 4, "evaluate_every": 2, "seed": 3, "inspect": True}
+    record = train(small(tmp_path, method="pals-204", size=12, learning_rate=1e-2, **about))
+    first, last = (point["acting"] for point in record["history"])
+    assert [*last] == ["rte", "cola"] and [*last["cola"]["size"]] == [*last["cola"]["entropy"]] == ["0", "1"]
+    before, after = (np.mean([[*measured["size"].values()] for measured in point.values()]) for point in (first, last))
+    assert 0 < before < after
+    assert record["results"]["switched off"]["scores"].keys() == {"rte", "cola"}

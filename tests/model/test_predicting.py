@@ -15,10 +15,11 @@ from shapes import LAYERS, SHAPES, batch, randomise, randomised
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.bert.backbones import load_tokenizer
-from palslib.data.tasks import SUITES, TASKS
+from palslib.data.tasks import SUITES, TASKS, Task
+from palslib.data.tokens import tokenise_task
 from palslib.methods.ia3 import IA3
 from palslib.methods.lora import LoRA
-from palslib.methods.operations import count_operations, layer_passes
+from palslib.methods.operations import count_operations
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
 
@@ -43,20 +44,6 @@ def one_at_a_time(model, task, inputs):
 
 
 # ------------------------------------------------------------------------------------------------------------ formulas
-
-
-@pytest.mark.parametrize(
-    ("names", "passes"),
-    [
-        (["shared", "attention-on-top-204", "bert-layer-on-top", "feature-extraction"], 12),
-        (["pals-276-top"], 54),
-        (["pals-204", "pals-276-bottom", "houlsby-64", "fine-tuned"], 96),
-    ],
-)
-def test_layer_passes_of_eight_tasks_on_bert_base(names, passes):
-    """12 once; 8 · 12 = 96; the lower six once and the upper six for each task, 6 + 8 · 6 = 54. PALs in the bottom half
-    share nothing, for what follows a task's layer is the task's own."""
-    assert {layer_passes(name, 12, 8) for name in names} == {passes}
 
 
 def test_operations_of_bert_base_by_hand():
@@ -182,7 +169,7 @@ def test_labels_and_scores_of_one_row(served):
         assert label == TASKS[task].labels[max(range(2), key=probabilities.__getitem__)]
         assert score == max(probabilities) and sum(probabilities) == pytest.approx(1)
     check_equal(frame[1:], served.predict(TEXTS[0], "sst2"))
-    (row,) = served.predict(PAIRS[0], ["stsb"], tokenizer=load_tokenizer("tiny")).itertuples(index=False)
+    (row,) = served.predict(PAIRS[0], ["stsb"]).itertuples(index=False)
     tokens = served.tokenizer(*PAIRS[0], return_tensors="pt")
     assert row.label is None and row.probabilities == ()
     mixed = served.predict([TEXTS[0], PAIRS[0]], ["sst2", "stsb"])  # as a web service answers
@@ -228,12 +215,23 @@ def test_tasks_that_encode_a_pair_apart(backbone, name):
     check_equal(frame, pd.concat([*alone, model.predict(TEXTS[0], ["sst5"]).assign(row=3)]))
 
 
-def test_long_texts_are_cut(served):
-    """To `tiny`'s 128 positions or a limit of the caller's; and the order of rows does not depend on their length."""
+def test_long_texts_are_cut(served, tmp_path, monkeypatch):
+    """To `tiny`'s 128 positions or a limit of the caller's; and the order of rows does not depend on their length. A
+    pair is cut as the rows of the task's training are."""
     long = "rain " * 300
     assert served.predict(["It rains.", long], "cola")["row"].tolist() == [0, 1]
     check_equal(served.predict(long, "cola", max_length=512), served.predict(long, "cola", max_length=128))
     check_equal(served.predict("rain " * 6, "cola"), served.predict(long, "cola", max_length=8))
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
+    (tmp_path / "x.csv").write_text(f"one,two,label\n{'rain ' * 9},{'sun ' * 9},no\n")
+    scores = []
+    for ties in ("first", "second"):
+        task = Task("mine", ("one", "two"), ("no", "yes"), ties=ties)
+        randomise(model := MultiTaskModel.from_backbone("tiny", "shared", [task]))
+        rows = tokenise_task(task, model.tokenizer, str(tmp_path / "{split}.csv"), "x", 12).batch([0])["rows"]
+        scores.append(model.predict(("rain " * 9, "sun " * 9), "mine", max_length=12)["probabilities"][0])
+        assert scores[-1] == pytest.approx(model("mine", rows=rows).logits.softmax(1)[0].tolist(), abs=1e-5)
+    assert scores[0] != pytest.approx(scores[1], abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -281,10 +279,10 @@ def test_an_empty_text_is_said(served, texts, said):
 
 def test_word_pieces_and_token_types_without_embeddings(served):
     """By a tokenizer that has learned words, and by the numbers themselves."""
-    tokenizer = load_tokenizer("tiny")
-    tokenizer.add_tokens(["zyzzyva"])
+    model = MultiTaskModel.from_backbone(served.backbone, "shared", ["cola"], tokenizer=load_tokenizer("tiny"))
+    model.tokenizer.add_tokens(["zyzzyva"])
     with pytest.raises(ValueError, match=r"word piece 30522, .* 0 to 30,521"):
-        served.predict("a zyzzyva", "cola", tokenizer=tokenizer)
+        model.predict("a zyzzyva", "cola")
     for wrong in ([[101, -1]], [[101, 30522]]):
         with pytest.raises(ValueError, match=rf"word piece {wrong[0][1]}, "):
             served("cola", input_ids=torch.tensor(wrong))

@@ -60,7 +60,7 @@ def test_a_model_on_an_encoder_object_has_the_tokenizer_that_it_is_given(folder,
     loaded = MultiTaskModel.from_pretrained(tmp_path / "with")
     assert loaded.predict(TEXTS, ["rte"]).equals(model.predict(TEXTS, ["rte"]))
     for model in (without, MultiTaskModel.from_pretrained(tmp_path / "without")):  # it is not looked for on the Hub
-        with pytest.raises(OSError, match="made from a loaded encoder: give tokenizer="):
+        with pytest.raises(OSError, match="came without a tokenizer: give tokenizer="):
             model.predict(TEXTS, ["rte"])
 
 
