@@ -47,8 +47,8 @@ def how_strongly(model, dev_data: Mapping[str, Mapping[str, TokenisedTask]], pre
     """For each task, two means for each layer: `size`, ‖TS(h)‖ / ‖h‖ of the task function over word pieces, and
     `entropy`, the relative entropy of the task's own heads over heads and word pieces. What a task does not have is
     left out. Measured on at most `ROWS` rows, the same ones in every process."""
-    found = {task: _of_task(model, task, next(iter(by.values())), precision) for task, by in dev_data.items()}
-    return {task: means for task, means in found.items() if means}
+    measured = {t: _of_task(model, t, next(iter(splits.values())), precision) for t, splits in dev_data.items()}
+    return {task: means for task, means in measured.items() if means}
 
 
 def _of_task(model, task: str, dev: TokenisedTask, precision: str) -> dict[str, dict[int, float]]:
@@ -71,7 +71,7 @@ def _of_task(model, task: str, dev: TokenisedTask, precision: str) -> dict[str, 
     with without_dropout(model), torch.inference_mode(), autocast(precision, model.device), watched:
         model(task=task, rows=rows)
     return {
-        name: {layer: float(torch.cat(values).mean()) for layer, values in of_layer.items()}
-        for name, of_layer in measured.items()
-        if of_layer
+        name: {layer: float(torch.cat(values).mean()) for layer, values in by_layer.items()}
+        for name, by_layer in measured.items()
+        if by_layer
     }

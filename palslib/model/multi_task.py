@@ -411,6 +411,6 @@ class MultiTaskModel(
                 vector = p.ndim < 2 and not (decay_scales and id(p) in scales)
                 groups.setdefault((id(p) in added and adaptation_rate != 1, vector), []).append(p)
         return [
-            {"params": of, "weight_decay": 0.0 if vector else weight_decay, "multiple": adaptation_rate if own else 1.0}
-            for (own, vector), of in sorted(groups.items(), key=operator.itemgetter(0))
+            {"params": ps, "weight_decay": 0.0 if vector else weight_decay, "multiple": adaptation_rate if own else 1.0}
+            for (own, vector), ps in sorted(groups.items(), key=operator.itemgetter(0))
         ]

@@ -70,14 +70,14 @@ Trained in a run of {{ steps }} steps on the data `{{ data }}`
 """
 
 
-def _write(tensors: Mapping[str, torch.Tensor], path: Path, **about: str) -> None:
+def _write(tensors: Mapping[str, torch.Tensor], path: Path, **texts: str) -> None:
     """Writes tensors, with texts about them. Raises ValueError, naming the tensor, for a value that is not finite."""
     if wrong := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise ValueError(f"{path.name} is not saved, because {wrong[0]!r} has a value that is not finite")
     # safetensors refuses memory that two names share, as those of a module do that is used in two places.
     tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     with atomic_write(path) as temporary:
-        save_file(tensors, temporary, about | {"format": "pt"})
+        save_file(tensors, temporary, texts | {"format": "pt"})
 
 
 def _names_in_file(model) -> dict[str, str]:
@@ -115,7 +115,7 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
     BERT's folder does; ValueError for a weight that is not finite. After an error the folder is as before.
     """
     folder = place(folder)
-    about = {
+    description = {
         "backbone_name": portable(model.backbone_name),
         "minbert": isinstance(model.backbone, MinBert),
         "pooler_is_new": model.new_pooler is not None,
@@ -126,7 +126,7 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
         "max_lengths": model.max_lengths,
         "head_dropout": None if model.head_dropout is None else float(model.head_dropout),
     }
-    with saved_files(folder, about) as new:
+    with saved_files(folder, description) as new:
         names = _names_in_file(model)
         _write({names[name]: tensor for name, tensor in model.state_dict().items()}, new / WEIGHTS)
         model.config.save_pretrained(new)
@@ -136,12 +136,12 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
         write_text(folder / "README.md", str(model.generate_model_card(**model_card_kwargs or {})))
 
 
-def model_card(model, **about) -> ModelCard:
+def model_card(model, **values) -> ModelCard:
     """The card of a model: its method, its backbone and a row for each task."""
     tasks = list(model.tasks.values())
     text = ("A text.", "Another.") if tasks and len(tasks[0].texts) == 2 else "A text."
-    about |= {"tasks": tasks, "text": repr(text), "method": model.method.label}
-    return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **about)
+    values |= {"tasks": tasks, "text": repr(text), "method": model.method.label}
+    return ModelHubMixin.generate_model_card(model, backbone=portable(model.backbone_name), **values)
 
 
 def from_pretrained(cls, folder: str | Path, **options):
@@ -164,25 +164,25 @@ def from_pretrained(cls, folder: str | Path, **options):
     if not (here / LIST).exists():
         without = f"holds no model saved by palslib ({LIST} is missing)"
         raise FileNotFoundError(f"{here} {without}" if here.exists() else f"there is no folder {here}")
-    about = check_files(here)
-    if "method" not in about:
+    saved = check_files(here)
+    if "method" not in saved:
         raise ValueError(f"{here} holds a backbone without tasks: give it as backbone")
     config = AutoConfig.from_pretrained(here)
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
-        if about["minbert"]:
-            encoder = MinBert(config, pooler=not about["pooler_is_new"])
+        if saved["minbert"]:
+            encoder = MinBert(config, pooler=not saved["pooler_is_new"])
         else:
             encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
-            encoder.pooler = None if about["pooler_is_new"] else encoder.pooler
-    tasks = [Task(**row) for row in about["tasks"]]
-    model = cls(encoder, Method.from_dict(about["method"]), tasks, about["seed"], about["backbone_name"])
+            encoder.pooler = None if saved["pooler_is_new"] else encoder.pooler
+    tasks = [Task(**row) for row in saved["tasks"]]
+    model = cls(encoder, Method.from_dict(saved["method"]), tasks, saved["seed"], saved["backbone_name"])
     tensors = load_file(here / WEIGHTS)
     if any(tensor.dtype == torch.float64 for tensor in tensors.values()):
         model.double()  # narrower types are read as float32, without loss
     model.load_state_dict({name: tensors[in_file] for name, in_file in _names_in_file(model).items()})
-    model.max_length, model.max_lengths = about["max_length"], about["max_lengths"]
-    model.head_dropout = about["head_dropout"]
-    if about["files"].keys() - {WEIGHTS, CONFIG}:  # an encoder may have been given without a tokenizer
+    model.max_length, model.max_lengths = saved["max_length"], saved["max_lengths"]
+    model.head_dropout = saved["head_dropout"]
+    if saved["files"].keys() - {WEIGHTS, CONFIG}:  # an encoder may have been given without a tokenizer
         model.own_tokenizer = load_tokenizer(str(here))
     return model.eval()
 
@@ -225,12 +225,12 @@ def _check_same(path: object, saved: Method, method: Method) -> None:
         raise ValueError(f"{path} is for {saved.label}, not {method.label}: {words}")
 
 
-def _check_alike(place: object, one: Task, other: Task) -> None:
+def _check_alike(path: object, one: Task, other: Task) -> None:
     """Raises ValueError for two tasks of one name whose heads mean different things."""
     for name in ("labels", "scale", "head"):
         if getattr(one, name) != getattr(other, name):
-            said = f"{name} {shown(getattr(one, name))}, not {shown(getattr(other, name))}"
-            raise ValueError(f"{place} has a different task {one.name!r}: {said}")
+            words = f"{name} {shown(getattr(one, name))}, not {shown(getattr(other, name))}"
+            raise ValueError(f"{path} has a different task {one.name!r}: {words}")
 
 
 _TEXTS = ("task", "method", "fingerprint", "tokenizer", "max_length")
@@ -243,7 +243,7 @@ def save_task(model, task: str, folder: str | Path, dtype: torch.dtype | None = 
     path = place(folder) / f"{model._known(task).name}.safetensors"
     if os.path.lexists(path):
         read_task(path)
-    about = {
+    texts = {
         "task": json.dumps(asdict(model.tasks[task]) | {"data": ""}),
         "method": json.dumps(model.method.to_dict()),
         "fingerprint": model.fingerprint(),
@@ -252,7 +252,7 @@ def save_task(model, task: str, folder: str | Path, dtype: torch.dtype | None = 
     }
     tensors = torch.nn.ModuleDict(model.parts(task)).state_dict()
     tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
-    _write(tensors, path, **about, digest=digest(tensors, *(about[name] for name in _TEXTS)))
+    _write(tensors, path, **texts, digest=digest(tensors, *(texts[name] for name in _TEXTS)))
     return path
 
 
@@ -263,14 +263,14 @@ def read_task(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
         raise FileNotFoundError(f"no task file {path}")
     try:
         with safe_open(path, "pt") as file:
-            about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            texts, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} was not written by save_task, or is damaged: {error}") from error
-    if not {*_TEXTS, "digest"} <= about.keys():
+    if not {*_TEXTS, "digest"} <= texts.keys():
         raise ValueError(f"{path} was not written by save_task of this version of palslib")
-    if digest(tensors, *(about[name] for name in _TEXTS)) != about["digest"]:
+    if digest(tensors, *(texts[name] for name in _TEXTS)) != texts["digest"]:
         raise ValueError(f"{path} is damaged: its content does not match its digest")
-    return about, tensors
+    return texts, tensors
 
 
 def load_task(model, path: str | Path) -> str:
@@ -281,12 +281,12 @@ def load_task(model, path: str | Path) -> str:
     another task of that name; FileNotFoundError where there is no such file. After an error the model is unchanged.
     """
     path = place(path)
-    about, tensors = read_task(path)
-    task = Task(**json.loads(about["task"]))
-    _check_same(path, Method.from_dict(json.loads(about["method"])), model.method)
-    if about["fingerprint"] != model.fingerprint():
+    texts, tensors = read_task(path)
+    task = Task(**json.loads(texts["task"]))
+    _check_same(path, Method.from_dict(json.loads(texts["method"])), model.method)
+    if texts["fingerprint"] != model.fingerprint():
         raise ValueError(f"{path.name} was trained with another backbone (its fingerprint differs), and fits only that")
-    if about["tokenizer"] and model.own_tokenizer and about["tokenizer"] != _tokenizer_digest(model.own_tokenizer):
+    if texts["tokenizer"] and model.own_tokenizer and texts["tokenizer"] != _tokenizer_digest(model.own_tokenizer):
         raise ValueError(f"{path.name} was trained with another tokenizer: this model's word pieces are others")
     if here := model.tasks.get(task.name):
         _check_alike(path, task, here)
@@ -294,7 +294,7 @@ def load_task(model, path: str | Path) -> str:
     parts = model.new_parts(task)
     torch.nn.ModuleDict(parts).load_state_dict(tensors)
     model.put(task, parts)
-    model.max_lengths[task.name] = int(about["max_length"])
+    model.max_lengths[task.name] = int(texts["max_length"])
     return task.name
 
 
