@@ -103,18 +103,6 @@ def test_the_model_encodes_each_text_by_itself(method, task):
     torch.testing.assert_close(stacked, apart, atol=1e-5, rtol=1e-5)
 
 
-def test_head_dropout():
-    """Set to 1/2 it drops in training, and only there; with 0 the model's training mode equals its eval mode."""
-    model = MultiTaskModel.from_backbone(tiny_encoder(), tiny_method("shared"), ["sst5"])
-    ids = torch.randint(5, 99, (2, 6), generator=torch.Generator().manual_seed(0))
-    calm = model("sst5", ids).logits
-    model.train().head_dropout = 0.0
-    torch.testing.assert_close(model("sst5", ids).logits, calm)
-    model.head_dropout = 0.5
-    assert not torch.allclose(model("sst5", ids).logits, calm)
-    torch.testing.assert_close(model.eval()("sst5", ids).logits, calm)
-
-
 @pytest.mark.parametrize("name", ["stsb", "rte", "quora"])
 def test_labels_in_a_column_give_the_same_loss(name):
     """(B, 1) would be broadcast to (B, B)."""

@@ -239,6 +239,7 @@ DROPOUTS = {  # a method, the part of it that drops, and the part's rate
     "attention on top": ("attention-on-top-204", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
     "feed-forward on top": ("ffn-on-top-408", lambda model: model.adaptations["rte"].top_layers[0], "dropout"),
     "attention of a PAL": ("pals-204", lambda model: model.adaptations["rte"].functions["0"], "dropout"),
+    "pooled [CLS]": ("shared", lambda model: model, "head_dropout"),
 }
 
 
