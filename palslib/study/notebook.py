@@ -24,6 +24,12 @@ from pydantic import ConfigDict, TypeAdapter
 from palslib.common.names import check_name, shown
 from palslib.study.figures.style import save_figure, use_style
 
+# For the code of `show_source`: on a page exported by nbconvert it has the font of code, and long lines scroll.
+STYLE = """<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }
+.jp-RenderedMarkdown.jp-RenderedHTMLCommon pre { overflow-x: auto }
+.jp-RenderedMarkdown.jp-RenderedHTMLCommon pre code { white-space: pre }</style>"""
+
+
 
 def begin(*packages: str, **valid: Collection) -> None:
     """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
@@ -38,8 +44,7 @@ def begin(*packages: str, **valid: Collection) -> None:
         take_parameters(shell.user_ns)
         for name, values in valid.items():
             check_value(name, shell.user_ns[name], values)
-        # Without this, a page exported by nbconvert would show the code of `show_source` in the font of the text.
-        display(HTML("<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }</style>"))
+        display(HTML(STYLE))
     use_style()
     names = ("palslib", *packages)
     print(f"Python {platform.python_version()}", *(f"{n} {importlib.metadata.version(n)}" for n in names), sep=" · ")
