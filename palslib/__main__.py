@@ -25,7 +25,7 @@ from tyro.conf import Positional
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from palslib import __version__
-from palslib.common.names import MEANT, check_least
+from palslib.common.names import MEANT, check_least, in_words
 from palslib.common.places import runs_folder
 from palslib.common.processes import FIRST, end_with_launcher
 from palslib.common.reading import read_object, without_repeats
@@ -411,9 +411,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         common = isinstance(error, (ValueError, ImportError, FloatingPointError))
-        text = str(error) if common or isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         if FIRST or not common:  # a disk, a network or a device may fail in one process only
-            complain(words, "; ".join([text, *getattr(error, "__notes__", ())]))
+            complain(words, in_words(error))
         return status
 
 

@@ -79,6 +79,9 @@ def check_encoder(encoder: nn.Module) -> None:
     check_kind(name, config)
     if not (hasattr(encoder, "embeddings") and hasattr(getattr(encoder, "encoder", None), "layer")):
         raise ValueError(f"{name} has a head around its encoder; give the encoder itself (for BERT, `model.bert`)")
+    layers, told = len(encoder.encoder.layer), config.num_hidden_layers
+    if layers != told:
+        raise ValueError(f"{name} has {layers} layers, but its configuration says {told}: change both")
     weight = encoder.embeddings.word_embeddings.weight
     if weight.device.type == "meta":
         return  # its weights are loaded later

@@ -4,7 +4,6 @@ Such a file begins with `from __future__ import annotations`, because its annota
 """
 
 import pkgutil
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 
@@ -15,11 +14,10 @@ class Later:
     def __init__(self, name: str):
         self._name = name
 
-    @cached_property
-    def real(self):
-        return pkgutil.resolve_name(self._name)
-
     def __getattr__(self, name: str):
+        if name == "real":
+            self.real = pkgutil.resolve_name(self._name)
+            return self.real
         if name.startswith("__"):  # tools that list a file's names ask for these
             raise AttributeError(name)
         return getattr(self.real, name)

@@ -45,6 +45,13 @@ def check_least(least: int, **numbers: float | None) -> None:
             raise ValueError(f"{name} must be at least {least}, not {number}")
 
 
+def in_words(error: Exception) -> str:
+    """An error's text with its notes, and with its type where users do not expect it."""
+    usual = isinstance(error, (ValueError, ImportError, FloatingPointError, OSError))
+    text = str(error) if usual else f"{type(error).__name__}: {error}"
+    return "; ".join([text, *getattr(error, "__notes__", ())])
+
+
 def listed(names: Iterable, most: int = 20) -> str:
     """The first `most` names for a message, and how many more there are; a long name is cut."""
     names = [str(name) for name in names]

@@ -98,10 +98,14 @@ def missing(source: str | Path, why: str = "") -> FileNotFoundError:
     path, mirror = Path(source).absolute(), data_folder()
     folder = next(above for above in path.parents if above.is_dir())
     has = f"{folder} has: {contents(folder)}"
+    hint = ""
     if "/" not in str(source):
-        beside = f"{mirror} (PALSLIB_DATA) has: {contents(mirror)}; " if mirror and mirror.is_dir() else ""
-        has = f"{has}; {beside}others are synthetic, glue, and owner/name on the Hub"
-    return FileNotFoundError(f"no data file, folder or name {str(source)!r}{why}; {has}")
+        names = sorted(entry.name for entry in mirror.iterdir()) if mirror and mirror.is_dir() else []
+        has += f"; PALSLIB_DATA={mirror} has: {listed(names)}" if mirror else "; PALSLIB_DATA names no folder"
+        has += "; other names are synthetic, glue, and owner/name on the Hub"
+        near = difflib.get_close_matches(str(source), ["synthetic", "glue", *names], n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+    return FileNotFoundError(f"no data file, folder or name {str(source)!r}{why}{hint or ';'} {has}")
 
 
 # --------------------------------------------------------------------------------------------- repositories: `datasets`
@@ -241,7 +245,9 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         return content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, at = content.count(b"\n", 0, error.start) + 1, error.start - content.rfind(b"\n", 0, error.start)
-        other = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252"  # the usual one of Windows
+        other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
+        marked = content[:2] in (b"\xff\xfe", b"\xfe\xff") and not encoding.lower().startswith("utf-16")
+        other = "utf-16" if marked else other
         advice = f"not {encoding.upper()} at byte {at} of the line (give its real encoding, as in encoding={other!r})"
         raise ValueError(f"{path.name}, line {line}: {advice}") from error
 
@@ -338,9 +344,10 @@ def class_numbers(cells: Sequence, labels: Sequence[str], places: bool) -> list[
     may be written in several ways (`1`, `1.0` and `01` are the class "1"). Only with `places` is a number also a
     class's place: the order of a list that nobody declared means nothing."""
     exact = {name: i for i, name in enumerate(labels)}
-    written = {number_of(name): i for name, i in exact.items()}
+    numbers = [number_of(name) for name in labels]
+    written = {number: i for i, number in enumerate(numbers) if numbers.count(number) == 1}
     written |= {Decimal(i): i for i in exact.values()} if places else {}
-    written[None] = None  # of cells and names that are no numbers
+    written[None] = None  # a cell that is not a number, and not the name of a class
     return [exact.get(cell, written.get(number_of(cell))) if isinstance(cell, str) else None for cell in cells]
 
 
@@ -366,7 +373,7 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
         return
     message = f"{where}: {count or 'no'} column{'s' if count else ''} {column!r} for task {task.name!r}"
     message += f"; it has: {shown(list(frame), 1000)}"
-    texts, label = [_nearest(name, frame) for name in task.texts], _nearest(task.label, frame)
+    texts, (label,) = _nearest(task.texts, frame), _nearest([task.label], frame)
     if doubt := _doubt(list(frame), task.separator):
         message += doubt
     elif not count and column == task.label:
@@ -377,11 +384,13 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
     raise ValueError(message)
 
 
-def _nearest(name: str, frame: pd.DataFrame) -> str:
-    """The column of this name, or else the one of the nearest name, or `...`."""
-    columns = {str(column).lower(): str(column) for column in frame}
-    near = difflib.get_close_matches(name.lower(), columns, n=1, cutoff=0.5)
-    return columns[near[0]] if near else "..."
+def _nearest(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    """For each name the column of that name, else the one of the nearest name that no other takes, or `...`."""
+    free, columns = {str(column).lower(): str(column) for column in frame if column not in names}, []
+    for name in names:
+        near = difflib.get_close_matches(name.lower(), free, n=1, cutoff=0.5)
+        columns.append(name if name in frame else free.pop(near[0]) if near else "...")
+    return columns
 
 
 def refuse_cells(bad: Sequence[bool], frame: pd.DataFrame, column: str, why: str, where: str) -> None:

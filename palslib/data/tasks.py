@@ -310,6 +310,10 @@ def tasks_from_file(
     ]
 
 
+OPTIONS = ("metrics", "positive", "evaluation", "scale", "head", "class_weights", "source", "ties")
+"""The other fields of a `Task` that `task_from_file` takes."""
+
+
 def task_from_file(
     path: str | Path,
     text: str | Sequence[str] = "text",
@@ -340,6 +344,8 @@ def task_from_file(
     occur do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer than five rows a
     class for more than five classes, or two that differ only in blanks, case or the form of a number.
     """
+    for option in options:
+        check_name("option of task_from_file", option, OPTIONS)
     if score and labels:
         raise ValueError(f"score=True contradicts labels={shown(labels)}: give only one of them")
     source, texts = Path(sources.locate(path)), tuple(text) if isinstance(text, (list, tuple)) else (text,)
@@ -368,7 +374,8 @@ def _classes(frame: pd.DataFrame, task: Task, where: str) -> tuple[str, ...]:
     if len(labels) < 2:
         raise ValueError(f"{where}: a classification has two classes or more, not {labels}")
     numbers = [sources.number_of(name) for name in labels]
-    scores = None not in numbers and (len(labels) > 20 or any(number != round(number) for number in numbers))
+    whole = None not in numbers and all(number == number.to_integral_value() for number in numbers)
+    scores = None not in numbers and (len(labels) > 20 or not whole)
     if scores or (len(labels) > 5 and len(frame) < 5 * len(labels)):
         ends = f"such as {shown(labels[0], 50)} and {shown(labels[-1], 50)}"
         kind = "numbers, like scores" if scores else "too many for classes"

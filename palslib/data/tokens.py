@@ -160,7 +160,7 @@ def _tokenise(frame: pd.DataFrame, task: Task, tokenizer, max_length: int, progr
     texts = frame[list(task.texts)]
     if task.apart:
         texts = pd.concat([texts[column] for column in task.texts]).to_frame()
-    portion = texts.map(len).sum(axis=1).cumsum().to_numpy() // _AT_ONCE
+    portion = texts.map(len).sum(axis=1).cumsum().to_numpy() // _AT_ONCE  # of each row, by the letters before its end
     ids, types, cut = [], [], 0
     for _, rows in progress_bar([*texts.groupby(portion)], f"word pieces of {task.name}", progress):
         columns = [rows[column].tolist() for column in rows]

@@ -33,7 +33,7 @@ from pydantic import Field
 from tqdm import tqdm
 
 from palslib.common.files import atomic_write, in_use, write_text
-from palslib.common.names import check_name, shown
+from palslib.common.names import check_name, in_words, shown
 from palslib.common.reading import read_object
 from palslib.common.settings import settings
 from palslib.plan.config import RunConfig
@@ -201,7 +201,7 @@ def slot_environments(slots: int) -> list[dict[str, str]]:
 
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cpu_count() // slots))}
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = chosen.split(",") if chosen else [str(number) for number in range(torch.cuda.device_count())]
+    gpus = chosen.strip(",").split(",") if chosen else [str(number) for number in range(torch.cuda.device_count())]
     if len(gpus) < 2:
         return [environment] * slots
     return [environment | {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
@@ -224,8 +224,8 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
         try:
             state = perform(config, terms, os.environ | environment)
             result = outcome(config) if state == "finished" else ""
-        except (ValueError, OSError) as error:
-            state, result = f"failed: {error}", ""
+        except Exception as error:  # its inputs are read by libraries, which have many
+            state, result = f"failed: {in_words(error)}", ""
         finally:
             environments.append(environment)
         states[config.name] = state

@@ -26,6 +26,8 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
     if ending(file) in SUFFIXES and ending(file) != ending(task.files):  # else it is read like the training files
         changes |= {"separator": SUFFIXES[ending(file)], "quoted": True, "encoding": "utf-8"}
     changes |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
+    if changes.get("skip_unlabelled") is True and task.skip_unlabelled:
+        del changes["skip_unlabelled"]  # the task knows by which words a label is missing
     return replace(task, **changes, data=str(place(file)))
 
 

@@ -360,9 +360,12 @@ class MultiTaskModel(
         """
         rows = Rows.from_padded(input_ids, attention_mask, token_type_ids) if rows is None else rows
         added = {task: self.adaptations[self._known(task).name] for task in tasks}
+        apart = len(tasks) == 1 or self.method.copies_backbone or self._lookers  # a looker sees a task at a time
+        if not apart and len(rows.input_ids) > sum(rows.lengths):  # padding does not travel with a task's rows
+            tasks = {task: range(len(rows)) if some is None else some for task, some in tasks.items()}
         # task -> its rows, and which of all word pieces are theirs
         parts = {task: (rows, slice(None)) if some is None else rows.take(some) for task, some in tasks.items()}
-        if len(tasks) == 1 or self.method.copies_backbone or self._lookers:  # a looker sees a task at a time
+        if apart:
             return {task: self._logits(task, self._first(added[task], own), own) for task, (own, _) in parts.items()}
         layers = self.config.num_hidden_layers
         common = self._run_layers(PLAIN, rows, until=self.method.shared_layers(layers))
@@ -411,6 +414,6 @@ class MultiTaskModel(
                 vector = p.ndim < 2 and not (decay_scales and id(p) in scales)
                 groups.setdefault((id(p) in added and adaptation_rate != 1, vector), []).append(p)
         return [
-            {"params": ps, "weight_decay": 0.0 if vector else weight_decay, "multiple": adaptation_rate if own else 1.0}
-            for (own, vector), ps in sorted(groups.items(), key=operator.itemgetter(0))
+            {"params": some, "weight_decay": 0.0 if vector else weight_decay, "multiple": adaptation_rate if own else 1}
+            for (own, vector), some in sorted(groups.items(), key=operator.itemgetter(0))
         ]

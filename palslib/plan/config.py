@@ -189,7 +189,8 @@ class RunConfig:
         if isinstance(tasks, (list, tuple)) and isinstance(own, dict):
             files = {task: name_of(Path(task)) for task in tasks if isinstance(task, str) and _is_file(task, own)}
             new = {name: path for path, name in files.items()}
-            new |= {t.name: t.said() for t in tasks if isinstance(t, Task) and BUILT_IN.get(t.name) != t}
+            mine = [task for task in tasks if isinstance(task, Task)]  # the recipe decides its `ties`
+            new |= {task.name: task.said() for task in mine if BUILT_IN.get(task.name) != replace(task, ties="first")}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             named["own"] = own | new  # a new file replaces an earlier one of its name
         return ArgsKwargs(given.args, named)
@@ -273,10 +274,10 @@ class RunConfig:
         budget = method.has_size and self.resolved_size == "budget"
         if isinstance(self.size, int):
             options["size"] = self.size
-        elif budget and "heads" in options:
-            options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
         if twice := [name for name, value in options.items() if self.own_method.get(name, value) != value]:
             raise ValueError(f"{min(twice)} is in own_method already: give it once")
+        if budget and "heads" in options:
+            options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
         method, named = method.with_options(**options), {*options, *self.own_method}
         if budget and fitted:
             heads = {"heads": method.heads} if "heads" in named else {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from palslib.bert.backbones import MINILM_SHA256, plain
 from palslib.common.files import LIST, digest, read_list
 from palslib.common.processes import say
-from palslib.data.tasks import load_rows
+from palslib.data.tasks import Task, load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
@@ -64,17 +64,11 @@ def _method_content(method) -> str:
     return digest(repr(method), *(source for kind in (type(method), *own) for source in _sources(kind)))
 
 
-def _task_content(config: RunConfig, name: str, known: dict[tuple, str]) -> dict[str, str]:
-    """The hashes of a task's splits by name, and of the class names of the user's own tasks."""
-    task = config.task(name)
-    trained, scored = config.splits(task)
-    content = {f"{name}/classes": digest(repr(task.labels))} if name in config.own and task.labels else {}
-    for split in (trained, *scored):
-        key = (config.data, repr(task), split)  # tasks of one name may differ between configs
-        if key not in known:
-            known[key] = content_of(load_rows(task, config.data, split))
-        content[f"{name}/{split}"] = known[key]
-    return content
+def _split_content(config: RunConfig, task: Task, split: str, known: dict[tuple, str]) -> str:
+    key = (config.data, repr(task), split)  # tasks of one name may differ between configs
+    if key not in known:
+        known[key] = content_of(load_rows(task, config.data, split))
+    return known[key]
 
 
 def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
@@ -91,7 +85,7 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     def reading(name: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (FileNotFoundError, PermissionError, ConnectionError) as error:
             told.append(f"{name} cannot be read, so a change of it goes unnoticed: {error}")
 
     if config.start:  # whose weights are the backbone's, trained further
@@ -103,9 +97,15 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     method = config.base_method()
     if not type(method).__module__.startswith("palslib."):
         content["method"] = _method_content(method)
-    for task in config.tasks:
-        with reading(task):
-            content |= _task_content(config, task, known)
+    for name in config.tasks:
+        with reading(name):  # the classes of the user's own task may be those that occur in its file
+            task = config.task(name)
+            trained, scored = config.splits(task)
+            if name in config.own and task.labels:
+                content[f"{name}/classes"] = digest(repr(task.labels))
+            for split in (trained, *scored):
+                with reading(f"{name}/{split}"):
+                    content[f"{name}/{split}"] = _split_content(config, task, split, known)
     told += [f"{name} has no hash: a change of it goes unnoticed" for name, value in content.items() if not value]
     say(told, config.name)
     return {name: value for name, value in content.items() if value}

@@ -12,9 +12,9 @@ resume at any step, and all processes have the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 
@@ -154,14 +154,17 @@ class TrainingPlan:
         return pd.Series(self._task_numbers).groupby(self._task_numbers).cumcount().to_numpy()
 
     @cached_property
-    def _permutation(self) -> dict[str, Callable[[int], np.ndarray]]:
-        """For each task, the order of its examples in a pass, (N,), by the pass's number from 0. The two passes asked
-        for last are kept: to draw one can take longer than a step."""
+    def _permutations(self) -> dict[str, dict[int, np.ndarray]]:
+        """Each task's permutations of the two passes asked for last: to draw one can take longer than a step."""
+        return {task: {} for task in self.sizes}
 
-        def draw(task: str, number: int) -> np.ndarray:
-            return _generator(self.seed, "pass", task, number).permutation(self.sizes[task])
-
-        return {task: lru_cache(maxsize=2)(partial(draw, task)) for task in self.sizes}
+    def _permutation(self, task: str, number: int) -> np.ndarray:
+        """(N,) the order of a task's examples in a pass, from 0."""
+        kept = self._permutations[task]
+        if (order := kept.get(number)) is None:
+            order = _generator(self.seed, "pass", task, number).permutation(self.sizes[task])
+            self._permutations[task] = dict([*kept.items()][-1:]) | {number: order}
+        return order
 
     def examples(self, step: int) -> np.ndarray:
         """The indices of a step's examples in its task's training data, (batch_size,).
@@ -175,9 +178,9 @@ class TrainingPlan:
         size, batch = self.sizes[task], self.batch_size
         if not self.reshuffle:
             first = turn % -(-size // batch) * batch
-            return self._permutation[task](0)[first : first + batch].copy()
+            return self._permutation(task, 0)[first : first + batch].copy()
         passes, places = np.divmod(np.arange(turn * batch, (turn + 1) * batch), size)
-        return np.concatenate([self._permutation[task](p)[places[passes == p]] for p in np.unique(passes).tolist()])
+        return np.concatenate([self._permutation(task, p)[places[passes == p]] for p in np.unique(passes).tolist()])
 
     def expected_steps(self) -> dict[str, float]:
         """The expected number of steps of each task (the mean over seeds)."""

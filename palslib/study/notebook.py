@@ -30,7 +30,6 @@ STYLE = """<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }
 .jp-RenderedMarkdown.jp-RenderedHTMLCommon pre code { white-space: pre }</style>"""
 
 
-
 def begin(*packages: str, **valid: Collection) -> None:
     """Checks the notebook's parameters, sets the style of figures and prints the versions of Python and packages.
 

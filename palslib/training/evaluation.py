@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from palslib.bert.dropout import without_dropout
+from palslib.bert.encoders import check_pieces
 from palslib.common.precision import autocast
 from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
@@ -35,6 +36,7 @@ def predict(
     share the batches, and each returns all logits. Dropout is off, and the model's training mode is restored
     afterwards. `bar`: a progress bar that counts rows.
     """
+    check_pieces(data.input_ids, model.config.vocab_size, f"task {task!r}")
     accelerator = accelerator or Accelerator(cpu=on_apple())
     rank, world = accelerator.process_index, accelerator.num_processes
     order, device = np.argsort(-data.lengths, kind="stable"), next(model.parameters()).device

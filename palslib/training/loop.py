@@ -258,9 +258,8 @@ class Run:
         if self.accelerator.is_main_process:
             self.check_folder()
             card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
-            if self.history:  # its last point is of these weights
+            if name == "last" and self.history:  # the card of the best weights is written with the first of them
                 card["scores"] = self.history[-1]["scores"]
-            (self.folder / name / "README.md").unlink(missing_ok=True)  # the card of an earlier best
             self.model.save_pretrained(self.folder / name, model_card_kwargs=card)
             self.kept[name] = read_list(self.folder / name)["digest"]
 
@@ -342,12 +341,7 @@ class Run:
         self.read_losses()
         self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
-        predictions: Predictions = {}
-        scores = self._scores(predictions)
-        if self.accelerator.is_main_process:
-            self.check_folder()
-            write_predictions(self.folder / PREDICTIONS, predictions)
-        self.accelerator.wait_for_everyone()
+        scores = self._scores_kept()
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
         since = self.history[-1]["step"] if self.history else 0
@@ -378,6 +372,8 @@ class Run:
         """Keeps the weights that the config asks for, and writes the record."""
         if self.config.keep != "none":
             self.keep_model("last")
+        if not decided_by_first(lambda: (self.folder / PREDICTIONS).is_file()):  # the checkpoint was moved alone
+            self._scores_kept()
         predictions = (self.folder / PREDICTIONS).read_bytes()  # of the last evaluation
         record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
@@ -394,6 +390,16 @@ class Run:
             write_record(self.folder / "record.json", record)
             checkpoints.remove(self.folder)
         self.accelerator.wait_for_everyone()
+
+    def _scores_kept(self) -> Scores:
+        """The scores on all dev sets, whose predictions are written beside the record."""
+        predictions: Predictions = {}
+        scores = self._scores(predictions)
+        if self.accelerator.is_main_process:
+            self.check_folder()
+            write_predictions(self.folder / PREDICTIONS, predictions)
+        self.accelerator.wait_for_everyone()
+        return scores
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
@@ -457,6 +463,8 @@ def run_in_folder(
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
+    if config.start and place(config.start).resolve() in [(folder / name).resolve() for name in ("", "last", "best")]:
+        raise ValueError(f"folder {folder}: the run would overwrite what it starts from; choose another folder")
     if record := _record(kind, config, folder):
         checkpoints.remove(folder)  # of a run that was killed when it had its record
         return Trained(record, folder)

@@ -79,8 +79,8 @@ class Pretraining(Run):
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         kinds = [(decays, [p for p in self.parameters if (p.ndim > 1) == decays]) for decays in (True, False)]
-        decay = self.config.weight_decay
-        groups = [{"params": some, "weight_decay": decay * decays, "multiple": 1.0} for decays, some in kinds]
+        decay = {True: self.config.weight_decay, False: 0.0}
+        groups = [{"params": some, "weight_decay": decay[decays], "multiple": 1.0} for decays, some in kinds]
         return torch.optim.AdamW(groups, self.config.learning_rate, fused=True)
 
     def loss(self, task: str, batch: dict) -> torch.Tensor:

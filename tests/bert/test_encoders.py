@@ -70,6 +70,9 @@ def test_a_decoder_and_a_head_around_an_encoder():
     with pytest.raises(ValueError, match=r"^BertForSequenceClassification .*model\.bert"):
         check_encoder(model)
     check_encoder(model.bert)
+    model.bert.config.num_hidden_layers -= 1
+    with pytest.raises(ValueError, match="BertModel has 3 layers, but its configuration says 2: change both"):
+        check_encoder(model.bert)
 
 
 def slightly_off(layer):

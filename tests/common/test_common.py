@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from palslib.common.files import LIST, LOCK, InUse, atomic_write, check_files, in_use, one_writer, saved_files
 from palslib.common.precision import autocast, precision_of, products
@@ -20,18 +20,20 @@ from palslib.plan.config import RunConfig
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     """With the permissions of the umask, then of the file before; safetensors writes for the owner alone."""
-    path, tensors = tmp_path / "new" / "a", {"a": torch.zeros(1)}
+    path, tensors, content = tmp_path / "new" / "a", {"a": torch.zeros(1)}, []
     os.umask(umask := os.umask(0))
     for mode in (0o666 & ~umask, 0o640):
         with pytest.raises(KeyError), atomic_write(path) as temporary:
             temporary.write_bytes(b"half")
             raise KeyError
-        before = [file.read_bytes() for file in path.parent.iterdir()]
+        assert [file.read_bytes() for file in path.parent.iterdir()] == content
         with atomic_write(path) as temporary:
             save_file(tensors, temporary)
-            assert [file.read_bytes() for file in path.parent.iterdir() if file != temporary] == before
+            assert [file.read_bytes() for file in path.parent.iterdir() if file != temporary] == content
+        assert load_file(path).keys() == tensors.keys()
         assert path.stat().st_mode & 0o777 == mode and os.listdir(path.parent) == ["a"]
         path.write_bytes(b"1")
+        content = [b"1"]
         path.chmod(0o640)
 
 

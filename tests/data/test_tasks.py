@@ -155,9 +155,9 @@ def test_hub_out_of_reach(monkeypatch):
 @pytest.mark.parametrize(
     ("task", "data", "words"),
     [
-        ("rte", "sythetic", "no data file, folder or name 'sythetic'; .*others are synthetic, glue, and owner/name on"),
+        ("rte", "sythetic", "no data file, folder or name 'sythetic': did you mean 'synthetic'"),
         ("rte", "", "no data file, folder or name ''"),  # was the working folder
-        ("mood", "airlines.csv", r"'airlines.csv'.*\(PALSLIB_DATA\) has: airline.csv, own"),
+        ("mood", "airlines.csv", "'airlines.csv': did you mean 'airline.csv'.*PALSLIB_DATA=.* has: airline.csv, own"),
         ("mood", "./own/x.csv", r"'./own/x.csv'; .*own has: mood.csv$"),
         ("moode", "{own}", r"unknown task 'moode': did you mean 'mood'\?"),
         ("mood", "m\udcff.csv", r"'m\\udcff.csv' is not UTF-8: rename the file"),
@@ -286,6 +286,13 @@ def test_rows_without_a_label(tmp_path):
     whole = written(tmp_path, "text,label\n" + "a,-\nb,x\nc,y\n" * 9)
     with pytest.warns(UserWarning, match="left out"):
         assert task_from_file(whole, skip_unlabelled=["-"]).labels == ("x", "y")
+
+
+def test_a_number_that_two_classes_write_is_neither(tmp_path):
+    task = replace(SENTIMENT, labels=("1", "01", "2"))
+    assert load_rows(task, as_split(tmp_path, "text,mood\na,1\nb,01\nc,2.0\n"), "x")["label"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"line 2, column 'mood': '1.0' is not a label"):
+        load_rows(task, as_split(tmp_path, "text,mood\na,1.0\n"), "x")
 
 
 # ----------------------------------------------------------------------------------------------- files as tasks, suites

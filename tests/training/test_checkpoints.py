@@ -14,6 +14,7 @@ import pytest
 from small_runs import assert_same_bits, finish, flip, names_in, save_tiny, small, stop_at, two_classes, weights
 
 from palslib.__main__ import main
+from palslib.data.tasks import Task
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.records import environment
 from palslib.training import loop
@@ -136,7 +137,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("folder", "field", "start", "error", "words"),
     [
-        ("run", "start", "run/last", ValueError, "holds the record of another run, which differs in"),
+        ("run", "start", "run/last", ValueError, "the run would overwrite what it starts from"),
         ("new", "start", "run", FileNotFoundError, "holds no weights: give .*run/last or .*run/best"),
         ("new", "start", "nowhere", FileNotFoundError, "does not exist"),
         ("new", "start", "run/best", ValueError, "model.safetensors is missing, damaged"),
@@ -173,6 +174,17 @@ def test_exchanged_inputs_are_another_run(tmp_path, stop):
     for name in ("vocabulary of mine.txt", "rte.safetensors", "tokenizer_notes.md"):
         (tmp_path / "bert" / name).write_text("mine")
     assert train(settings)["status"] == "finished"
+
+
+def test_a_split_out_of_reach_hides_no_change_of_another(tmp_path, capsys):
+    for split in ("train", "validation"):
+        two_classes(tmp_path / f"{split}.csv")
+    settings = config(None, tasks=(Task("mood", ("text",), ("no", "yes"), data=str(tmp_path / "{split}.csv")),))
+    before = run_content(settings, {})
+    two_classes(tmp_path / "train.csv", "no", "yes")
+    (tmp_path / "validation.csv").unlink()
+    assert exchanged(before, settings) == ["mood/train"]
+    assert "mood/validation cannot be read" in capsys.readouterr().err
 
 
 def test_every_file_that_decides_is_in_the_hash_of_a_folder(tmp_path):

@@ -204,7 +204,7 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, capsys, amx, avx, maker, fou
     for bf16, capability, on_gpu in ((True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (6, 1), "float32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, bf16=bf16: bf16)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
-        assert (precision_of("auto"), precision_of("fp16")) == (on_gpu, "fp16")
+        assert [precision_of(asked) for asked in ("auto", "fp16", "tf32")] == [on_gpu, "fp16", "tf32"]
     monkeypatch.setattr("palslib.common.precision.processor", lambda: f"{maker} 9")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))

@@ -19,9 +19,6 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path, capsy
     assert "a run of 3 steps" in card and "texts are generated" in card and "* rte: accuracy " in card
     options = {"tasks": ("stsb",), "evaluate_every": 1, "learning_rate": 1e-3, "recipe_options": {"ties": "second"}}
     best = train(small(tmp_path / "best", steps=4, keep="best", **options))
-    score = best["results"]["best"]["scores"]["stsb"]["pearson"]
-    assert best["results"]["best"]["step"] > 1  # its card is not the first one
-    assert f"* stsb: pearson {score:.1f}" in (tmp_path / "best" / "best" / "README.md").read_text()
     assert best.model("best").tasks["stsb"].ties == "second"
     about = {"steps": 2, "keep": "last", "batch_size": 4, "precision": "float32", "progress": False}
     train(RunConfig(start=start, tasks=("rte",), seed=1, max_length=16, folder=str(tmp_path / "on"), **about))

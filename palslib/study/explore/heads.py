@@ -78,7 +78,9 @@ def explore_attention(
         "head": slider("head", 0, 0, 0, continuous_update=False),
         "kind": dropdown("heads", _KINDS, kind),
     }
-    note, numbers, maps_picture, heads_picture = widgets.HTML(), widgets.HTML(), Picture(3.9), Picture(2.74)
+    note, numbers = widgets.HTML(), widgets.HTML()
+    maps_picture = Picture(3.9, left=0.14, right=0.98, bottom=0.24, top=0.93, wspace=0.04)
+    heads_picture = Picture(2.74, left=0.01, right=0.98, bottom=0.02, top=0.84, wspace=0.08, hspace=0.3)
 
     @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
     def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:

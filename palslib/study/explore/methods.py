@@ -103,7 +103,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         "layers": dropdown("layers", ["all", "top", "bottom"], "all"),
         "sharing": dropdown("Vᴱ, Vᴰ", SHARING, "layers"),
     }
-    numbers, image = widgets.HTML(), Picture(1.5)
+    numbers, image = widgets.HTML(), Picture(1.5, left=0.03, right=0.67, bottom=0.36, top=0.96)
 
     def offered(method: Method) -> dict:
         """The method's own values of the options that the controls offer."""
@@ -187,7 +187,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         "alpha": widgets.FloatSlider(1.0, min=0, max=1, step=0.05, description="α", layout={"width": "330px"}),
         "sizes": widgets.Text(text, description="examples", continuous_update=False, layout=WIDE),
     }
-    numbers, image = widgets.HTML(), Picture(2.6)
+    numbers, image = widgets.HTML(), Picture(2.6, left=0.09, right=0.99, bottom=0.26, top=0.96, wspace=0.25)
     own_tasks = tuple(sizes)
     dlink((c["epochs"], "value"), (c["epoch"], "max"))
 

@@ -141,8 +141,9 @@ class Comparison:
         """The outcome of the scores of one study, in which each term has some."""
         scores = self._without_repeats(scores)
         pairs = scores.pivot(index=["seed", "task"], columns="term", values="score").dropna()
-        tasks = pairs.index.unique("task")
-        means = pairs.groupby("seed").mean()[pairs.groupby("seed").size() == len(tasks)]  # of seeds with all tasks
+        terms_of_task = scores.groupby("task")["term"].nunique()
+        tasks = terms_of_task.index[terms_of_task == len(self.terms)]  # those that all terms have
+        means = pairs.groupby("seed").mean()[pairs.groupby("seed").size() == len(tasks)]  # seeds that have all of these
         if self.measure == "spread":
             means = (means - means.median()).abs()
         cut = len(self.left)
@@ -167,7 +168,8 @@ class Comparison:
                 files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
                 raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
         common = scores.groupby(["seed", "maker"])["term"].transform("nunique") == len(self.terms)
-        order = scores["maker"].where(common, "").sort_values(kind="stable").index
+        made_by = scores["maker"].where(common, "")
+        order = scores.assign(common=common, maker=made_by).sort_values(["common", "maker"], kind="stable").index
         return scores.loc[order].drop_duplicates(one, keep="last").sort_index()
 
     def _scores_of(self, run: dict) -> dict[str, float | None]:

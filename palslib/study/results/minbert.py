@@ -39,9 +39,11 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     names for it; NaN without runs, and the standard error is NaN with one seed. A seed's `mean` is over its three
     tasks; a seed that lacks one has none. Raises ValueError if a seed occurs twice, as in runs of several settings.
     """
-    report = 100 * pd.DataFrame(MINBERT_TABLE_1).T[list(COLUMNS.values())].set_axis(list(COLUMNS), axis="columns")
-    report = report.assign(mean=report.mean(axis=1)).set_axis(report.index.map(" ".join))
-    report = report.rename_axis("model").rename_axis("task", axis="columns").stack().rename("report")
+    rows = []
+    for model, printed in MINBERT_TABLE_1.items():
+        report = {task: 100 * printed[column] for task, column in COLUMNS.items()}
+        report["mean"] = np.mean(list(report.values()))
+        rows += [{"model": " ".join(model), "task": task, "report": value} for task, value in report.items()]
     scores = [
         (model, task, record["config"]["seed"], values[get_task(task).metrics[0]])
         for model, record in _runs_of_table_1(records)
@@ -52,7 +54,7 @@ def results_frame(records: Sequence[dict]) -> pd.DataFrame:
     whole = runs.pivot(index=["model", "seed"], columns="task", values="ours").reindex(columns=list(COLUMNS))
     means = whole.mean(axis=1, skipna=False).rename("ours").reset_index().assign(task="mean")
     ours = pd.concat([each, summarise(means, ["model", "task"], "ours")]).rename(columns={"mean": "ours"})
-    frame = report.reset_index().merge(ours, "left", ["model", "task"]).fillna({"seeds": 0})
+    frame = pd.DataFrame(rows).merge(ours, "left", ["model", "task"]).fillna({"seeds": 0})
     return frame.astype({"ours": float, "standard_error": float, "seeds": int})
 
 
