@@ -112,7 +112,7 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     for method in others:
         seeds = len(scores[method]), len(scores[base])
         value = fmean(scores[method]) - fmean(scores[base]) if min(seeds) else math.nan
-        ends = ends_of.get(method) if seeds[0] > 2 else None  # too few count towards the variance alone
+        ends = ends_of.get(method) if seeds[0] > 2 else None  # with fewer runs they only count in the variance
         gap = Difference(value, *(ends or (math.nan, math.nan)), seeds)
         rows.append((method, gap.value, gap.low, gap.high, *seeds, gap.kind() if min(seeds) else "not run"))
     columns = ["method", "difference", "low", "high", "seeds", "base seeds", "verdict"]
