@@ -114,7 +114,12 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
     Raises FileExistsError if `folder` is a file or has files of these names that palslib did not write, as a downloaded
     BERT's folder does; ValueError for a weight that is not finite. After an error the folder is as before.
     """
-    folder = place(folder)
+    save_without_card(model, place(folder))
+    write_card(model, place(folder), **model_card_kwargs or {})
+
+
+def save_without_card(model, folder: Path) -> None:
+    """The same without a model card, for weights whose scores are not known yet."""
     description = {
         "backbone_name": portable(model.backbone_name),
         "minbert": isinstance(model.backbone, MinBert),
@@ -132,8 +137,12 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
         model.config.save_pretrained(new)
         if model.own_tokenizer is not None:
             model.own_tokenizer.save_pretrained(new)
+
+
+def write_card(model, folder: Path, **values) -> None:
+    """Writes a model card with these values, unless the folder has one already."""
     if not os.path.lexists(folder / "README.md"):
-        write_text(folder / "README.md", str(model.generate_model_card(**model_card_kwargs or {})))
+        write_text(folder / "README.md", str(model.generate_model_card(**values)))
 
 
 def model_card(model, **values) -> ModelCard:

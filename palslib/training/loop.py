@@ -35,6 +35,7 @@ from palslib.data.tasks import Task
 from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
+from palslib.model.saving import save_without_card, write_card
 from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, make_plan
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
@@ -253,14 +254,11 @@ class Run:
             self.stop("a weight is not finite after the update", max(self.step - 1, 0))
 
     def keep_model(self, name: str) -> None:
-        """Saves the model in a subfolder of the run's folder."""
+        """Saves the model in a subfolder of the run's folder; `finish` adds the card, with the scores."""
         self.check_weights()
         if self.accelerator.is_main_process:
             self.check_folder()
-            card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
-            if name == "last" and self.history:  # the card of the best weights is written with the first of them
-                card["scores"] = self.history[-1]["scores"]
-            self.model.save_pretrained(self.folder / name, model_card_kwargs=card)
+            save_without_card(self.model, self.folder / name)
             self.kept[name] = read_list(self.folder / name)["digest"]
 
     # --------------------------------------------------------------------------------------------- state, checkpoints
@@ -377,6 +375,11 @@ class Run:
         predictions = (self.folder / PREDICTIONS).read_bytes()  # of the last evaluation
         record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
+        if self.accelerator.is_main_process:
+            card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
+            for name in self.kept:
+                point = self.best if name == "best" else self.history[-1]
+                write_card(self.model, self.folder / name, **card, scores=point["scores"])
         if self.config.inspect and self.method.adapted_layers(self.model.config.num_hidden_layers):
             with switched_off(self.model):
                 scores = self._scores()

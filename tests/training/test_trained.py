@@ -20,6 +20,8 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path, capsy
     options = {"tasks": ("stsb",), "evaluate_every": 1, "learning_rate": 1e-3, "recipe_options": {"ties": "second"}}
     best = train(small(tmp_path / "best", steps=4, keep="best", **options))
     assert best.model("best").tasks["stsb"].ties == "second"
+    card = (tmp_path / "best" / "best" / "README.md").read_text()
+    assert f"* stsb: pearson {best['results']['best']['scores']['stsb']['pearson']:.1f}," in card
     about = {"steps": 2, "keep": "last", "batch_size": 4, "precision": "float32", "progress": False}
     train(RunConfig(start=start, tasks=("rte",), seed=1, max_length=16, folder=str(tmp_path / "on"), **about))
     assert "rte had max_length=32 before, now 16" in capsys.readouterr().err
