@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +29,7 @@ KINDS = {
     "C": "Claims that only training can decide",
     "D": "Where the released code differs",
 }
+PICTURES = tomllib.loads((HERE / "pictures.toml").read_text(encoding="utf-8"))
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml"}
 
 
@@ -81,14 +83,12 @@ def stage(folder: Path) -> None:
                 shutil.copy(source, target)
             elif path.endswith(".ipynb"):
                 notebook = nbformat.read(source, as_version=4)
-                section = ""
                 for cell in notebook.cells:
                     if cell.cell_type == "markdown":
                         cell.source = relinked(cell.source, path, linked)
-                        section = [section, *re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)][-1]
                     elif cell.metadata.get("jupyter", {}).get("source_hidden"):  # folded in the book too
                         cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
-                    cell.metadata.mystnb = {"image": {"alt": f"Figure of the section “{section}”"}}
+                    cell.metadata.mystnb = {"image": {"alt": in_words(cell)}}
                     for output in cell.get("outputs", ()):
                         said = output.get("data", {}).get("text/plain", "").split()  # Explorer of parameters: run ...
                         if said[:2] == ["Explorer", "of"] and said[2].rstrip(":") in EXPLORERS:
@@ -107,6 +107,11 @@ def stage(folder: Path) -> None:
     for kind, rows in ledger_frame().groupby("kind"):
         page = f"# {kind} · {KINDS[kind]}\n\n" + "\n".join(map(ledger_row, rows.to_dict("records")))
         (folder / "ledger" / f"{kind.lower()}.md").write_text(page, encoding="utf-8")
+
+
+def in_words(cell) -> str:
+    """What a cell's figures show, by `pictures.toml`."""
+    return " ".join(PICTURES[name] for name in PICTURES if f'"{name}"' in cell.source)
 
 
 def ledger_row(row: dict) -> str:

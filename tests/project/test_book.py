@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
@@ -39,6 +40,13 @@ def pages(folder) -> dict[Path, BeautifulSoup]:
 def places(page: BeautifulSoup) -> set[str]:
     """What can be linked to in a page."""
     return {tag[name] for name in ("id", "name") for tag in page.find_all(attrs={name: True})}
+
+
+def test_every_figure_is_told_in_words():
+    for path in PROJECT.glob("notebooks/*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+                assert book.in_words(cell), (path.name, cell.source)
 
 
 @pytest.mark.slow
