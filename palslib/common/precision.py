@@ -33,10 +33,20 @@ def precision_of(asked: str) -> str:
     return best if asked == "auto" else asked
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The context in which matrix products run in bf16 or fp16, or (`float32`, `tf32`) in which nothing changes."""
+@contextmanager
+def autocast(precision: str, device: torch.device) -> Iterator[None]:
+    """A block in which matrix products run in bf16 or fp16, or (`float32`, `tf32`) without autocast.
+
+    Torch keeps the weights that it has cast, for all threads, until an outermost block of autocast ends. So where this
+    block is in another one, weights cast before an update are removed; and without need no block begins or ends.
+    """
     kind = _TYPES[check_name("precision", precision, _TYPES)]
-    return torch.autocast(device.type, kind, enabled=kind != torch.float32)
+    if kind == torch.float32 and not torch.is_autocast_enabled(device.type):
+        yield
+        return
+    torch.clear_autocast_cache()
+    with torch.autocast(device.type, kind, enabled=kind != torch.float32):
+        yield
 
 
 @contextmanager

@@ -60,27 +60,32 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         os.environ.update(taken)
 
 
-_ON_GPU = Lock()
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """A block for a run. Raises ValueError where torch's settings around it would change its results and, on a GPU,
-    where another run of this process is under way: fused attention draws its dropout from torch's one generator."""
+def check_surroundings() -> None:
+    """Raises ValueError where torch's settings around a run would change its results."""
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     if torch.get_default_dtype() != torch.float32 or autocast or not torch.is_grad_enabled():
         raise ValueError(
             "train outside of torch.autocast (a run has the setting `precision`), torch.no_grad and "
             "torch.inference_mode, and with torch.set_default_dtype(torch.float32)"
         )
-    on_gpu = torch.cuda.is_available()
-    if on_gpu and not _ON_GPU.acquire(blocking=False):
+
+
+_ALONE = Lock()
+
+
+@contextmanager
+def alone(config: RunConfig, precision: str) -> Iterator[None]:
+    """A block for the steps of a run. Raises ValueError where another run of this process is under way and torch has
+    one state for both: its generator (for fused attention's dropout on a GPU, and for a user's own method), or the
+    weights that autocast has cast to bf16 or fp16."""
+    shares = torch.cuda.is_available() or config.own_method or precision in ("bf16", "fp16")
+    if shares and not _ALONE.acquire(blocking=False):
         raise ValueError("another run of this process is under way: start each in a process of its own")
     try:
         yield
     finally:
-        if on_gpu:
-            _ON_GPU.release()
+        if shares:
+            _ALONE.release()
 
 
 @contextmanager

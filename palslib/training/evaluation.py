@@ -14,7 +14,7 @@ from palslib.common.processes import progress_bar
 from palslib.data.metrics import Scores, class_of, score
 from palslib.data.tokens import TokenisedTask
 from palslib.plan.recipes import Recipe
-from palslib.training.accelerator import on_apple
+from palslib.training.accelerator import make_accelerator
 
 Predictions = dict[str, np.ndarray]
 """`rte/validation` -> what was predicted for each row of a split: class numbers (uint8, uint16), or scores on the
@@ -37,7 +37,7 @@ def predict(
     afterwards. `bar`: a progress bar that counts rows.
     """
     check_pieces(data.input_ids, model.config.vocab_size, f"task {task!r}")
-    accelerator = accelerator or Accelerator(cpu=on_apple())
+    accelerator = accelerator or make_accelerator()
     rank, world = accelerator.process_index, accelerator.num_processes
     order, device = np.argsort(-data.lengths, kind="stable"), next(model.parameters()).device
     size = EVALUATION_BATCH if device.type == "cpu" else GPU_BATCH

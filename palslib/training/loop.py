@@ -49,7 +49,15 @@ from palslib.records import (
     write_record,
 )
 from palslib.training import checkpoints
-from palslib.training.accelerator import decided_by_first, locked_by_first, log, make_accelerator, tracked, undisturbed
+from palslib.training.accelerator import (
+    alone,
+    check_surroundings,
+    decided_by_first,
+    locked_by_first,
+    log,
+    make_accelerator,
+    tracked,
+)
 from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -209,7 +217,7 @@ class Run:
             for batch, weight in batches:
                 with autocast(self.precision, accelerator.device):
                     loss = self.loss(task, batch) * weight
-                accelerator.backward(self.scaler.scale(loss))
+                self.scaler.scale(loss).backward()  # accelerate's would divide by steps set elsewhere in the process
                 total += loss.detach()
             if self.memory:
                 self.memory.constrain(self, task)
@@ -473,13 +481,19 @@ def run_in_folder(
         return Trained(record, folder)
     if config.start:
         folder_content(Path(config.start))  # raises FileNotFoundError for a folder without weights
-    with undisturbed(), locked_by_first(folder) as check_folder:
+    check_surroundings()
+    with locked_by_first(folder) as check_folder:
         if record := decided_by_first(lambda: _record(kind, config, folder)):
             return Trained(record, folder)
         run = kind(config, folder, on_phase)
         run.check_folder = check_folder
         run.load()
-        with StopSignals() as signals, tracked(run.accelerator, config, folder), products(run.precision):
+        with (
+            StopSignals() as signals,
+            alone(config, run.precision),
+            tracked(run.accelerator, config, folder),
+            products(run.precision),
+        ):
             return _train(run, on_step, signals)
 
 

@@ -1,22 +1,30 @@
 """What else happens in a process changes nothing: a run's random numbers are its own, and so are its settings."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 from palslib import train
 from palslib.bert.draws import new_weights, own_draws
 from palslib.bert.dropout import kept
 from palslib.methods.low_rank import LowRank, LowRankLayers
-from palslib.training.accelerator import undisturbed
+from palslib.plan.config import RunConfig
+from palslib.training.accelerator import alone as alone_in_process
+from palslib.training.evaluation import evaluate
 from tests.training.small_runs import small, weights
 
 
 def trained(folder, **options) -> torch.Tensor:
     """All weights after six steps, end to end."""
     train(small(folder, steps=6, keep="last", **options))
+    return end_to_end(folder)
+
+
+def end_to_end(folder) -> torch.Tensor:
+    """All weights that a run has kept."""
     return torch.cat([tensor.flatten() for _, tensor in sorted(weights(folder).items())])
 
 
@@ -101,12 +109,36 @@ def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, alone):
     assert torch.equal(trained(tmp_path / "again"), alone[0])
 
 
-def test_a_second_run_on_a_gpu_is_refused(monkeypatch):
-    """There fused attention draws its dropout from the one generator of the process."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with undisturbed(), pytest.raises(ValueError, match="another run of this process is under way"), undisturbed():
+def test_another_accelerator_in_the_process_changes_nothing(tmp_path, monkeypatch, alone):
+    """Accelerate has one number of steps for all: here the user's, or of its environment, as for an evaluation."""
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+
+    def also(run):
+        evaluate(run.model, run.dev_data)
+        Accelerator(gradient_accumulation_steps=8)
+
+    train(small(tmp_path / "again", steps=6, keep="last"), on_step=also)
+    assert torch.equal(end_to_end(tmp_path / "again"), alone[0])
+
+
+def test_weights_are_cast_anew_in_each_step_also_within_another_autocast(tmp_path):
+    """Which is switched off, as by a program's flag. (Torch keeps the weights that it has cast to the end of it.)"""
+    expected = trained(tmp_path / "alone", precision="bf16")
+    with torch.autocast("cpu", torch.bfloat16, enabled=False):
+        assert torch.equal(trained(tmp_path / "within", precision="bf16"), expected)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "method", "precision"), [(True, {}, "float32"), (False, {"kind": "mine"}, "float32"), (False, {}, "bf16")]
+)
+def test_a_second_run_is_refused_where_torch_has_one_state_for_both(monkeypatch, gpu, method, precision):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    config = RunConfig()
+    object.__setattr__(config, "own_method", method)
+    refused = pytest.raises(ValueError, match="another run of this process is under way")
+    with alone_in_process(config, precision), refused, alone_in_process(config, precision):
         pytest.fail("two at once")
-    with undisturbed():
+    with alone_in_process(config, precision), alone_in_process(RunConfig(), "float32") if not gpu else nullcontext():
         pass
 
 
