@@ -100,11 +100,12 @@ def ask_the_hub(name: str, kind: str, file: str) -> None:
     for a folder, and where this file of it is in the cache. (A download would be tried for more than a minute.)"""
     from huggingface_hub import HfApi, try_to_load_from_cache
 
-    if Path(name).is_dir() or isinstance(try_to_load_from_cache(name, file, repo_type=kind), str):
+    if Path(name).is_dir():
         return
     try:
-        HfApi().repo_info(name, repo_type=kind, timeout=10)
-    except Exception as error:  # of httpx, or of the Hub
+        if not isinstance(try_to_load_from_cache(name, file, repo_type=kind), str):
+            HfApi().repo_info(name, repo_type=kind, timeout=10)
+    except Exception as error:  # of httpx, of the Hub, or for a path that is no name on the Hub
         raise OSError(str(error)) from error
 
 

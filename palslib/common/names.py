@@ -1,10 +1,12 @@
-"""Checks of names, and values as error messages show them."""
+"""Checks of names, and values as error messages show them, or in Python's own types."""
 
 import difflib
+import os
 import reprlib
 from collections.abc import Iterable
 
 MEANT = {"lr": "learning_rate", "epochs": "passes", "num_epochs": "passes", "max_steps": "steps", "labels": "own"}
+MEANT |= {"text": "own", "label": "own"}
 MEANT |= {"model": "backbone", "dropout": "head_dropout", "output": "folder", "output_dir": "folder"}
 """Other programs' names of settings -> ours."""
 
@@ -66,3 +68,14 @@ def shown(value: object, most: int = 200) -> str:
     brief.maxlist = brief.maxtuple = brief.maxset = brief.maxdict = 100
     text = repr(value[: most + 1]) if isinstance(value, (str, bytes)) else brief.repr(value)
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def plain(value: object) -> object:
+    """The value in Python's own types, which JSON has too: a path as a string, what is numpy's as numbers and lists."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy":
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value

@@ -9,7 +9,6 @@ number.
 """
 
 import functools
-import numbers
 import os
 import re
 from collections import defaultdict
@@ -20,7 +19,7 @@ from typing import Annotated, dataclass_transform
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from palslib.common.names import shown, unknown
+from palslib.common.names import plain, shown, unknown
 
 Number = int | float
 """An int or a float, kept as given: a config with 0 has a different file and a different key from one with 0.0."""
@@ -47,7 +46,7 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
     @functools.wraps(check)
     def __init__(self, *values, **named):
         try:
-            check(self, *values, **named)
+            check(self, *map(plain, values), **plain(named))
         except ValidationError as error:
             given = defaultdict(str, zip(names, values, strict=False)) | named
             raise _in_one_line(error.errors(include_url=False), names, part.format_map(given)) from None
@@ -73,14 +72,3 @@ def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
         others = [words.removeprefix("be ") for words in wanted if "'" not in words]
         return unknown(f"value of {label}", first["input"], choices + others)
     return ValueError(f"{label} must {' or '.join(wanted)}, not {shown(first['input'])}")
-
-
-def plain(value: object) -> object:
-    """The value in Python's own types, which JSON has too: a path as a string, numpy's numbers as int and float."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, numbers.Number) and hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value

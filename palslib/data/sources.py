@@ -201,7 +201,7 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
     list of dicts as a DataFrame. Raises ValueError for anything else, and where two columns have the same name."""
     if hasattr(table, "with_format"):  # of datasets
         table = _by_name(_of_arrow(table.with_format("arrow")[:]), table.features)
-    elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.DataFrame):
+    elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, (pd.DataFrame, pd.Series)):
         table = _of_arrow(pa.table(table))
     elif isinstance(table, Mapping) or (isinstance(table, list) and all(isinstance(row, Mapping) for row in table)):
         table = pd.DataFrame(table)
@@ -377,10 +377,12 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
     if doubt := _doubt(list(frame), task.separator):
         message += doubt
     elif not count and column == task.label:
-        message += f': give label={label!r} (in --own: "label": "{label}")'
+        message += (
+            f': give label={label!r} (with palslib evaluate --label {shlex.quote(label)}; in --own "label": "{label}")'
+        )
     elif not count and column in task.texts:
         text, own = texts if len(texts) > 1 else texts[0], json.dumps(texts, ensure_ascii=False)
-        message += f': give text={text!r} (in a shell --text {shlex.join(texts)}; in --own "texts": {own})'
+        message += f': give text={text!r} (with palslib predict --text {shlex.join(texts)}; in --own "texts": {own})'
     raise ValueError(message)
 
 

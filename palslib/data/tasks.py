@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from palslib.common.files import atomic_write
 from palslib.common.later import np, pd
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, plain, shown, unknown
 from palslib.common.places import runs_folder
 from palslib.common.settings import Names, Number, settings
 from palslib.data import parts, sources
@@ -34,7 +34,7 @@ BY_CLASS = ("precision", "recall")
 def check_task_name(name: str) -> str:
     """Returns `name` if a task can be saved under it: files and folders are named after it, and `model` is the file of
     a whole model. Raises ValueError for any other."""
-    if not isinstance(name, str) or set(name) & set("/\\") or not name.strip(" .") or name == "model":
+    if not sources.is_text(name) or set(name) & set("/\\") or not name.strip(" .") or name == "model":
         valid = "a file name without / or \\, not only dots and blanks, and not 'model'"
         raise ValueError(f"{shown(name, 50)} cannot be the name of a task: give {valid}")
     return name
@@ -98,8 +98,8 @@ class Task:
         several = len(set(self.labels)) == len(self.labels) != 1 and all(map(sources.is_text, self.labels))
         self._check("labels", several, "list of two or more different classes (texts), or empty for a score")
         if self.positive:
-            two = self.labels if len(self.labels) == 2 else ()
-            check_name(f"positive class of task {self.name!r}", self.positive, two)
+            self._check("positive", len(self.labels) == 2, "class of a task that has two")
+            check_name(f"positive class of task {self.name!r}", self.positive, self.labels)
         if self.is_regression and self.metrics == Task.metrics:
             object.__setattr__(self, "metrics", OF_SCORES)
         for metric in self.metrics:
@@ -346,6 +346,7 @@ def task_from_file(
     """
     for option in options:
         check_name("option of task_from_file", option, OPTIONS)
+    labels = plain(labels)
     if score and labels:
         raise ValueError(f"score=True contradicts labels={shown(labels)}: give only one of them")
     source, texts = Path(sources.locate(path)), tuple(text) if isinstance(text, (list, tuple)) else (text,)

@@ -242,6 +242,7 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
                 while not all(one.done() for one in jobs):
                     time.sleep(0.5)
                     under_way = [c for c in left if states[c.name] in ("under way", "elsewhere")]
+                    under_way = [c for c in under_way if not Path(c.folder, "record.json").exists()]
                     lines = [f"{names[config.name]}  {progress(config)}" for config in under_way]
                     if bar.disable and time.monotonic() > reported + MINUTE:
                         reported = time.monotonic()

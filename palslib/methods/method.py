@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from palslib.common.names import check_name, shown, unknown
+from palslib.common.names import check_name, plain, shown, unknown
 from palslib.methods.adaptation import Adaptation
 from palslib.methods.backbone import Backbone
 
@@ -173,9 +173,9 @@ class Method:
     def __post_init__(self):
         kinds = get_type_hints(type(self))
         for option in self.options():
-            value = getattr(self, option)
-            if isinstance(value, list):  # as it comes from JSON
-                object.__setattr__(self, option, value := tuple(value))
+            value = plain(getattr(self, option))
+            value = tuple(value) if isinstance(value, list) else value  # as it comes from JSON
+            object.__setattr__(self, option, value)
             _check(f"{option} of {self.name!r}", value, kinds[option])
         if self.takes("size") and self.takes("heads"):
             check_heads(f"size {self.size} of {self.name!r}", self.size, self.heads)

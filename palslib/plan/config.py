@@ -19,7 +19,7 @@ from palslib.common.files import LIST, digest
 from palslib.common.names import check_name, shown
 from palslib.common.places import place
 from palslib.common.reading import read_object
-from palslib.common.settings import Names, Number, Place, Text, plain, settings
+from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
 from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
 from palslib.data.sources import SUFFIXES, ending
@@ -177,7 +177,7 @@ class RunConfig:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults). Takes
         from the model in `start` what is not given."""
-        named = {name: plain(value) for name, value in (given.kwargs or {}).items()}
+        named = dict(given.kwargs or {})
         if named.get("start") and (path := place(named["start"]) / LIST).is_file():
             saved = read_object(path)
             if "method" in saved:
@@ -189,6 +189,8 @@ class RunConfig:
         if isinstance(tasks, (list, tuple)) and isinstance(own, dict):
             files = {task: name_of(Path(task)) for task in tasks if isinstance(task, str) and _is_file(task, own)}
             new = {name: path for path, name in files.items()}
+            if twice := [name for name in new if isinstance(own.get(name), dict)]:
+                raise ValueError(f"own says how {twice[0]!r} is read: in tasks give this name, not its file")
             mine = [task for task in tasks if isinstance(task, Task)]  # the recipe decides its `ties`
             new |= {task.name: task.said() for task in mine if BUILT_IN.get(task.name) != replace(task, ties="first")}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from palslib.bert.backbones import MINILM_SHA256, plain
-from palslib.common.files import LIST, digest, read_list
+from palslib.common.files import LIST, check_files, digest
 from palslib.common.processes import say
 from palslib.data.tasks import Task, load_rows
 from palslib.data.tokens import content_of
@@ -23,9 +23,10 @@ _DECIDING += ("vocab.txt", "vocab.json", "merges.txt")
 
 
 def folder_content(folder: Path) -> str:
-    """A hash of the files in a folder that a run depends on. Raises FileNotFoundError where there are none."""
+    """A hash of the files in a folder that a run depends on. Raises FileNotFoundError where there are none, ValueError
+    where they are not those that its list names."""
     if (folder / LIST).is_file():
-        return read_list(folder)["digest"]  # each listed file is compared with it when the weights are loaded
+        return check_files(folder)["digest"]
     paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
     if not paths:
         kept = [str(folder / name) for name in ("last", "best") if (folder / name).is_dir()]

@@ -19,7 +19,7 @@ from itertools import pairwise
 from numbers import Real
 
 from palslib.common.later import np, pd
-from palslib.common.names import check_name, check_type, shown
+from palslib.common.names import check_name, check_type, plain, shown
 from palslib.common.seeds import seed_from
 from palslib.data.glue import TRAIN_SIZES
 
@@ -95,6 +95,7 @@ class TrainingPlan:
         if not self.sizes:
             raise ValueError("a plan needs at least one task")
         for name in ("steps", "batch_size", "epochs"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
         if self.alpha is not None and self.schedule != "proportional":

@@ -171,6 +171,10 @@ def test_what_is_not_there(pretrained, tmp_path):
     for load in (backbones.load_config, backbones.load_encoder, backbones.load_tokenizer):
         with pytest.raises(OSError, match=r"no-such/backbone.* backbone='minilm'.*hf download no-such/backbone"):
             load("no-such/backbone")
+    with pytest.raises(
+        OSError, match=r"could not load .* '\./no/bert' \(no such folder, so it was looked for on the Hub"
+    ):
+        backbones.load_config("./no/bert")
     pretrained.config.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(Exception) as error:

@@ -15,7 +15,10 @@ from palslib.common.precision import autocast, precision_of, products
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
 from palslib.data.tasks import Task
+from palslib.grid.sweep import Grid
+from palslib.methods.table import get_method
 from palslib.plan.config import RunConfig
+from palslib.plan.sampling import TrainingPlan
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -147,6 +150,9 @@ def test_settings_are_pythons_types():
     config = RunConfig(seed=np.int64(3), data=Path("synthetic"), learning_rate=np.float64(1e-3), tasks=["rte"])
     assert config.key == RunConfig(seed=3, data="synthetic", learning_rate=1e-3, tasks=("rte",)).key
     assert type(config.seed) is int and config.data == "synthetic"
+    assert Grid(product={"seed": np.arange(2)}).product == {"seed": [0, 1]}
+    assert TrainingPlan({"a": 5}, "proportional", np.int64(4)) == TrainingPlan({"a": 5}, "proportional", 4)
+    assert get_method("pals-204", size=np.int64(60)) == get_method("pals-204", size=60)
 
 
 def test_products_are_exact_but_for_tf32_and_then_as_before():

@@ -53,6 +53,8 @@ def test_what_files_may_be(tmp_path, monkeypatch):
         (lambda: task_from_file("mine.csv", positiv="a"), "unknown option .* .positiv.: did you mean .positive"),
         (lambda: tasks_from_file("few.csv", score=["lable"]), "unknown score 'lable': did you mean 'label'"),
         (lambda: task_from_frame({"a", "b"}, "mine"), "task 'mine': a table must be .*, not a set"),
+        (lambda: task_from_frame(pd.Series(["a", "b"]), "mine"), "task 'mine': a table must be .*, not a Series"),
+        (lambda: task_from_file("few.csv", labels=np.array(["b", "c"])), "line 2, .* is not a label .valid: b, c."),
         (lambda: task_from_file("few.csv", score=True, labels=("a", "b")), "score=True contradicts labels"),
     ],
 )

@@ -96,3 +96,5 @@ def test_f1_names_its_class():
     assert score(named, true, always) == {"accuracy": 80.0, "f1 (not_equivalent)": 0.0}
     with pytest.raises(ValueError, match=r"positive class of task 'same' 'duplicat': did you mean 'duplicate'\?"):
         Task("same", ("a", "b"), ("duplicate", "other"), ("f1",), positive="duplicat")
+    with pytest.raises(ValueError, match="task 'same': positive must be a class of a task that has two, not 'c'"):
+        Task("same", ("a",), ("a", "b", "c"), positive="c")

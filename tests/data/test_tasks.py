@@ -221,7 +221,7 @@ DOUBT = r".* \(is its separator ','\? the first line looks separated by"
 STRAY = "\n".join(["text\tmood", "a\tneutral", '"b\tneutral', "c\tneutral", 'd"\tneutral', "e\tneutral"])
 WRONG = [  # the name of a file, its content, and the words of the error
     ("s.csv", "text,label\na,neutral\n", r"no column 'mood' .* it has: \['text', 'label'\]: give label='...'"),
-    ("s.csv", "TEXTS,mood\na,neutral\n", r"no column 'text' .*: give text='TEXTS' \(in a shell --text TEXTS"),
+    ("s.csv", "TEXTS,mood\na,neutral\n", r"no column 'text' .*: give text='TEXTS' \(with palslib predict --text TEXTS"),
     ("s.csv", "text,mood\na,neutral\nb,happy\n", r", line 3, column 'mood': 'happy' is not a label \(valid: negative"),
     ("s.csv", "", ": the file is empty"),
     ("s.csv", "text,mood\na,b,neutral\n", ", line 2: 3 cells, but the header has 2"),

@@ -123,6 +123,7 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
         (["mood"], {"mood": {"text": ["a"]}}, "'mood' 'text'"),
         (["mood"], {"mood": {"texts": ["tweet"]}}, r"'mood' needs labels \(its classes\) or metrics"),
         (["mood"], {"mood": "nothing.csv"}, "'nothing.csv'"),
+        (["mood.csv"], {"mood": {"labels": ["good", "bad"], "data": "mood.csv"}}, "own says how 'mood' is read: in ta"),
         (TASKS, {"mood": "mood.csv"}, "own defines mood, but tasks still names GLUE's eight"),
     ],
 )

@@ -25,6 +25,7 @@ import torch
 from small_runs import SMALL
 
 from palslib.common.files import LOCK
+from palslib.grid.sweep import Grid, Terms, sweep
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import environment, write_record
@@ -47,11 +48,18 @@ def save(folder: Path) -> None:
         MultiTaskModel.from_backbone("tiny", "pals-204", ["rte"], seed, size=12).save_pretrained(folder)
 
 
+def sweep_of_one(folder: Path) -> None:
+    """A sweep, which is struck, and its one run, which may outlive it."""
+    configs = Grid(base=TINY, runs=({"keep": "last"},)).configs(folder)
+    assert {*sweep(configs, 1, Terms([sys.executable, "-m", "palslib", "train"])).values()} == {"finished"}
+
+
 WORKS = {
     "train": lambda folder: train(RunConfig(**TINY, evaluate_every=4, keep="best", folder=str(folder))),
     "pretrain": lambda folder: pretrain(RunConfig(**TINY, folder=str(folder))),
     "train in turn": lambda folder: train_in_turn(["cola", "rte"], folder, **TURN),
     "save": save,
+    "sweep": sweep_of_one,
 }
 """What is attacked: each writes into a folder, and is called again to its end."""
 

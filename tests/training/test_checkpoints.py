@@ -196,6 +196,16 @@ def test_every_file_that_decides_is_in_the_hash_of_a_folder(tmp_path):
     assert len(hashes) == 1 + 4
 
 
+def test_a_record_does_not_count_where_other_weights_lie_beside_the_list_of_what_it_started_from(tmp_path):
+    for seed in (0, 1):
+        train(small(tmp_path / str(seed), steps=1, keep="last", seed=seed))
+    run = small(tmp_path / "run", steps=1, start=str(tmp_path / "0" / "last"))
+    train(run)
+    shutil.copy(tmp_path / "1" / "last" / "model.safetensors", tmp_path / "0" / "last")
+    with pytest.raises(ValueError, match=r"last/model.safetensors is missing, damaged, or not of the save that"):
+        train(run)
+
+
 def test_a_backbone_of_the_hub_that_changes_is_another_run(monkeypatch, capsys):
     """Its hash is the commit of the files in Hugging Face's cache; an input without a hash is told."""
     commits = iter("ab")
