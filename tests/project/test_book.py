@@ -89,6 +89,32 @@ def test_an_explorer_has_every_state_of_its_controls():
     assert len(pictures) == len(architecture["controls"][0]["values"]) == len(METHODS)
 
 
+@pytest.fixture
+def page():
+    """A page of Chromium, as wide as a phone."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    browser = pytest.importorskip("study.explore.test_browser")
+    if browser.CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=browser.CHROMIUM, args=browser.FLAGS)
+        yield chromium.new_page(viewport={"width": 390, "height": 900})
+        chromium.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_no_page_is_wider_than_its_screen(folder, page):
+    """Be it a phone's; and at 1,280 code is not either."""
+    code = "[...document.querySelectorAll('.cell_input pre')].every(box => box.scrollWidth <= box.clientWidth + 1)"
+    for path in [*folder.glob("notebooks/*.html"), *folder.glob("ledger/*.html"), *folder.glob("*.html")]:
+        page.goto(path.as_uri())
+        for width in (390, 800, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path.name, width)
+        assert page.evaluate(code), path.name
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize(
@@ -99,36 +125,24 @@ def test_an_explorer_has_every_state_of_its_controls():
         ("03_sampling_schedules", "round-robin", "here α = 1.00", "in every epoch"),
     ],
 )
-def test_an_explorer_moves_in_the_browser_alone(folder, name, choice, before, after):
-    """Slider (01 has none) and choice change bars and words; nothing is loaded from elsewhere; no page is wider than
-    its screen, be it a phone's, and at 1,280 code is not either."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    browser = pytest.importorskip("study.explore.test_browser")
-    if browser.CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=browser.CHROMIUM, args=browser.FLAGS)
-        page, wrong = chromium.new_page(viewport={"width": 390, "height": 900}), []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
-        page.goto((folder / "notebooks" / f"{name}.html").as_uri())
-        box = page.locator(".palslib-explorer")
-        words, all_bars = box.locator("p"), box.locator(".bar")
-        bars = lambda: all_bars.evaluate_all("all => all.map(bar => bar.style.width)")  # noqa: E731
-        assert before in words.inner_text()
-        first = second = bars()
-        if box.locator("input").count():
-            box.locator("input").first.press("ArrowRight")
-            second = bars()
-            assert second != first
-        box.locator("select").select_option(choice)
-        assert after in words.inner_text() and bars() != second
-        for width in (390, 800, 1280):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width and not wrong
-        code = "[...document.querySelectorAll('.cell_input pre')].every(box => box.scrollWidth <= box.clientWidth + 1)"
-        assert page.evaluate(code)
-        chromium.close()
+def test_an_explorer_moves_in_the_browser_alone(folder, page, name, choice, before, after):
+    """Slider (01 has none) and choice change bars and words; nothing is loaded from elsewhere."""
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
+    page.goto((folder / "notebooks" / f"{name}.html").as_uri())
+    box = page.locator(".palslib-explorer")
+    words, all_bars = box.locator("p"), box.locator(".bar")
+    bars = lambda: all_bars.evaluate_all("all => all.map(bar => bar.style.width)")  # noqa: E731
+    assert before in words.inner_text()
+    first = second = bars()
+    if box.locator("input").count():
+        box.locator("input").first.press("ArrowRight")
+        second = bars()
+        assert second != first
+    box.locator("select").select_option(choice)
+    assert after in words.inner_text() and bars() != second
+    assert not wrong
 
 
 def test_a_link_to_nothing_stops_the_book():

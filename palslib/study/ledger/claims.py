@@ -350,12 +350,13 @@ def _removed(records: Sequence[dict]) -> Verdict:
     seen, holds, seeds = [], [], {}
     for record in records:
         for task, frame in from_lines(record["spans"]).groupby("task", sort=False):
+            name = TASK_LABELS.get(task, task)
             if frame["change"].isna().any():
-                seen.append(f"{task}: undefined, as its whole score is 0")
+                seen.append(f"{name}: undefined, as its whole score is 0")
                 continue
             one, whole = frame[frame["first"] == frame["last"]]["change"].min(), frame["last"].max()
             every = frame.loc[(frame["first"] == 0) & (frame["last"] == whole), "change"].item()
-            seen.append(f"{task}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
+            seen.append(f"{name}: any one layer at most {-one:.1f} % of the score, all {-every:.1f} %")
             holds.append(every < 0 and one > every / 4 and every == frame["change"].min())
             seeds.setdefault(task, set()).add(record["config"]["seed"])
     value, note, files = "; ".join(seen), _conditions(records), _files(records)
@@ -387,9 +388,10 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
             task = max(parts, key=lambda task: abs(parts[task]))
             if abs(part := parts.pop(task)) > abs(whole) / 2:
                 rest = fmean(parts.values()) * (len(parts) + 1)
+                line = f"{outcome.comparison.sentence}: " if len(outcomes) > 1 else ""
                 yield (
-                    f"{TASK_LABELS[task]} accounts for {part:+.2f} of {whole:+.2f} points, and the mean over the other "
-                    f"{len(parts)} tasks is {rest:+.2f}"
+                    f"{line}{TASK_LABELS[task]} accounts for {part:+.2f} of {whole:+.2f} points, "
+                    f"and the mean over the other {len(parts)} tasks is {rest:+.2f}"
                 )
 
 
@@ -426,5 +428,6 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
     elif verdicts <= {TOO_SMALL, "reproduced"}:
         verdict = TOO_SMALL
     else:
-        verdict, notes = "inconclusive", [*notes, *([f"still needs {', '.join(missing)}"] if missing else [])]
+        verdict = "inconclusive"
+    notes += [f"still needs {', '.join(missing)}"] if missing else []
     return Verdict(verdict, value, "; ".join(notes), files)

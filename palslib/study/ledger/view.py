@@ -21,11 +21,11 @@ TABLES = {
     "gem T1": paper.GEM_TABLE_1,
     "adapters T2": paper.ADAPTERS_TABLE_2,
     "adapters T3": paper.ADAPTERS_TABLE_3,
-    "adapters, figure 6": {"BERT-base": paper.ADAPTERS_FIGURE_6_BERT_BASE, "ELMo": paper.ADAPTERS_FIGURE_6_ELMO_SICK_E},
+    "adapters, figure 6": paper.ADAPTERS_FIGURE_6,
 }
 """Source -> a table of `ledger.paper`, nested to any depth."""
 
-_NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
+_NUMBER = re.compile(r"(?<!\w)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:\s*(million\b|M\b))?")
 
 
 def _read(match: re.Match) -> tuple[float, float]:
@@ -120,12 +120,14 @@ def find(term: str, frame: pd.DataFrame) -> pd.DataFrame:
     """
     if not (term := str(term)).strip():
         raise ValueError("nothing to look up: the term is empty")
-    number = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("-−").rstrip("%× "))
+    number = _NUMBER.fullmatch(term.partition("±")[0].strip().lstrip("+-−").rstrip("%×x "))
+
+    word = re.compile(r"(?<!\w)" + re.escape(term.strip()), re.IGNORECASE)  # "NER" is no part of "inner"
 
     def mentioned(*texts) -> bool:
         text = " ".join(map(str, texts))
         if not number:
-            return term.casefold().strip() in text.casefold()
+            return word.search(text) is not None
         return any(near(_read(match)[0], *_read(number)) for match in _NUMBER.finditer(text))
 
     lines = []

@@ -232,13 +232,13 @@ SPANS = {(0, 0): -2.0, (1, 1): -5.0, (2, 2): -2.0, (0, 1): -9.0, (1, 2): -9.0, (
 @pytest.mark.parametrize(
     ("records", "expected", "text"),
     [
-        (spans(SPANS), "reproduced", "sst2: any one layer at most 5.0 % of the score, all 40.0 %"),
+        (spans(SPANS), "reproduced", "SST-2: any one layer at most 5.0 % of the score, all 40.0 %"),
         (spans(SPANS | {(1, 2): -45.0}), "not reproduced", ""),  # no removal costs more than that of all
         ([*spans(SPANS, (0, 2)), *spans(SPANS | {(0, 0): -11.0}, (1,))], "not reproduced", ""),  # of one seed: > 40 / 4
         ([*spans(SPANS), *spans(SPANS, (0, 1), "rte")], "inconclusive", "2 of 3 seeds"),  # of a task with fewer
         ([*spans(SPANS, (0, 1)), *spans(SPANS, (2,), steps=60_000, study="another")], "inconclusive", "2 of 3 seeds"),
         # of a score of 0 a change in percent is undefined: it refutes nothing
-        ([*spans(SPANS), *spans(dict.fromkeys(SPANS, ""), task="cola")], "reproduced", "cola: undefined, as its whole"),
+        ([*spans(SPANS), *spans(dict.fromkeys(SPANS, ""), task="cola")], "reproduced", "CoLA: undefined, as its whole"),
     ],
 )
 def test_c17_asks_what_adapters_are_worth(records, expected, text):

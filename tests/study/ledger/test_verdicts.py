@@ -216,7 +216,11 @@ def test_numbers_of_d_are_those_of_the_recipes():
         ("1,811,520", {"A3", "A8"}, {"A5"}),
         ("Round robin", {"B5", "C3", "D1"}, {"A1"}),
         (1.13, {"A4", "A5", "A6", "A7", "B4", "B13", "paper T3"}, {"A9"}),  # what rounds to it
+        ("1.13x", {"A4", "B13", "paper T3"}, {"A9"}),
         ("8.1", set(), {"A25"}),
+        ("4.0", {"C29"}, {"A4"}),
+        ("91.8", {"adapters, figure 6"}, set()),
+        ("NER", {"adapters, figure 6"}, {"A10"}),  # no part of "inner"
     ],
 )
 def test_a_number_or_a_word_is_found_in_its_rows(term, found, not_found):
