@@ -28,11 +28,6 @@ from palslib.plan.config import RunConfig
 T = TypeVar("T")
 
 
-def on_apple() -> bool:
-    """Whether Accelerate would take the GPU of an Apple computer, which has no float64 for the labels of scores."""
-    return torch.backends.mps.is_available()
-
-
 def make_accelerator(log_with: str | None = None, folder: Path | None = None) -> Accelerator:
     """The accelerator of a run, for all processes that were started; on CPUs they communicate by gloo.
 
@@ -45,8 +40,10 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
-    # Under torch's launcher on CPUs, accelerate must be told to use CPUs: else each process would be a separate run.
-    on_cpus = on_apple() or (int(os.environ.get("WORLD_SIZE", 1)) > 1 and not torch.cuda.is_available())
+    # Apple's GPUs have no float64 for the labels of scores. Under torch's launcher on CPUs, accelerate must be told to
+    # use CPUs: else each process would be a separate run.
+    several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+    on_cpus = torch.backends.mps.is_available() or (several and not torch.cuda.is_available())
     # Tasks not in a step have no gradients. Autocast is our own: accelerate's precision is fixed for a whole process.
     handlers = [DistributedDataParallelKwargs(find_unused_parameters=True)]
     # Other settings in accelerate's environment would change results: GRADIENT_ACCUMULATION_STEPS divides gradients.
