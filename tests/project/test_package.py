@@ -157,7 +157,7 @@ def test_the_cell_that_installs_the_package(clone, tmp_path, monkeypatch):
     [install] = [cell.source for cell in cells if cell.id == "install"]
     for name, value in {"NO_INDEX": "1", "NO_DEPS": "1", "NO_BUILD_ISOLATION": "0"}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
-    assert "This page has to lie in the folder notebooks" in elsewhere.run("-m", "IPython", "-c", install)
+    assert "This page has to lie in the folder notebooks" in elsewhere.run("-m", "IPython", "-c", install, status=1)
     elsewhere.work = clone / "notebooks"
     elsewhere.work.mkdir()
     elsewhere.run("-m", "IPython", "-c", f"{install}\nimport palslib; palslib.count_parameters('lhuc')")

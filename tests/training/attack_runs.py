@@ -50,7 +50,7 @@ def save(folder: Path) -> None:
 
 def sweep_of_one(folder: Path) -> None:
     """A sweep, which is struck, and its one run, which may outlive it."""
-    configs = Grid(base=TINY, runs=({"keep": "last"},)).configs(folder)
+    configs = Grid(base=TINY, runs=[{"keep": "last"}]).configs(folder)
     assert {*sweep(configs, 1, Terms([sys.executable, "-m", "palslib", "train"])).values()} == {"finished"}
 
 
