@@ -56,9 +56,9 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def clear(folder: Path) -> None:
-    """Removes what killed writers were writing in a folder."""
-    for left in folder.glob(f".*{TEMPORARY}"):
+def clear(folder: Path, name: str = "") -> None:
+    """Removes what killed writers were writing in a folder, of files whose names begin with `name`."""
+    for left in folder.glob(f".{name}*{TEMPORARY}"):
         shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 

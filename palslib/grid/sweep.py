@@ -32,7 +32,7 @@ from joblib import cpu_count
 from pydantic import Field
 from tqdm import tqdm
 
-from palslib.common.files import atomic_write, in_use, write_text
+from palslib.common.files import atomic_write, clear, in_use, write_text
 from palslib.common.names import check_name, in_words, shown
 from palslib.common.reading import read_object
 from palslib.common.settings import settings
@@ -145,6 +145,7 @@ def perform(config: RunConfig, terms: Terms, environment: dict[str, str]) -> str
     file, failure = beside(config, ".json"), beside(config, ".failed")
     file.parent.mkdir(parents=True, exist_ok=True)
     with suppress(Timeout), FileLock(beside(config, ".claim"), timeout=0):
+        clear(file.parent, Path(config.folder).name)
         if failure.exists() and failure.stat().st_mtime > terms.began:
             return failure.read_text()
         failure.unlink(missing_ok=True)
