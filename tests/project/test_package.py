@@ -116,7 +116,7 @@ class Environment:
         call = [self.folder / "bin" / program, *call]
         done = subprocess.run(call, cwd=self.work, env=known, capture_output=True, text=True)
         assert done.returncode == status, done.stdout + done.stderr
-        return done.stderr if status else done.stdout
+        return done.stdout + done.stderr if status else done.stdout
 
 
 @pytest.mark.slow
