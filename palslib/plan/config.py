@@ -408,8 +408,8 @@ PRESETS: dict[str, dict] = {
     "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200, "checkpoint_every": 400},
 }
 """`smoke`: synthetic data, a minute. `mini`: MiniLM on GLUE's files, under an hour on a CPU. `paper`: BERT-base on a
-GPU. `minbert` and `gem`: the settings of the two reports, ten of their epochs, with all of BERT trained. With BERT
-frozen, the gem report uses the rate 1e-3; its projection is set by `memory` and the two fields after it."""
+GPU. `minbert` and `gem`: the settings of the two reports, ten of their epochs, with all of BERT trained (the gem
+report's rate of 1e-3 is for "pretraining"); the projection of gem is set by `memory` and the two fields after it."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

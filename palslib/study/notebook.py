@@ -26,7 +26,7 @@ from palslib.study.figures.style import save_figure, use_style
 
 # For the code of `show_source`: on a page exported by nbconvert it has the font of code, and long lines scroll.
 STYLE = """<style>.jp-RenderedMarkdown .highlight pre { font-family: monospace }
-.jp-RenderedMarkdown.jp-RenderedHTMLCommon pre { overflow-x: auto }
+.jp-RenderedMarkdown.jp-RenderedHTMLCommon pre { overflow-x: auto; white-space: pre }
 .jp-RenderedMarkdown.jp-RenderedHTMLCommon pre code { white-space: pre }</style>"""
 
 

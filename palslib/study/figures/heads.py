@@ -149,7 +149,7 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> None:
             spread = 0.26 * (some["head"] / max(1, some["head"].max()) - 0.5)
             label = KIND_LABELS[kind] if not place else None
             ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
-    ax.axvspan(-row, row, color="0.9", zorder=0, label="one dev example (accuracy)")
+    ax.axvspan(-row, row, color="0.9", zorder=0, label="one example")
     ax.set_yticks(range(len(tasks)), list(map(task_name, tasks)))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel="change without one head (points)", ylim=(len(tasks) - 0.5, -0.5))

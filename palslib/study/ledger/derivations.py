@@ -108,14 +108,14 @@ NUMBERS = {
     "A17": {
         "alpha_1": task_probabilities(GLUE_TRAIN_SIZES, 1),
         "alpha_half": task_probabilities(GLUE_TRAIN_SIZES, 0.5),
-        "alpha_0_2": task_probabilities(GLUE_TRAIN_SIZES, 0.2),
+        "alpha_0.2": task_probabilities(GLUE_TRAIN_SIZES, 0.2),
         "alpha_0": task_probabilities(GLUE_TRAIN_SIZES, 0),
     },
     "A19": max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values()),
     "A21": {name: _nine(row) for name, row in ROWS_OF_TABLE_2.items()},
     "A23": {"eight_BERTs": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])},
     "A24": _mean(ADAPTERS_TABLE_3["fine-tuned"]),
-    "A25": _counted("fine-tuned", "ratio") / round(_counted("pals-204", "ratio"), 3),
+    "A25": _counted("fine-tuned", "ratio") / _counted("pals-204", "ratio"),
     "A26": {"parameters": LARGE.parameters, "ratio": LARGE.parameters / BASE.parameters},
     "A28": PAPER_BUDGET / len(GLUE_TRAIN_SIZES),
     "B3": {
@@ -146,10 +146,10 @@ NUMBERS = {
 def a10(printed):
     one, two = map(count_parameters, ("ffn-on-top-408", "ffn-on-top-252x2"))
     values = {
-        "per_task_408": one.per_task,
-        "per_task_252": two.per_task,
-        "ratio_408": one.ratio,
-        "ratio_252": two.ratio,
+        "one_inner_per_task": one.per_task,
+        "two_inner_per_task": two.per_task,
+        "one_inner_ratio": one.ratio,
+        "two_inner_ratio": two.ratio,
     }
     return Derived(values, near(one.ratio, printed, 0.01) and near(two.ratio, printed, 0.01))
 
@@ -165,13 +165,14 @@ def a13(printed):
 
 def a18(printed):
     first, last = annealed_alpha(1, PAPER_EPOCHS), annealed_alpha(PAPER_EPOCHS, PAPER_EPOCHS)
-    return Derived({"first": first, "last": last, "only": annealed_alpha(1, 1)}, near(first - last, printed, 0.1))
+    values = {"first": first, "last": last, "of_one_epoch": annealed_alpha(1, 1)}
+    return Derived(values, near(first - last, printed, 0.1))
 
 
 def a20(printed):
     steps = PAPER_EPOCHS * 300 * len(GLUE_TRAIN_SIZES)
     warm_up = round(RunConfig().warmup * PRESETS["paper"]["steps"])
-    same = printed["steps"] == printed["epochs"] * printed["steps_an_epoch"] == steps
+    same = printed["steps"] == PAPER_EPOCHS * printed["steps_an_epoch"] == steps
     return Derived({"steps": steps, "warm_up": warm_up}, same and near(warm_up, printed["warm_up"] * steps, 1))
 
 
@@ -240,7 +241,8 @@ def b10(printed):
 
 def b11(printed):
     widths = {recipe: METHODS["pals-204"].size // RECIPES[recipe].pal_heads for recipe in ("paper", "released")}
-    return Derived(widths, widths["paper"] == widths["released"])
+    values = {f"head_width_{recipe}": width for recipe, width in widths.items()}
+    return Derived(values, widths["paper"] == widths["released"])
 
 
 def b15(printed):
@@ -269,7 +271,7 @@ def b20(printed):
     """Here what one report prints is compared with what the other does."""
     pairs = [(printed[f"paper_{task}"], printed[f"adapters_{task}"], 0.1) for task in ("qnli", "stsb")]
     qnli, stsb = (adapters - paper for paper, adapters, _ in pairs)
-    return Derived({"qnli": qnli, "stsb": stsb}, pairs=pairs)
+    return Derived({"QNLI_difference": qnli, "STS-B_difference": stsb}, pairs=pairs)
 
 
 def b21(printed):

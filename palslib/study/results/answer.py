@@ -64,19 +64,20 @@ _OWN_OR_MORE = (
 NOT_SHOWN = (
     "**Not shown**: what holds for BERT-base, after the paper's 60,000 steps, or with all texts of the three largest "
     "tasks, MNLI, QQP and QNLI. The runs here train a smaller BERT for fewer steps, and use 3 to 10 % of those three "
-    "tasks' texts."
+    "tasks' texts. All start from weights (MiniLM's) that were already trained to compare sentences, in part on texts "
+    "of MNLI, QQP and SQuAD, from which QNLI is made; some of these may be among the texts that are scored."
 )
 NOTES = (
-    "In [a, b], a minus says that PALs score less. *As well*: the whole interval lies above -0.5 points. *Open*: no "
-    "difference and one of more than half a point, up or down, are both possible. There are two studies. In the "
-    "*first* a run took 2,000 steps; in the *second* it took 8,000 (each of the eight BERTs 2,000 of its own), and "
-    "each method has the best of four settings of its learning rates, chosen on a tenth of the training texts. (In "
-    "SST-2, 89 % of this tenth are parts of longer phrases that were trained on; no choice depends on SST-2.) The "
-    "eight BERTs were not tuned for themselves: they have the rate that is best for sharing everything, which may "
-    "favour PALs. *99.5 %*: the second study looks at its questions with 6 seeds and, where these leave one open, "
-    "again with 12. Two looks have two chances to find by luck a difference that is not there, so both are stricter "
-    "than 95 % (99.5 %, then 95.2 %); for one question they err together in 5 % of such cases. Intervals cover chance "
-    "between seeds, not the choice of texts: RTE has only 277."
+    "In [a, b], a minus says that what is named first scores less. *As well*: the whole interval lies above -0.5 "
+    "points. *Open*: no difference and one of more than half a point, up or down, are both possible. There are two "
+    "studies. In the *first* a run took 2,000 steps; in the *second* it took 8,000 (each of the eight BERTs 2,000 of "
+    "its own), and each method has the best of four settings of its learning rates, chosen on a tenth of the training"
+    " texts. (In SST-2, 89 % of this tenth are parts of longer phrases that were trained on; no choice depends on "
+    "SST-2.) The eight BERTs were not tuned for themselves: they have the rate that is best for sharing everything, "
+    "which may favour PALs. *99.5 %*: the second study looks at its questions with 6 seeds and, where these leave one"
+    " open, again with 12. Two looks have two chances to find by luck a difference that is not there, so both are "
+    "stricter than 95 % (99.5 %, then 95.2 %); for one question they err together in 5 % of such cases. Intervals "
+    "cover chance between seeds, not the choice of the texts that are scored: RTE has only 277."
 )
 """What the sentences of `answer` take as known, in Markdown."""
 

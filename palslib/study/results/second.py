@@ -170,7 +170,7 @@ def of_ledger(records: Sequence[dict]) -> dict[str, Verdict]:
         files = tuple(run["file"] for side in sides for run in side.values())
         verdicts = {"C26": Verdict(kinds[asked["verdict"]], value, note, files)}
     else:
-        verdicts = {"C26": Verdict("not run", "–", f"the second study's question is not decided: {asked['verdict']}")}
+        verdicts = {"C26": Verdict("not run", "–", f"the second study has no answer yet: {asked['verdict']}")}
     alone = separate(records)
     of_pals = {run["config"]["seed"]: run for run in runs if run["config"]["arm"] == "pals-204"}
     pals, alone = scores_of(of_pals).align(alone, "inner", axis="index")
