@@ -116,7 +116,8 @@ class Train(OfRun):
 @dataclass(frozen=True)
 class Pretrain(OfRun):
     """Pre-trains a backbone further, as a masked language model on the texts of tasks; its folder serves as a backbone
-    (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect."""
+    (--backbone FOLDER). Settings are those of `train`; those of methods, heads and evaluations have no effect, or are
+    refused."""
 
     def run(self) -> None:
         from palslib.training.pretraining import pretrain
@@ -212,7 +213,7 @@ class Sweep:
 
     grid: Positional[Path]
     """A JSON file with base, product and runs (see `palslib.Grid`), or the name of one in palslib/grid/plans: `table3`
-    (the paper's runs, BERT-base on a GPU), `main` and the others in figures/records/FIRST_STUDY.md."""
+    (the paper's runs, BERT-base on a GPU), `main` and others (figures/records/FIRST_STUDY.md, DEVIATIONS.md)."""
     base: dict = field(default_factory=dict)
     """Settings of all runs, which replace those of the grid's base: steps=100 data=synthetic."""
     recorded: Path | None = None
@@ -229,7 +230,7 @@ class Sweep:
     """Further attempts at a failed run, each from its checkpoint."""
     command: str | None = None
     """The command that trains a CONFIG.json. None: `python -m palslib train`, or, if a run has a method of your own,
-    `python FILE train`, where FILE is the program that called this and passes its words on to palslib."""
+    `python FILE train`, where FILE is the program that called this, by `palslib.__main__.main()`."""
 
     def check(self) -> None:
         check_least(1, slots=self.slots, limit=self.limit)

@@ -228,7 +228,7 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:
-    """One row for each finished run: config, counts, both averages and every task's metrics (last and best).
+    """One row for each finished run: config, counts, both averages and every task's metrics in percent (last, best).
 
     The column `settings` has, as JSON, all fields of the config that can change the result, except the seed.
     Raises the errors of `read_records`.

@@ -75,7 +75,7 @@ PLAIN = Places()
 
 
 def multi_head(attention: nn.Module, x, h, rows: Rows, task: Places, i: int):
-    """MH(h) at x, which asks h (N, d) and is all of it or [CLS] alone, with its output matrix and dropout; like x."""
+    """MH with queries from x (h, or its [CLS]), keys and values from h (N, d); output matrix and dropout. Like x."""
     heads, config = attention.self, attention.self.config
     q = task.query(i, heads.query(x), x)
     k = task.key(i, heads.key(h), h)

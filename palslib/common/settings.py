@@ -65,6 +65,7 @@ def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
         return unknown(f"field of {part}" if part else "parameter", name, names)
     label = f"{part}: {name}" if part else name
     wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == place]  # several for a union
+    wanted = [words.replace("a valid tuple", "a list of texts") for words in wanted]
     if not all(wanted):
         return ValueError(f"{label}: {first['msg']}")
     choices = re.findall("'(.*?)'", " ".join(wanted))

@@ -1,7 +1,8 @@
 """Parts of rows that share no text: of one file (80/10/10), and of the training rows (a tenth is held out).
 
 Rows that share a text, in any column, are in one group, and so are those connected through others; a part consists of
-whole groups. So nothing in one part was seen in another one, also no pair turned round.
+whole groups. So nothing in one part was seen in another one, also no pair turned round; but for a text that is in very
+many pairs, which connects nothing.
 """
 
 from __future__ import annotations

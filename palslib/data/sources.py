@@ -32,6 +32,7 @@ SUFFIXES |= {".parquet": ","}
 """Endings of data files, also in capitals, with their default separators, which only delimited files have."""
 VALIDATION = ("validation", "dev", "val", "valid")
 """Names of the validation split in files with `{split}` in their path."""
+FROM_TABLE = "use palslib.data.tasks.task_from_frame(table, name)"
 
 
 # ------------------------------------------------------------------------------------------------------ where data lie
@@ -51,7 +52,7 @@ def stem(path: Path) -> str:
 def separator_of(path: Path) -> str:
     """The separator that the ending of a data file stands for. Raises ValueError for another ending."""
     if ending(path) not in SUFFIXES:
-        valid = f"{', '.join(SUFFIXES)}; pandas reads others: task_from_frame(pd.read_excel({path.name!r}), name)"
+        valid = f"{', '.join(SUFFIXES)}; pandas reads others: pd.read_excel({path.name!r}), then {FROM_TABLE}"
         raise ValueError(f"unknown ending {path.suffix!r} of {path.name}. Valid: {valid}")
     return SUFFIXES[ending(path)]
 
@@ -65,7 +66,7 @@ def locate(data: str | Path) -> str:
     is no folder. A path with `{split}` is not checked.
     """
     if not isinstance(data, (str, Path)):
-        valid = "a table in memory becomes a task with task_from_frame(table, name)"
+        valid = f"for a table in memory, {FROM_TABLE}"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {valid}")
     mirror, data = data_folder(), os.path.expanduser(str(data))
     if not is_text(data):
@@ -248,7 +249,9 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
         marked = content[:2] in (b"\xff\xfe", b"\xfe\xff") and not encoding.lower().startswith("utf-16")
         other = "utf-16" if marked else other
-        advice = f"not {encoding.upper()} at byte {at} of the line (give its real encoding, as in encoding={other!r})"
+        advice = (
+            f"not {encoding.upper()} at byte {at} of the line (save it as UTF-8, or in Python give encoding={other!r})"
+        )
         raise ValueError(f"{path.name}, line {line}: {advice}") from error
 
 
@@ -300,7 +303,7 @@ def _read_delimited(path: Path, text: str, separator: str, quoted: bool) -> pd.D
     return pd.DataFrame(rows, index=lines[1:], columns=header, dtype=object)
 
 
-_UNQUOTED = ". If quotation marks are part of the texts, as in GLUE's own files, give quoted=False"
+_UNQUOTED = ". If quotation marks are part of the texts, as in GLUE's own files, give quoted=False in Python"
 
 
 def _doubt(columns: Sequence[str], separator: str) -> str:
@@ -431,7 +434,7 @@ def checked(frame: pd.DataFrame, task, where: str, places: bool = False) -> pd.D
         numbers = class_numbers(cells, task.labels, places)
         why = f"is not a label (valid: {listed(task.labels)}{', or their numbers from 0' if places else ''})"
         if not places and not any(number_of(name) for name in task.labels):
-            why += "; a number is a place among them only where the source declares their names"
+            why += "; for labels that are numbers in the file give them as it writes them, such as labels=('0', '1')"
         refuse_cells([number is None for number in numbers], frame, task.label, why, where)
     table = pd.DataFrame({column: frame[column] for column in task.texts})  # without `attrs`
     table["label"] = np.array(numbers, dtype="float32" if task.is_regression else "int64")

@@ -338,6 +338,7 @@ def task_from_file(
         name: the task's name; by default that of the file (`name_of`).
         labels: the classes, in order; by default those that a Parquet file declares (a ClassLabel of `datasets`), or
             else the labels that occur, sorted.
+        score: the label is a number; `scale` is then by default the largest |score| (1 for a cosine).
         quoted, encoding, skip_unlabelled: see `Task`, also for other `options` (`metrics`, `class_weights`, `head`).
 
     Raises ValueError if a column is missing, a label is empty, there are fewer than two classes, or the labels that
@@ -397,8 +398,8 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     Args:
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
             nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
-            splits `train`, `validation` and `test` are 80/10/10 of its rows, and no text is in two of them
-            (`data.parts`); a name with `{split}` in it stands for one file per split.
+            splits `train`, `validation` and `test` are 80/10/10 of its rows; no text is in two of them, but for one
+            in very many pairs (`data.parts`); a name with `{split}` in it stands for one file per split.
         split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; or one of the
             `parts.OF_TRAIN`.
 

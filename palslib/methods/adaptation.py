@@ -57,14 +57,14 @@ class Adaptation(Module, Places):
         return [self.pooler] if self.pooler is not None else []
 
     def draw(self, std: float) -> None:
-        """Draws added parameters: matrices from N(0, std), except those that their module has set to zeros (LoRA's B);
-        biases 0; gains of norms 1, shifts 0; V^D 0 for a method within layers (ledger D8). A family of your own can
-        override this to draw them differently."""
+        """Draws added parameters: matrices of `nn.Linear` from N(0, std), except those that their module has set to
+        zeros (LoRA's B); biases 0; V^D 0 for a method within layers (ledger D8). A bare `nn.Parameter` stays as it was
+        made. A family of your own can override this."""
         initialise(self, std, getattr(self.method, "init", "identity"), self.starts_as_bert, self.copied())
 
 
 def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
-    """Draws a module's matrices from N(0, std) with torch's generator, except those of `copied` parts.
+    """Draws the matrices of a module's `nn.Linear`s from N(0, std), except those of `copied` parts.
 
     If the model is to start as BERT, this then calls `start_as_bert` of each part that has it (`pal.Projection`).
     """

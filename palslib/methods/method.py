@@ -143,7 +143,7 @@ class Method:
         return [(owner, f"added: {words[owner]}") for owner in owners]
 
     def build(self, encoder, pooler, shared=None):
-        """One task's module, an `Adaptation`: `encoder` is the backbone, `shared` the result of `build_shared`."""
+        """One task's module, an `Adaptation`, from the backbone, the tasks' pooler and the result of `build_shared`."""
         return Adaptation(self, encoder, pooler)
 
     def build_shared(self, encoder):

@@ -133,7 +133,7 @@ class MultiTaskModel(
         tokenizer=None,
         **options,
     ):
-        """A model on a pre-trained backbone.
+        """A model on a pre-trained backbone, in eval mode: call `train()` before a loop of your own.
 
         Args:
             backbone: `minilm`, `tiny`, a Hub id or folder, each also with the prefix `minbert:`; or a loaded encoder,
@@ -254,7 +254,7 @@ class MultiTaskModel(
     @contextmanager
     def watch(self, looker: Callable, *points: str, task: str | None = None):
         """A block in which `looker(point, layer, value)` is called at the given points of `bert/layer.py` (by default
-        at all of them), and its return value replaces the value.
+        all) and returns the value or, but for attention weights, a replacement. Rows come longest first (`Rows.order`).
 
         In nested blocks the looker of the outer one is called first. With `task` it is called for that task only.
         """
@@ -321,7 +321,7 @@ class MultiTaskModel(
         self, task: str, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, rows: Rows | None = None
     ) -> SequenceClassifierOutput:
         """One task's `logits`, (B, classes), or (B, 1) for a score (divided by the task's scale) and for two classes
-        with a single logit; and `loss`, the mean over rows of `classifiers.task_loss`, where `labels` (B,) are given.
+        with a single logit; and `loss`, that of `classifiers.task_loss`, where `labels` (B,) are given.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first

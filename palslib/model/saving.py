@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModel
 
 from palslib.bert.backbones import INCLUDED, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
-from palslib.common.files import LIST, atomic_write, check_files, digest, read_list, saved_files, write_text
+from palslib.common.files import LIST, atomic_write, check_files, clear, digest, read_list, saved_files, write_text
 from palslib.common.names import shown
 from palslib.common.places import place
 from palslib.data.tasks import Task
@@ -142,6 +142,7 @@ def save_without_card(model, folder: Path) -> None:
 def write_card(model, folder: Path, **values) -> None:
     """Writes a model card with these values, unless the folder has one already."""
     if not os.path.lexists(folder / "README.md"):
+        clear(folder, "README.md")
         write_text(folder / "README.md", str(model.generate_model_card(**values)))
 
 

@@ -52,8 +52,8 @@ def as_now(config: dict) -> dict:
 
 @settings
 class RunConfig:
-    """All settings of a training run. Runs with equal settings end with equal weights, whatever `folder`, `progress`,
-    `log_with`, `keep`, `checkpoint_every`, `setting`, `study` and `arm` are."""
+    """All settings of a training run. On equal machines equal settings give equal weights, whatever `folder`,
+    `progress`, `log_with`, `keep`, `checkpoint_every`, `setting`, `study` and `arm` are."""
 
     method: Text = "pals-204"
     """A name of `METHODS`, or the name of the method in `own_method`."""
@@ -101,12 +101,12 @@ class RunConfig:
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Examples per step."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 128
-    """Word pieces a row; longer rows are cut."""
+    """Word pieces per row, at most; longer rows are cut."""
     learning_rate: Annotated[Number, Field(ge=0, le=100)] = 1e-4
     """Peak learning rate. The paper's 2e-5 suits BERT-base, 1e-4 MiniLM's narrower layers."""
     adaptation_rate: Annotated[Number, Field(gt=0, le=1_000_000)] = 1.0
     """Learning rate of the parameters that the method adds (each task's pooler included; no effect on `fine-tuned`,
-    which adds nothing), as a multiple of BERT's. Ours, not in the paper: Adam moves a parameter by at most rate x
+    whose copies are BERT's), as a multiple of BERT's. Ours, not in the paper: Adam moves a parameter by at most rate x
     steps, so a shorter run needs a higher rate to move it as far as in the paper."""
     weight_decay: Annotated[Number, Field(ge=0, le=1000)] = 0.01
     """Weight decay of AdamW, not applied to biases, layer norms and LHUC vectors."""

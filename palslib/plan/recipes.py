@@ -51,7 +51,7 @@ class Recipe:
     clip: Literal["global", "each tensor"] = "global"
     """D10. `each tensor`: every gradient is clipped to the norm by itself."""
     decay: Literal["linear", "jump", "constant"] = "linear"
-    """D11. `jump`: the first update has rate 0, and after warm-up the rate follows 1 - x, so it falls from 1 to 0.9.
+    """D11. `jump`: the first rate is 0, and after warm-up w it is 1 - step / steps: it falls at once from 1 to 1 - w.
     `constant` (not in the ledger): no decay after warm-up, for tasks that are trained one after another."""
     step_counter: Literal["global", "per tensor"] = "global"
     """D12. `per tensor`: the schedule counts each tensor's own updates."""
@@ -68,7 +68,9 @@ class Recipe:
     houlsby_size: Annotated[int, Field(ge=1)] = 64
     """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
     ties: Literal["first", "second"] = "first"
-    """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left."""
+    """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left:
+    `first` (the tokenizer's own rule: the shorter text or, of equal ones, the first), or `second`, as in the released
+    code."""
 
     def apply(self, method: Method, named: set[str] = frozenset()) -> Method:
         """The method as this recipe builds it: where the recipe departs from what is published, it changes options that
@@ -128,9 +130,9 @@ def get_recipe(name: str, **options) -> Recipe:
 def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
     """The learning rate of update `step` (from 0) as a fraction of its peak.
 
-    It rises linearly from 0 to 1 over the fraction w = `warmup` of the steps, then falls linearly to 0 at the end:
-    (1 - x) / (1 - w). With `jump`, as in the released code (ledger D11), it is x / w from x = 0, so that the first
-    update does nothing, then 1 - x. With `constant` it stays at 1 after warm-up.
+    With x = `step` / `steps` it rises linearly from 0 to 1 over the fraction w = `warmup` of the steps, then falls
+    linearly to 0 at the end: (1 - x) / (1 - w). With `jump`, as in the released code (ledger D11), it is x / w from
+    x = 0, so that the first update does nothing, then 1 - x. With `constant` it stays at 1 after warm-up.
     """
     if decay == "jump":
         x = step / steps

@@ -38,7 +38,8 @@ PAPER_EPOCHS = 25  # of 2,400 steps: 60,000 in all (set-up; ledger A20)
 
 
 def annealed_alpha(epoch: int, epochs: int) -> float:
-    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 4.1). A single epoch has α = 1."""
+    """α of an epoch counted from 1: 1 in the first, 0.2 in the last (section 4.1), 1 in a single one.
+    Raises ValueError for an epoch that there is not."""
     if not 1 <= epoch <= epochs:
         raise ValueError(f"epoch must be between 1 and epochs={epochs}, not {epoch}")
     return 1.0 if epochs == 1 else 1.0 - 0.8 * (epoch - 1) / (epochs - 1)
@@ -197,7 +198,7 @@ class TrainingPlan:
         return dict(zip(self.sizes, counts.tolist(), strict=True))
 
     def passes(self, until: int | None = None) -> dict[str, float]:
-        """The number of passes over each task's data in these steps: drawn steps x batch size / examples."""
+        """The number of passes over each task's data in these steps: drawn steps / steps of one pass."""
         batch = self.batch_size
         per_pass = {t: n / batch if self.reshuffle else -(-n // batch) for t, n in self.sizes.items()}  # steps
         return {task: n / per_pass[task] for task, n in self.drawn_steps(until).items()}

@@ -68,8 +68,9 @@ def evaluate(
     """Every task's metrics in percent over its whole dev split.
 
     Args:
-        splits: task -> split -> its rows. The first split's scores, by which models are compared, have the metric's
-            name; the others' also name the split: `accuracy (test)`, and `accuracy_mm` for MNLI's mismatched rows.
+        splits: task -> split -> its rows, from `data.tokens.tokenise_task`. The first split's scores, by which models
+            are compared, have the metric's name; the others' also name the split: `accuracy (test)`, and `accuracy_mm`
+            for MNLI's mismatched rows.
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
         progress: shows a bar.

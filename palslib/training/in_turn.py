@@ -50,8 +50,8 @@ def train_in_turn(
     if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
         raise ValueError(
             f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
-            "so a new task would change the earlier ones; choose a method with freeze='backbone' (and "
-            "pooler='per-task' if the backbone has no pooler), or set these in method_options"
+            "so a new task would change the earlier ones; choose a method whose tasks share nothing, with "
+            "freeze='backbone' (and pooler='per-task' if the backbone has no pooler), or set these in method_options"
         )
     records = []
     with locked_by_first(folder):

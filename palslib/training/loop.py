@@ -73,7 +73,7 @@ def model_before(config: RunConfig, tasks: list[Task]) -> MultiTaskModel:
     return MultiTaskModel.from_backbone(config.backbone, method, tasks, config.seed, config.weights)
 
 
-_ELSE = "choose another folder, or in Python give resume=False"
+_ELSE = "choose another folder, or for train in Python give resume=False"
 
 
 def check_same(

@@ -1,6 +1,7 @@
 """Further pre-training of a backbone as a masked language model on the texts of tasks, before the tasks are trained.
 
-`python -m palslib pretrain` takes the fields of `RunConfig`; those of methods, heads and evaluations have no effect.
+`python -m palslib pretrain` takes the fields of `RunConfig`; those of methods, heads and evaluations have no effect, or
+are refused.
 The folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
 The head has BERT's transform and a decoder that is tied to the word embeddings. MiniLM comes without such a head: its

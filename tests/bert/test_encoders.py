@@ -45,12 +45,6 @@ def test_equals_its_own_forward(kind, types, side):
         torch.testing.assert_close(own[: real.sum()], row[real], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_any_precision(dtype, attention):
-    check_encoder(tiny_encoder(attention=attention).to(dtype))
-
-
 # --- refused by name
 
 

@@ -136,7 +136,7 @@ def test_what_is_no_json_is_named(tmp_path, content):
     ("values", "words"),
     [
         ((), "name: Field required"),
-        (("mine", "sentence"), "task 'mine': texts must be a valid tuple, not 'sentence'"),
+        (("mine", "sentence"), "task 'mine': texts must be a list of texts, not 'sentence'"),
         (("mine", ("a",), ("x", "y"), ("acuracy",)), "metric of task 'mine' 'acuracy': did you mean 'accuracy'"),
     ],
 )

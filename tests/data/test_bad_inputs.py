@@ -8,8 +8,6 @@ import io
 import json
 import math
 import os
-import resource
-import signal
 import tempfile
 import warnings
 from contextlib import contextmanager
@@ -17,7 +15,6 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +22,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 from shapes import randomise
+from training.small_runs import full_disk
 
 from palslib import MultiTaskModel, RunConfig, Task, load_rows
 from palslib.__main__ import OfRun
@@ -51,7 +49,6 @@ def new_folder():
     with tempfile.TemporaryDirectory() as box, pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patch.setenv("PALSLIB_RUNS", f"{box}/runs")
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(box, "runs", "datasets"))
         (inside := Path(box, "inside")).mkdir()
         yield inside
 
@@ -219,18 +216,6 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         with pytest.raises((ValueError, OSError), match=rf"{name} is a (folder, a )?pipe"):
             read(tmp_path / name)
         (tmp_path / name).unlink()
-
-
-@contextmanager
-def full_disk(size: int):
-    """No file grows beyond so many bytes."""
-    usual, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 @examples(10)

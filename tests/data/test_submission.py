@@ -41,9 +41,7 @@ def mirror(folder, rows=12):
 def submission(tmp_path_factory):
     """Folder and table of a submission of a small mirror."""
     folder = tmp_path_factory.mktemp("glue")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
-        return folder / "out", write_submission(Model(), folder / "out", mirror(folder / "mirror"))
+    return folder / "out", write_submission(Model(), folder / "out", mirror(folder / "mirror"))
 
 
 def read(folder, name) -> pd.DataFrame:

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from palslib.bert.backbones import load_tokenizer
-from palslib.data import tokens
 from palslib.data.tasks import Task, get_task, load_rows
 from palslib.data.tokens import some_rows, tokenise_task
 
@@ -45,18 +44,6 @@ def tokenised(tokenizer, tmp_path):
         return tokenise_task(given.pop("task", Task("own", texts, ("0", "1"))), **given)
 
     return tokenise
-
-
-def test_long_texts_are_tokenised_a_few_at_a_time(tokenised, monkeypatch):
-    """Of a document's word pieces only the first `max_length` are kept; all of many documents would not fit in memory.
-    Portions change nothing."""
-    content = "text,label\n" + "".join(f"{'rain ' * (30 * i % 97)}it is,{i % 2}\n" for i in range(40))
-    whole, portions = tokenised(content), []
-    monkeypatch.setattr(tokens, "_AT_ONCE", 1_000)
-    monkeypatch.setattr(tokens, "_read", lambda *_: None)
-    monkeypatch.setattr(tokens, "progress_bar", lambda some, *_: [portions.append(one) or one for one in some])
-    again = tokenised(content)
-    assert len(portions) > 5 and all(np.array_equal(getattr(whole, name), getattr(again, name)) for name in ARRAYS)
 
 
 def test_tokenised_once(cached):
@@ -119,8 +106,8 @@ def test_cut_rows_are_counted(tokenizer, tokenised, monkeypatch):
     assert tokenizer.decode(pair.input_ids) == "[CLS] one two [SEP] six [SEP]"
     assert pair.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
     monkeypatch.setattr("palslib.data.tokens._AT_ONCE", 2)  # in every portion
-    data = tokenised("text,label\n" + "one two three four five,0\n" * 5, max_length=6)
-    assert data.cut == 5 and data.lengths.tolist() == [6] * 5
+    data = tokenised("text,label\n" + "one two three four five,0\nsix seven,1\n" * 3, max_length=6)
+    assert data.cut == 3 and data.lengths.tolist() == [6, 4] * 3
 
 
 def test_what_is_damaged_is_made_anew(tokenizer, cached):

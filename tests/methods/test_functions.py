@@ -395,16 +395,6 @@ def test_sharings(sharing, per_task, shared):
     assert same == (sharing == "everything")
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_one_module_owns_a_task(name):
-    """No two tasks' modules hold one tensor, nor does a task's hold one of the backbone's or the shared pooler's."""
-    model = tiny_model(name)
-    owners = [*model.adaptations.values(), *model.heads.values(), model.backbone]
-    owners += [] if model.shared is None else [model.shared]
-    pointers = [p.data_ptr() for owner in owners for p in owner.parameters()]
-    assert len(pointers) == len(set(pointers)) == len(list(model.parameters()))
-
-
 def test_adapters_of_five_layers():
     """Three layers share an adapter, then two."""
     model = MultiTaskModel.from_backbone(tiny_encoder(layers=5), tiny_method("houlsby-64-3-shared"), ["rte"])

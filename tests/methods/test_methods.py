@@ -47,15 +47,6 @@ def test_a_label_tells_one_size_the_one_that_is_used(method, label):
     assert method.label == label
 
 
-@pytest.mark.parametrize(
-    ("layers", "number", "adapted"),
-    [("all", 12, range(12)), ("top", 12, range(6, 12)), ("top", 3, range(2, 3)), ("bottom", 3, range(1))],
-)
-def test_halves(layers, number, adapted):
-    """Of three layers a half is one: the last, or the first."""
-    assert get_method("pals-204", layers=layers).adapted_layers(number) == adapted
-
-
 def test_inner_sizes_scale_with_the_size_unless_they_are_given():
     """306 · 102 / 204 = 153; 252 · 102 / 204 = 126, twice; fitted, 306 · 207 / 204 = 310.5, to the even 310."""
     assert get_method("ffn-306", size=102).inner == (153,)

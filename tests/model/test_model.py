@@ -370,10 +370,7 @@ def test_parameter_groups(name, decay_lhuc):
     [
         (lambda m: m("rtee", **batch()), "'rtee': did you mean 'rte'.*stsb"),
         (lambda m: m.encode("stbs", Rows.from_padded(**batch())), "'stbs': did you mean 'stsb'"),
-        (lambda m: m.remove_task("rt"), "did you mean 'rte'"),
         (lambda m: m.add_task("rte"), "'rte' is already"),
-        (lambda m: m.add_task("mrcp"), "did you mean 'mrpc'"),
-        (lambda m: m.save_task("rtee", "nowhere"), "did you mean 'rte'"),
         (lambda m: MultiTaskModel(m.backbone, m.method, "rte"), "tasks must be a list of names or Tasks, not 'rte'"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import LAYERS, SHAPES, batch, randomise, randomised
+from shapes import LAYERS, batch, randomise, randomised
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.bert.backbones import load_tokenizer
@@ -103,21 +103,6 @@ def test_any_tasks_on_any_rows_equal_one_at_a_time(models, name, data):
         torch.testing.assert_close(logits[task], one_at_a_time(model, task, kept), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ["pals-204", "pals-276-top", "attention-on-top-204", "feature-extraction"])
-def test_every_family_of_encoder(name, shape):
-    """Without a mask all tokens are real."""
-    model, inputs = randomised(name, shape), batch(shape)
-    with torch.inference_mode():
-        logits = model.forward_many({"rte": None, "stsb": [1, 2]}, **inputs)
-        bare = model.forward_many({"rte": None}, inputs["input_ids"])
-    alone = {"rte": one_at_a_time(model, "rte", inputs)}
-    alone["stsb"] = one_at_a_time(model, "stsb", {k: v[1:] for k, v in inputs.items()})
-    torch.testing.assert_close(logits, alone, atol=1e-5, rtol=1e-5)
-    expected = one_at_a_time(model, "rte", {"input_ids": inputs["input_ids"]})
-    torch.testing.assert_close(bare["rte"], expected, atol=1e-5, rtol=1e-5)
-
-
 # --------------------------------------------------------------------------------------------------------------- texts
 
 TEXTS = ["The cook bought two old cars.", "It rains.", "Who slept?"]
@@ -177,29 +162,22 @@ def test_labels_and_scores_of_one_row(served):
     assert row.score == pytest.approx(5 * one_at_a_time(served, "stsb", tokens).item(), abs=1e-5)
 
 
-@every_method
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
-def test_every_row_with_its_own_tasks(text_models, name, data):
+def test_every_row_with_its_own_tasks(served, data):
     """Texts and pairs mixed, a task or several for each, in batches of two or all at once: as one row at a time."""
-    model = text_models[name]
     texts = data.draw(st.lists(st.sampled_from([*TEXTS, *PAIRS]), min_size=1, max_size=4))
     tasks = [
         data.draw(st.lists(st.sampled_from(SINGLE if isinstance(text, str) else PAIRED[:3]), min_size=1, max_size=2))
         for text in texts
     ]
-    frame = model.predict(texts, tasks, batch_size=data.draw(st.sampled_from([2, 64])))
+    frame = served.predict(texts, tasks, batch_size=data.draw(st.sampled_from([2, 64])))
     parts = [
-        model.predict(text, [t]).assign(row=i)
+        served.predict(text, [t]).assign(row=i)
         for i, (text, wanted) in enumerate(zip(texts, tasks, strict=True))
         for t in wanted
     ]
     check_equal(frame, pd.concat(parts))
-
-
-@pytest.fixture(scope="module")
-def text_models():
-    return {name: texts_model(name) for name in EVERY}
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])

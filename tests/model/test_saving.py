@@ -16,6 +16,7 @@ from palslib.methods.ia3 import IA3
 from palslib.methods.lora import LoRA
 from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
+from palslib.model.saving import write_card
 
 EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 
@@ -73,6 +74,12 @@ def test_saving_again_replaces_its_own_files_and_keeps_what_else_is_there(tmp_pa
     ours = ["README.md", "config.json", "model.safetensors", "palslib.json"]
     assert sorted(os.listdir(tmp_path)) == sorted([*ours, *mine])
     assert (tmp_path / "README.md").is_symlink() and not (tmp_path / "elsewhere").exists()
+
+
+def test_a_card_that_a_killed_run_was_writing_is_removed(tmp_path):
+    (tmp_path / ".README.md.0f.palslib-tmp").touch()
+    write_card(tiny_model("shared"), tmp_path)
+    assert os.listdir(tmp_path) == ["README.md"]
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -143,8 +143,3 @@ def test_an_explorer_moves_in_the_browser_alone(folder, page, name, choice, befo
     box.locator("select").select_option(choice)
     assert after in words.inner_text() and bars() != second
     assert not wrong
-
-
-def test_a_link_to_nothing_stops_the_book():
-    with pytest.raises(ValueError, match=r"notebooks/a.ipynb: a link to ../palslib/layer.py, which is no file"):
-        book.relinked("[the layer](../palslib/layer.py)", "notebooks/a.ipynb", set())

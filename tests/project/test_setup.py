@@ -70,14 +70,6 @@ def test_no_package_index_is_named(name):
     assert not re.search(r"https?://|file://|index-url|find-links", text)
 
 
-def test_version_is_said_once_more_only_where_it_must_be(pyproject):
-    import palslib
-
-    citation = (PROJECT / "CITATION.cff").read_text()
-    assert pyproject["project"]["version"] == palslib.__version__
-    assert f"\nversion: {palslib.__version__}\n" in citation
-
-
 # --- make, in a folder that holds the set-up files only: nothing below installs anything
 
 

@@ -49,7 +49,6 @@ def test_its_links_lead_to_files_that_come_with_it(runs):
 @pytest.mark.parametrize(
     ("answer", "given", "said"),
     [
-        ("0.455", 0.455, "right"),
         ("0.455", 0.46, "right"),
         ("0.455", 0.4, "not yet"),
         ("72", 72, "right"),  # a whole number is exact: s has to be a multiple of 12
@@ -57,7 +56,6 @@ def test_its_links_lead_to_files_that_come_with_it(runs):
         ("0", 0, "right"),
         ("0", 1, "not yet"),
         ("72", None, ""),
-        ("72", "72", "right"),
         ("72", "six dozen", "give a number, not 'six dozen'"),
     ],
 )

@@ -1,6 +1,9 @@
 """Small runs for the tests of this folder: their settings, where they stop, what they leave and how it is damaged."""
 
 import os
+import resource
+import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -71,3 +74,15 @@ def two_classes(path: Path, yes: str = "yes", no: str = "no", rows: int = 60) ->
     """Writes a delimited file of two classes."""
     lines = [f"{'good' if i % 2 else 'bad'} day number {i},{yes if i % 2 else no}" for i in range(rows)]
     path.write_text("\n".join(["text,label", *lines]))
+
+
+@contextmanager
+def full_disk(size: int):
+    """No file grows beyond so many bytes."""
+    usual, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        signal.signal(signal.SIGXFSZ, handler)

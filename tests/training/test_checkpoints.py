@@ -5,13 +5,23 @@ Each run here ends with the bits of one that nothing had befallen, or is refused
 
 import json
 import os
-import resource
 import shutil
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-from small_runs import assert_same_bits, finish, flip, names_in, save_tiny, small, stop_at, two_classes, weights
+from small_runs import (
+    assert_same_bits,
+    finish,
+    flip,
+    full_disk,
+    names_in,
+    save_tiny,
+    small,
+    stop_at,
+    two_classes,
+    weights,
+)
 
 from palslib.__main__ import main
 from palslib.data.tasks import Task
@@ -123,12 +133,8 @@ def test_a_full_disk_is_one_line(tmp_path, capsys):
     """In the middle of the optimiser's state: torch has an error of its own for that."""
     call = ["train", "--backbone", "tiny", "--tasks", "rte", "--steps", "3", "--batch-size", "2"]
     call += ["--checkpoint-every", "1", "--no-progress", "--folder", str(tmp_path / "run")]
-    usual, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, most))
-    try:
+    with full_disk(8_000_000):
         assert main(call) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (usual, most))
     printed = capsys.readouterr().err
     assert printed.count("palslib train:") == 1 and "is the disk full?" in printed
     assert names_in(tmp_path / "run") == []

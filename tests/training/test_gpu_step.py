@@ -9,7 +9,7 @@ import torch
 from shapes import randomised
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from palslib.bert.attention import attend, fused
+from palslib.bert.attention import fused
 from palslib.bert.backbones import load_tokenizer
 from palslib.bert.rows import Rows, to
 from palslib.data.tokens import tokenise_task
@@ -61,24 +61,6 @@ def test_a_step_copies_once_and_never_waits(method, most, data, monkeypatch):
         clip_gradients(list(model.parameters()), 1.0)
     assert spy.copies == ["_to_copy"] and spy.waits == []
     assert spy.operations.total() <= most, spy.operations
-
-
-@pytest.mark.parametrize("lengths", [[9, 9, 9], [11, 3, 7, 1], [5]])
-@pytest.mark.parametrize(("heads", "width"), [(3, 17), (2, 8), (12, 1)])
-def test_a_gpus_way_of_attention_gives_what_the_cpus_gives(lengths, heads, width):
-    """One group, padded to a multiple of 8, heads padded with zeros: same contexts, same gradients."""
-    ids, size = torch.arange(sum(lengths)), heads * width
-    draw = torch.Generator().manual_seed(0)
-    ours = [torch.randn(len(ids), size, generator=draw, requires_grad=True) for _ in range(3)]
-    theirs = [x.detach().clone().requires_grad_() for x in ours]
-    out = torch.randn(len(ids), size, generator=draw)
-    here = attend(*ours, Rows.pack(ids, ids, lengths), heads)
-    there = fused(*theirs, Rows.pack(ids, ids, lengths, one_group=True), heads)
-    torch.testing.assert_close(there, here)
-    for context in (here, there):
-        (context * out).sum().backward()
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(other.grad, one.grad)
 
 
 def test_labels_and_pieces_travel_together_and_arrive_unchanged(monkeypatch):

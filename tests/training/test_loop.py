@@ -173,9 +173,10 @@ def test_learning_rate_by_hand(tmp_path):
 
     def on_step(run):
         rates.append([group["lr"] for group in run.optimizer.param_groups])
-        assert (run.model.head_dropout, run.model.max_length) == (0.3, 32)
+        assert (run.model.head_dropout, run.model.max_length, run.model.recomputes) == (0.3, 32, True)
 
-    train(config(tmp_path, learning_rate=3e-3, warmup=0.25, adaptation_rate=10.0, head_dropout=0.3), on_step=on_step)
+    options = {"warmup": 0.25, "adaptation_rate": 10.0, "head_dropout": 0.3, "gradient_checkpointing": True}
+    train(config(tmp_path, learning_rate=3e-3, **options), on_step=on_step)
     expected = [1e-3, 2e-3, 3e-3, *(3e-3 * (12 - step) / 9 for step in range(3, 12))]
     for rate, found in zip(expected, rates, strict=True):
         assert found == pytest.approx([rate, rate, 10 * rate, 10 * rate])

@@ -157,6 +157,8 @@ def test_record(whole):
     assert record == json.loads((folder / "record.json").read_text()) == pretrain(config(folder))
     assert len(record["losses"]) == 6 and record["before"]["pieces"] == record["after"]["pieces"] > 100
     assert str(folder.parent) not in json.dumps(record)
+    with pytest.raises(ValueError, match="of the other command"):
+        train(config(folder))
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
@@ -173,25 +175,6 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
-@pytest.mark.parametrize(
-    ("run", "folder", "options", "words"),
-    [
-        (pretrain, "backbone", {"steps": 7}, "the record of another run, which differs in steps: choose"),
-        (train, "backbone", {}, "the record of the other command, train or pretrain"),
-        (pretrain, "notes", {}, "palslib did not write: choose another folder"),
-    ],
-)
-def test_a_folder_of_something_else_is_left_alone(whole, run, folder, options, words):
-    here = whole[1].with_name(folder)
-    if folder == "notes":
-        here.mkdir()
-        (here / "config.json").write_text("mine")
-    before = {path: path.read_bytes() for path in here.iterdir()}
-    with pytest.raises(ValueError, match=words):
-        run(config(here, **options))
-    assert {path: path.read_bytes() for path in here.iterdir()} == before
-
-
 @pytest.mark.parametrize("call", [train, pretrain])
 def test_word_pieces_without_embeddings_are_refused_before_the_first_step(tmp_path, call):
     """A tokenizer with words added; masks would draw them even from texts that have none."""

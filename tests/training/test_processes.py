@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from small_runs import TORCHRUN, assert_same_bits, names_in, on_cpus, save_tiny, small, stop_at
+from small_runs import TORCHRUN, names_in, on_cpus, save_tiny, small, stop_at
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import task_from_file
@@ -138,14 +138,6 @@ def check_close(found, expected):
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("method", ["pals-204", "attention-on-top-204"])
-def test_gradients_of_parts(tmp_path, monkeypatch, without_dropout, method):
-    """Without dropout, a batch of 8 in one part and in three: equal to rounding."""
-    options = {"method": method, "backbone": without_dropout}
-    expected = first_gradients(tmp_path, monkeypatch, **options)
-    check_close(first_gradients(tmp_path, monkeypatch, **options, micro_batches=3), expected)
-
-
 def test_gradients_of_parts_with_class_weights(tmp_path, monkeypatch, without_dropout):
     """A part's share in the weighted mean is that of its rows' weights; the weights are in the run's key."""
     moods = "".join(f"text {i} of {'x' * (i % 7)},{'bad' if i % 4 else 'good'}\n" for i in range(80))
@@ -166,12 +158,3 @@ def test_gradients_of_a_task_with_a_factor(tmp_path, monkeypatch, without_dropou
     once = first_gradients(tmp_path, monkeypatch, **options)
     twice = first_gradients(tmp_path, monkeypatch, **options, task_weights={"rte": 2, "cola": 9})
     check_close(twice, {name: 2 * gradient for name, gradient in once.items()})
-
-
-@pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
-def test_recomputed_activations_draw_the_same_dropout(tmp_path, monkeypatch, backbone):
-    """With dropout the second computation has to drop what the first one did: the gradients' very bits."""
-    options = {"method": "pals-204", "backbone": backbone}
-    expected = first_gradients(tmp_path, monkeypatch, **options)
-    found = first_gradients(tmp_path, monkeypatch, **options, gradient_checkpointing=True)
-    assert_same_bits(found, expected)

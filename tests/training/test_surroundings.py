@@ -8,8 +8,6 @@ import torch
 from accelerate import Accelerator
 
 from palslib import train
-from palslib.bert.draws import new_weights, own_draws
-from palslib.bert.dropout import kept
 from palslib.methods.low_rank import LowRank, LowRankLayers
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import alone as alone_in_process
@@ -61,19 +59,6 @@ def test_two_runs_in_two_threads_are_what_they_are_alone(tmp_path, alone):
     assert all(map(torch.equal, both, alone))
 
 
-def test_own_draws_are_those_of_torchs_generator_from_the_same_seed():
-    like = torch.zeros(5, 7)
-    torch.manual_seed(3)
-    expected, layer = kept(like, 0.5)[0], torch.nn.Linear(4, 3)
-    with own_draws(3, torch.device("cpu")):
-        assert torch.equal(kept(like, 0.5)[0], expected)
-    torch.manual_seed(5)
-    layer, more = torch.nn.Linear(4, 3), torch.nn.init.normal_(torch.empty(6))
-    with new_weights(5):
-        assert torch.equal(torch.nn.Linear(4, 3).weight, layer.weight)
-        assert torch.equal(torch.nn.init.normal_(torch.empty(6)), more)
-
-
 class NoisyLayers(LowRankLayers):
     """Draws its weights, and noise in each step, in ways of its own from torch's generator."""
 
@@ -103,15 +88,10 @@ def test_a_users_method_that_draws_from_torchs_generator_is_seeded_too(tmp_path)
     assert torch.equal(trained(tmp_path / "again", **settings), alone)
 
 
-def test_accelerates_environment_changes_nothing(tmp_path, monkeypatch, alone):
-    for name, value in (("GRADIENT_ACCUMULATION_STEPS", "4"), ("MIXED_PRECISION", "bf16")):
-        monkeypatch.setenv(f"ACCELERATE_{name}", value)
-    assert torch.equal(trained(tmp_path / "again"), alone[0])
-
-
 def test_another_accelerator_in_the_process_changes_nothing(tmp_path, monkeypatch, alone):
     """Accelerate has one number of steps for all: here the user's, or of its environment, as for an evaluation."""
-    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    for name, value in (("GRADIENT_ACCUMULATION_STEPS", "4"), ("MIXED_PRECISION", "bf16")):
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
 
     def also(run):
         evaluate(run.model, run.dev_data)

@@ -52,7 +52,7 @@ class Mean(NamedTuple):
 
 
 # Paper, table 3: mean of the GLUE dev scores by schedule, and the printed ratio of parameters to BERT-base's. One ratio
-# does not follow: 1.66 for the BERT layer (ledger B1). The ratio of "pals-no-sharing-84" is the summary's.
+# does not follow: 1.66 for the BERT layer (ledger B1). All of "pals-no-sharing-84" is the summary's.
 TABLE_3 = _table(
     "ratio proportional square-root annealed",
     {
@@ -68,8 +68,8 @@ TABLE_3 = _table(
     },
 )
 
-# minbert, table 1, by (method, schedule): accuracy on SST and QQP, Pearson on STS, and the average. This is the mean of
-# the three in seven rows (ledger A22), but not for PALs annealed (B12). "pals-324" is printed with s = 326 (B6).
+# minbert, table 1, by (method, schedule): SST, QQP, STS (the course: accuracy twice, Pearson); the average is the mean
+# of the three in seven rows (ledger A22), but not for PALs annealed (B12). "pals-324" is printed with s = 326 (B6).
 MINBERT_TABLE_1 = _table(
     "sst qqp sts average",
     {

@@ -42,7 +42,7 @@ VERDICTS = {
 """Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
 
 _NAMES = LABELS | TASK_LABELS
-_NAMES |= {"sst": "SST", "sts": "STS", "mnli_m": "MNLI-m", "mnli_mm": "MNLI-mm", "qqp_f1": "QQP F1", "sick_e": "SICK-E"}
+_NAMES |= {"sst": "SST", "sts": "STS", "mnli_m": "MNLI-m", "mnli_mm": "MNLI-mm", "qqp_acc": "QQP", "sick_e": "SICK-E"}
 _NAMES |= {"sick_r": "SICK-R", "bert-large": "BERT-large", "mt-dnn": "MT-DNN"}
 _NAMES |= {"square-root": "square root", "round-robin": "round robin"}
 """Name of a number in the ledger -> the words for it; others are words, with underscores."""

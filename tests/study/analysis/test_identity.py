@@ -9,18 +9,6 @@ from palslib.methods.table import METHODS
 from palslib.study.analysis.identity import compare_with_backbone
 
 
-def test_every_method():
-    """Published counts (ledger A): PALs 1,811,520, LHUC 12 · 768, feature extraction 12 + 1 + 1."""
-    table = compare_with_backbone(map(tiny_method, METHODS), tiny_encoder(), batch())
-    assert table["method"].tolist() == [tiny_method(name).label for name in METHODS]
-    table.index = list(METHODS)
-    assert table.index[table["starts as BERT"]].tolist() == STARTS_AS_BACKBONE
-    assert table.index[table["after noise"] == "equal"].tolist() == ["shared"]
-    assert table["built"].tolist() == table["closed form"].tolist()
-    published = table["per task, BERT-base"]
-    assert (published["pals-204"], published["lhuc"], published["feature-extraction"]) == (1_811_520, 9_216, 14)
-
-
 def test_a_method_of_ones_own():
     """At BERT-base it has as many parameters as it says itself: 2 · 768 · 24 + 12 · 3 · 24²."""
     own = PAL("my-pals", size=24, heads=3)

@@ -47,17 +47,6 @@ def choose(explorer, values: dict) -> None:
 # --- what all share
 
 
-@pytest.mark.parametrize("explore", [explore_architecture, explore_parameters, explore_schedules, explore_training])
-def test_what_stands_in_the_page_where_no_widget_can_is_always_the_same(explore, monkeypatch):
-    bundle = explore()._repr_mimebundle_()
-    name = explore.__name__.removeprefix("explore_")
-    assert bundle["text/plain"] == f"Explorer of {name}: run this cell in JupyterLab to use it."
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert f"palslib-explore-{name}" in explore()._dom_classes
-    monkeypatch.setenv("PALSLIB_STATIC", "1")
-    assert explore()._repr_mimebundle_() == {"text/plain": bundle["text/plain"]}
-
-
 CHANGES = [
     # 8 · (2·768·204 + 12·3·204²) = 8 · (313,344 + 1,498,176) = 14,492,160; with BERT's 109,482,240 that is 1.132
     (explore_parameters, {}, "V E and V D 2ds 313,344 each task 2,506,752"),

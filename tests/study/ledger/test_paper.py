@@ -1,4 +1,4 @@
-"""The ledger's shape, and that it quotes the published tables as they print their numbers.
+"""The ledger quotes the published tables as they print their numbers.
 
 What follows from the numbers (rows A and B) is worked out by hand in `test_verdicts.py`.
 """
@@ -9,9 +9,6 @@ from palslib.plan.sampling import annealed_alpha, task_probabilities
 from palslib.study.ledger import derivations, paper
 
 LEDGER = paper.load_ledger()
-COUNTS = {"A": 28, "B": 23, "C": 30, "D": 18}
-"""Rows of each kind, counted nowhere else; those with a letter behind the number are in APART."""
-APART = ["C10b", "C13b", "C13c", "C13d", "C13e"]  # claims of C10 and C13 that are tested apart
 
 
 def printed(row_id: str, *names: str) -> list:
@@ -23,27 +20,6 @@ def printed(row_id: str, *names: str) -> list:
 def scores(row: dict) -> dict:
     """A row of a table without its average."""
     return {task: score for task, score in row.items() if task not in ("average", "total")}
-
-
-# --- the ledger's shape ---------------------------------------------------------------------------------------------
-
-
-def test_every_row_is_there_once_and_in_order():
-    """TOML itself refuses a second table of the same name."""
-    rows = [f"{kind}{n}" for kind, count in COUNTS.items() for n in range(1, count + 1)]
-    rows[rows.index("C14") : rows.index("C14")] = APART[1:]
-    rows.insert(rows.index("C11"), APART[0])
-    assert list(LEDGER) == rows, "a new row is counted in COUNTS, or in APART"
-
-
-def test_sections_are_those_that_the_paper_has():
-    """2.2 LHUC, 3 the budget, 3.1 BERT, 3.2 on top, 3.3 within, 4.1 sampling; all else is cited by its subject."""
-    known = {"", "2.2", "3", "3.1", "3.2", "3.3", "4.1", "set-up", "results", "discussion", "T1", "T2", "T3"}
-    for row in LEDGER.values():
-        for source in row.source.split("; "):
-            if source.startswith("paper"):
-                where = source.removeprefix("paper").replace(" and ", ", ").split(",")
-                assert {part.strip() for part in where} <= known | {"adapters"}, (row.id, row.source)
 
 
 # --- A and B: what the sources print --------------------------------------------------------------------------------
@@ -105,7 +81,7 @@ def test_claims_quote_table_2_and_the_reports():
     assert printed("C1") == [tuned["average"], pals["average"], 1.13]
     c5 = ("eight_BERTs", "shared", "attention-on-top-204", "pals-204", *paper.RTE_ELSEWHERE)
     assert printed("C5", *c5) == [*(row["rte"] for row in paper.TABLE_2.values()), *paper.RTE_ELSEWHERE.values()]
-    large = ("cola", "sst2", "mnli_m", "mnli_mm", "qqp_f1", "qnli")
+    large = ("cola", "sst2", "mnli_m", "mnli_mm", "qqp_acc", "qnli")
     assert printed("C22") == [{column: row[column] for column in large} for row in (tuned, pals)]
     assert printed("C13") == list(map(scores, paper.MINBERT_TABLE_1.values()))
     averages = {" ".join(model): row["average"] for model, row in paper.MINBERT_TABLE_1.items()}

@@ -1,6 +1,5 @@
 """What every notebook shows: versions, source as it is written, the same tables in every run, small figures."""
 
-import inspect
 import io
 import re
 from contextlib import nullcontext
@@ -11,8 +10,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from palslib.methods.lhuc import Scales
-from palslib.methods.low_rank import LowRankLayers
 from palslib.study import notebook
 from palslib.study.figures.style import TASK_COLOURS, save_figure
 
@@ -24,15 +21,6 @@ def shown(monkeypatch, tmp_path):
     monkeypatch.setattr(notebook, "display", things.append)
     monkeypatch.setenv("PALSLIB_FIGURES", str(tmp_path / "figures"))
     return things
-
-
-def test_versions_and_source_with_its_indentation(shown, capsys):
-    notebook.begin("numpy")
-    assert re.fullmatch(r"Python 3\.\d+\.\d+\S* · palslib \S+ · numpy \S+\n", capsys.readouterr().out)
-    notebook.show_source(Scales, LowRankLayers.parallel)
-    whole, method = (thing.data for thing in shown)
-    assert whole == f"```python\n{inspect.getsource(Scales).strip()}\n```"
-    assert method.startswith("```python\ndef parallel(self, layer, h, rows):\n    return ")
 
 
 def test_show_table(shown):

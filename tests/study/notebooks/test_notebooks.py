@@ -65,14 +65,11 @@ def test_cells(path):
 # --- every notebook, run
 
 
-@pytest.mark.parametrize(
-    "path", [PATHS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in PATHS[1:])], ids=lambda path: path.stem
-)
-def test_runs_at_its_default_parameters(path, tmp_path):
-    """By papermill; `pytest --nbval` runs them all in any case, and the slow tests with other parameters."""
-    result = run_notebook(path, tmp_path / path.name)
+def test_runs_at_its_default_parameters(tmp_path):
+    """By papermill. `pytest --nbval` runs all notebooks, and the slow tests run them with other parameters."""
+    result = run_notebook(PATHS[0], tmp_path / PATHS[0].name)
     assert not result.error, result.error
-    assert result.cells == len(code_cells(path))
+    assert result.cells == len(code_cells(PATHS[0]))
 
 
 # --- the runner

@@ -305,9 +305,3 @@ def test_figures_draw_what_there_is():
     for records in ([], RECORDS[:1]):
         forest(tables.against(records), tables.LABELS, "shared", plt.subplots()[1])
         task_forest(tables.task_differences(records, "pals-204", "shared"), plt.subplots()[1])
-
-
-def test_a_record_that_is_given_twice_counts_once():
-    """Notebook 11 gives eight BERTs both as the first study's evidence and as the second study's."""
-    records = read_records(COMMITTED / "separate")
-    assert len(tables.provenance([*records, *records])) == len(records) > 0
