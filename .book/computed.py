@@ -158,14 +158,16 @@ def precision() -> str:
 
 
 def attacked_runs() -> str:
-    """The number of attacks on runs by kind and outcome, zeros included."""
+    """The number of attacks by kind and outcome, zeros included, and of inputs by what is said of them."""
     record = json.loads((RECORDS / "attacks" / "runs.json").read_text())
     total = Counter()
     for of in record["counts"].values():
         total.update(of)  # `+` would drop counts of 0
     rows = {kind.replace("_", " "): of for kind, of in record["counts"].items()} | {"all": total}
     cells = [[kind, sum(of.values()), *of.values()] for kind, of in rows.items()]
-    return table([f"seed {record['seed']}", "tries", *total], cells)
+    inputs = [f"{test.removeprefix('test_').replace('_', ' ')} ({n:,})" for test, n in record["inputs"].items()]
+    counts = table([f"seed {record['seed']}", "tries", *total], cells)
+    return f"{counts}\n\nGenerated inputs with the same seed, each as it should be: {', '.join(inputs)}."
 
 
 def names(what: str, of: Iterable[str]) -> str:

@@ -15,4 +15,4 @@ def test_a_tenth_of_the_attack_finds_no_defect():
     about = {"env": os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "capture_output": True, "text": True}
     done = subprocess.run(call, **about, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 attacks" in done.stdout
+    assert "30 attacks" in done.stdout
