@@ -18,7 +18,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from palslib import __version__
-from palslib.common.files import atomic_write, write_text
+from palslib.common.files import write_text
 from palslib.common.names import shown
 from palslib.common.places import PROJECT, RECORDS, place
 from palslib.common.processes import processor
@@ -105,24 +105,9 @@ def make_record(run) -> dict:
     }
 
 
-def check_place(path: Path, field: str) -> None:
-    """Raises ValueError where a record would replace something else: its file must end in `.json`, and if there is
-    one already, it must be a record of the same kind, which has this field."""
-    if path.suffix != ".json":
-        raise ValueError(f"a record is a file that ends in .json, not {path}")
-    if path.exists() and field not in read_object(path):
-        raise ValueError(f"{path} already exists and is not a record of this kind: give another file")
-
-
 PREDICTIONS = "predictions.npz"
 """The file beside a run's record with what the model predicts after the last step; beside `NAME.json` of a collection
 of records it is `NAME.npz`."""
-
-
-def write_predictions(path: Path, predictions: dict[str, np.ndarray]) -> None:
-    """Writes predictions (`evaluation.Predictions`) to a compressed NumPy file, whole or not at all."""
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **predictions)
 
 
 def read_predictions(path: str | Path) -> dict[str, np.ndarray]:

@@ -45,7 +45,7 @@ def tiny_method(name: str, **options) -> Method:
     """A method of `METHODS` with size 12, for d = 24, and 3 heads of width 4 where it has heads."""
     method = get_method(name)
     small = {"size": 12} if method.has_size else {}
-    if method.takes("heads"):
+    if "heads" in method.options():
         small["heads"] = 3
     return method.with_options(**(small | options))
 

@@ -6,7 +6,6 @@ which imports the real thing when it is first called or asked for a part of it. 
 base class when the first module is made.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from palslib.common.later import Later
@@ -33,5 +32,5 @@ else:
 
         def __new__(cls, *values, **named):
             if Module.__bases__ == (_Base,):
-                Module.__bases__ = (importlib.import_module("torch.nn").Module,)
+                Module.__bases__ = (nn.Module,)
             return super().__new__(cls)

@@ -1,4 +1,4 @@
-"""Strict reading of JSON files, with errors that name the file."""
+"""Strict reading of JSON files, with errors that name the file, and a check before one is written."""
 
 import json
 import math
@@ -44,3 +44,12 @@ def read_object(path: str | Path, parts: str = "parameters") -> dict:
     if not isinstance(values := read_json(path), dict):
         raise ValueError(f"{path}: must be a JSON object with {parts}, not a {type(values).__name__}")
     return values
+
+
+def check_place(path: Path, field: str) -> None:
+    """Raises ValueError where a record would replace something else: its file must end in `.json`, and if there is
+    one already, it must be a record of the same kind, which has this field."""
+    if path.suffix != ".json":
+        raise ValueError(f"a record is a file that ends in .json, not {path}")
+    if path.exists() and field not in read_object(path):
+        raise ValueError(f"{path} already exists and is not a record of this kind: give another file")

@@ -87,26 +87,22 @@ def some_rows(data: TokenisedTask, most: int) -> TokenisedTask:
     return replace(data, input_ids=ids, token_type_ids=types, offsets=offsets, labels=data.labels[rows])
 
 
-MOST_CUT, MOST_UNKNOWN = 0.25, 0.1
-"""Shares above which `shortfalls` warns: of a task's rows, those cut; of its word pieces, those that are [UNK]."""
-
-
 def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> list[str]:
-    """Sentences on the parts of texts that a model will not see, with the setting to change; none if they are small."""
-    cut, unknown = {}, {}
+    """Sentences on the parts of texts that a model will not see, with the setting to change: where over a quarter of a
+    task's training rows are cut, or over a tenth of its word pieces are [UNK]."""
+    cut, unknown = [], []
     others = [i for i in tokenizer.all_special_ids if i != tokenizer.unk_token_id]
     for data in tasks:
         texts = data.input_ids[~np.isin(data.input_ids, others)]
-        cut[data.task.name] = data.cut / (len(data.offsets) - 1)
-        unknown[data.task.name] = np.count_nonzero(texts == tokenizer.unk_token_id) / max(len(texts), 1)
-    sentences = []
-    for shares, most, what, advice in (
-        (cut, MOST_CUT, f"training rows over max_length={max_length} word pieces are cut", "raise max_length"),
-        (unknown, MOST_UNKNOWN, "word pieces of the training texts are [UNK]", "choose a backbone for their language"),
-    ):
-        if over := [f"{task} {share:.0%}" for task, share in shares.items() if share > most]:
-            sentences.append(f"{what}: {', '.join(over)}; {advice}")
-    return sentences
+        if (share := data.cut / (len(data.offsets) - 1)) > 0.25:
+            cut.append(f"{data.task.name} {share:.0%}")
+        if (share := np.count_nonzero(texts == tokenizer.unk_token_id) / max(len(texts), 1)) > 0.1:
+            unknown.append(f"{data.task.name} {share:.0%}")
+    found = (
+        (cut, f"training rows over max_length={max_length} word pieces are cut", "raise max_length"),
+        (unknown, "word pieces of the training texts are [UNK]", "choose a backbone for their language"),
+    )
+    return [f"{what}: {', '.join(over)}; {advice}" for over, what, advice in found if over]
 
 
 def content_of(frame: pd.DataFrame) -> str:

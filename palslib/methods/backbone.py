@@ -19,12 +19,15 @@ class Backbone:
     intermediate_size: int
     max_positions: int = 512
     token_types: int = 2
-    """Number of token types."""
 
     @property
     def layer_weights(self) -> int:
         """Weights of a layer's matrices: 4d² + 2d·d_ff."""
         return 4 * self.hidden_size**2 + 2 * self.hidden_size * self.intermediate_size
+
+    def layer_operations(self, tokens: int) -> int:
+        """Multiply-adds of a layer: S (4d² + 2d·d_ff) in its matrices and 2S² d in its attention."""
+        return tokens * self.layer_weights + 2 * tokens * tokens * self.hidden_size
 
     @property
     def layer_parameters(self) -> int:

@@ -17,7 +17,6 @@ class IA3(Method, kind="ia3"):
     """Keys, values and the inner activation of each layer, each multiplied by a vector."""
 
     layers: Half = "all"
-    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     freeze: Freeze = "backbone"
     """As published; `nothing` trains BERT too, as PALs do."""
 

@@ -21,7 +21,6 @@ class LoRA(Method, kind="lora"):
     size: int = 8
     """r, the rank."""
     layers: Half = "all"
-    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     freeze: Freeze = "backbone"
     """As published; `nothing` trains BERT too, as PALs do."""
 

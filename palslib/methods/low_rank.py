@@ -20,7 +20,6 @@ class LowRank(Method, kind="low-rank"):
     size: int = 100
     """s, the rank."""
     layers: Half = "all"
-    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     activation: Activation = "identity"
     """The activation between the two matrices; `gelu` in the released code (ledger D7)."""
     init: Init = "identity"

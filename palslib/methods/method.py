@@ -17,6 +17,7 @@ from palslib.methods.backbone import Backbone
 
 Freeze = Literal["nothing", "backbone", "backbone but norms"]
 Half = Literal["all", "top", "bottom"]
+"""Which layers are adapted: `all`, the `top` half or the `bottom` half."""
 Init = Literal["identity", "normal"]
 Activation = Literal["identity", "gelu"]
 
@@ -177,7 +178,7 @@ class Method:
             value = tuple(value) if isinstance(value, list) else value  # as it comes from JSON
             object.__setattr__(self, option, value)
             _check(f"{option} of {self.name!r}", value, kinds[option])
-        if self.takes("size") and self.takes("heads"):
+        if {"size", "heads"} <= {*self.options()}:
             check_heads(f"size {self.size} of {self.name!r}", self.size, self.heads)
 
     @classmethod
@@ -185,15 +186,10 @@ class Method:
         """The names of the options."""
         return [field.name for field in fields(cls) if field.name != "name"]
 
-    @classmethod
-    def takes(cls, option: str) -> bool:
-        """Whether methods of this family take an option."""
-        return option in cls.options()
-
     @property
     def has_size(self) -> bool:
         """Whether it has an option `size`, s (or m)."""
-        return self.takes("size")
+        return "size" in self.options()
 
     @property
     def label(self) -> str:

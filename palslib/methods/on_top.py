@@ -14,15 +14,9 @@ from dataclasses import dataclass
 from palslib.bert.later import Module, drop, nn
 from palslib.bert.layer import adapted_layer
 from palslib.methods.adaptation import Adaptation
-from palslib.methods.backbone import Backbone
 from palslib.methods.feed_forward import Network, WithNetwork
 from palslib.methods.method import Box, Init, Method, Part, Term
 from palslib.methods.pal import ProjectedAttention, Projection, attention_operations, attention_text, pair_term
-
-
-def layer_operations(backbone: Backbone, tokens: int) -> int:
-    """Multiply-adds of a BERT layer: S (4d² + 2d·d_ff) in its matrices and 2S² d in its attention."""
-    return tokens * backbone.layer_weights + 2 * tokens * tokens * backbone.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +31,7 @@ class BertLayerOnTop(Method, kind="bert-layer-on-top"):
         yield Term("a BERT layer", "4d² + 2d·d_ff", weights, extras=backbone.layer_parameters - weights)
 
     def operations(self, backbone, tokens):
-        return layer_operations(backbone, tokens)
+        return backbone.layer_operations(tokens)
 
     def parts(self, backbone):
         sizes = f"{backbone.num_heads} heads, inner size {backbone.intermediate_size}"

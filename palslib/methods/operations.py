@@ -14,7 +14,6 @@ from numbers import Integral
 
 from palslib.methods.backbone import Backbone
 from palslib.methods.method import Method
-from palslib.methods.on_top import layer_operations
 from palslib.methods.table import get_method
 
 
@@ -53,6 +52,6 @@ def count_operations(method: str | Method, backbone="bert-base-uncased", tokens:
     if not isinstance(tokens, Integral) or tokens < 1:
         raise ValueError(f"tokens must be a positive integer, not {tokens!r}")
     tokens = int(tokens)
-    d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), layer_operations(b, tokens)
+    d, k, layer = b.hidden_size, m.shared_layers(b.num_layers), b.layer_operations(tokens)
     own = (b.num_layers - k) * layer + m.operations(b, tokens) + d * d  # the pooler reads one token
     return Operations(0, own) if m.copies_backbone else Operations(k * layer, own)

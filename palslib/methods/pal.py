@@ -86,7 +86,6 @@ class Projected(Method, ABC):
     size: int = 204
     """s, the projected size."""
     layers: Half = "all"
-    """Which layers are adapted: `all`, the `top` half or the `bottom` half."""
     sharing: Literal["layers", "none", "tasks", "layers and tasks", "everything"] = "layers"
     """What shares a pair V^E, V^D: a task's `layers`, `none` (each task has a pair for each layer), `tasks` (a pair for
     each layer, for all tasks), `layers and tasks` (one pair in all), or `everything`: all tasks use one pair, and in

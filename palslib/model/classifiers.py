@@ -45,11 +45,6 @@ HEADS: dict[str, type[nn.Module]] = {"linear": nn.Linear, "concatenation": Conca
 """The class of each kind of head, by the name in `Task.head`."""
 
 
-def make_head(task: Task, d: int) -> nn.Module:
-    """A new head for a task, for hidden states of size d."""
-    return HEADS[task.head](d, task.num_outputs)
-
-
 def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy.
     For classes, each row counts as much as its class in `Task.class_weights`.

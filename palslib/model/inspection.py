@@ -6,7 +6,7 @@ near zero, which the scores do not show.
 """
 
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -20,12 +20,10 @@ ROWS = 64
 """Dev rows of each task on which sizes and entropies are measured."""
 
 
-@contextmanager
-def switched_off(model):
+def switched_off(model) -> AbstractContextManager:
     """A block in which all that a task adds within BERT is switched off: TS(h) (including V^D's bias), adapters, scales
     and its own norms. Modules on top of BERT, poolers and heads stay on."""
-    with model.watch(lambda point, layer, adaptation: PLAIN, "task"):
-        yield
+    return model.watch(lambda point, layer, adaptation: PLAIN, "task")
 
 
 def relative_entropies(weights: torch.Tensor) -> torch.Tensor:

@@ -40,7 +40,7 @@ from palslib.methods.lhuc import Vectors
 from palslib.methods.method import Method
 from palslib.methods.table import get_method
 from palslib.model import files, predicting, saving
-from palslib.model.classifiers import make_head, task_loss
+from palslib.model.classifiers import HEADS, task_loss
 from palslib.model.one_task import OneTask, merged
 
 
@@ -200,7 +200,7 @@ class MultiTaskModel(
 
     def new_parts(self, task: Task) -> dict[str, nn.Module]:
         """The newly initialised modules of a task: `adaptation` and `head`."""
-        head = self._drawn(f"head {task.name}", lambda: make_head(task, self.config.hidden_size))
+        head = self._drawn(f"head {task.name}", lambda: HEADS[task.head](self.config.hidden_size, task.num_outputs))
         adaptation = self._drawn(task.name, lambda: self.method.build(self.backbone, self.pooler, self.shared))
         self._check_count("per_task", adaptation)
         for part in adaptation.copied():  # copies of a frozen backbone's modules are trained too
@@ -395,9 +395,7 @@ class MultiTaskModel(
     continued = classmethod(saving.continued)
     generate_model_card = saving.model_card
 
-    def parameter_groups(
-        self, weight_decay: float, decay_scales: bool = False, adaptation_rate: float = 1.0
-    ) -> list[dict]:
+    def parameter_groups(self, weight_decay: float, decay_scales: bool, adaptation_rate: float = 1.0) -> list[dict]:
         """Groups of trained parameters with and without weight decay; vectors (biases, norms and scales) have none.
 
         Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 from palslib.bert.backbones import MINILM_SHA256, plain
 from palslib.common.files import LIST, check_files, digest
 from palslib.common.processes import say
-from palslib.data.tasks import Task, load_rows
+from palslib.data.tasks import load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
@@ -65,20 +65,11 @@ def _method_content(method) -> str:
     return digest(repr(method), *(source for kind in (type(method), *own) for source in _sources(kind)))
 
 
-def _split_content(config: RunConfig, task: Task, split: str, known: dict[tuple, str]) -> str:
-    key = (config.data, repr(task), split)  # tasks of one name may differ between configs
-    if key not in known:
-        known[key] = content_of(load_rows(task, config.data, split))
-    return known[key]
-
-
 def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`,
     and the class names of the user's own tasks (`mood/classes`). An input that is out of reach, or has no hash, is left
-    out and told.
-
-    Args:
-        known: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are added.
+    out and told. `known`: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are
+    added.
     """
     content, told = {}, []
 
@@ -106,7 +97,10 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
                 content[f"{name}/classes"] = digest(repr(task.labels))
             for split in (trained, *scored):
                 with reading(f"{name}/{split}"):
-                    content[f"{name}/{split}"] = _split_content(config, task, split, known)
+                    key = (config.data, repr(task), split)  # tasks of one name may differ between configs
+                    if key not in known:
+                        known[key] = content_of(load_rows(task, config.data, split))
+                    content[f"{name}/{split}"] = known[key]
     told += [f"{name} has no hash: a change of it goes unnoticed" for name, value in content.items() if not value]
     say(told, config.name)
     return {name: value for name, value in content.items() if value}
@@ -116,10 +110,7 @@ def exchanged(
     before: dict[str, str], config: RunConfig, now: dict[str, str] | None = None, known: dict[tuple, str] | None = None
 ) -> list[str]:
     """The names of inputs whose hashes are not those `before`. What is out of reach counts as unchanged, and is told.
-
-    Args:
-        now: the present hashes, if they were computed already.
-        known: as in `run_content`.
+    `now`: the present hashes, if they were computed already; `known`: as in `run_content`.
     """
     if now is None and before:
         now = run_content(config, {} if known is None else known)

@@ -76,7 +76,7 @@ class Recipe:
         """The method as this recipe builds it: where the recipe departs from what is published, it changes options that
         are as published. Those that the user has `named` stay as they are."""
         changed = {}
-        if self.init == "normal" and method.takes("init"):
+        if self.init == "normal" and "init" in method.options():
             changed["init"] = "normal"
         if self.frozen_norms == "trained" and method.freeze == "backbone":
             changed["freeze"] = "backbone but norms"

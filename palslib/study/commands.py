@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ from tyro.conf import Positional
 
 from palslib.common.names import check_least, check_name
 from palslib.common.places import runs_folder
+from palslib.common.reading import check_place
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,6 @@ class Adapters:
     """Other settings of `train`, which replace those of the adapters report: learning_rate=1e-3 seed=1."""
 
     def check(self) -> None:
-        from palslib.records import check_place
-
         check_least(1, rows=self.rows, epochs=self.epochs, epoch_steps=self.epoch_steps)
         check_place(self.record, "spans")
 
@@ -69,8 +67,6 @@ class Benchmark:
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
     def check(self) -> None:  # else an error would only be found after a quarter of an hour
-        from palslib.records import check_place
-
         if self.adapters_python and not shutil.which(self.adapters_python):
             raise FileNotFoundError(f"--adapters-python: {self.adapters_python} is not a program")
         if self.draw and (others := {k: v for k, v in vars(self).items() if v and k != "draw"}):
@@ -111,8 +107,6 @@ class Heads:
     """Precision of the evaluations."""
 
     def check(self) -> None:
-        from palslib.records import check_place
-
         check_least(1, rows=self.rows, texts=self.texts)
         check_place(self.out, "removal")
 
@@ -138,19 +132,14 @@ class Reproduce:
     """A JSON file for the seconds and the headline of each notebook."""
 
     def check(self) -> None:
-        from palslib.records import check_place
+        from palslib.study.reproduce import check
 
         if self.record:
             check_place(self.record, "notebooks")
-        _ = self.paths
-
-    @cached_property
-    def paths(self) -> list[Path]:
-        from palslib.study.reproduce import check
-
-        return check(self.notebooks, self.parameters)
+        check(self.notebooks, self.parameters)
 
     def run(self) -> int:
-        from palslib.study.reproduce import reproduce
+        from palslib.study.reproduce import check, reproduce
 
-        return reproduce(self.paths, self.parameters, self.out or runs_folder() / "notebooks", self.record)
+        paths = check(self.notebooks, self.parameters)
+        return reproduce(paths, self.parameters, self.out or runs_folder() / "notebooks", self.record)

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -25,16 +24,11 @@ from palslib.common.files import one_writer
 from palslib.common.processes import end_with_launcher
 from palslib.plan.config import RunConfig
 
-T = TypeVar("T")
-
 
 def make_accelerator(log_with: str | None = None, folder: Path | None = None) -> Accelerator:
-    """The accelerator of a run, for all processes that were started; on CPUs they communicate by gloo.
-
-    Args:
-        log_with: the tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`.
-
-    Raises ImportError if the tracker's package is not installed.
+    """The accelerator of a run, for all processes that were started; on CPUs they communicate by gloo. `log_with`: the
+    tracker of `RunConfig.log_with`, which `tracked` starts; its files go to `folder`. Raises ImportError if its package
+    is not installed.
     """
     if log_with and log_with not in map(str, get_available_trackers()):  # accelerate would ignore it silently
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
@@ -117,7 +111,7 @@ def log(accelerator: Accelerator, values: dict[str, float], step: int) -> None:
         accelerator.log({re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}, step=step)
 
 
-def decided_by_first(decide: Callable[[], T]) -> T:
+def decided_by_first(decide: Callable):
     """Runs `decide` in the first process; every process returns its result, or raises its ValueError or OSError."""
     accelerator, found = make_accelerator(), [None, None]
     if accelerator.is_main_process:

@@ -73,9 +73,6 @@ class EpisodicMemory:
         """The memory for a `sampling.TrainingPlan`, with at most `size` examples of each task."""
         self.plan, self.size = plan, size
         self.checked = self.projected = 0  # steps with other tasks' memories; those with changed gradients
-        self._clear()
-
-    def _clear(self) -> None:
         self._rings = {task: np.zeros(min(self.size, n), dtype=np.int64) for task, n in self.plan.sizes.items()}
         self._stored = dict.fromkeys(self.plan.sizes, 0)  # how many rows were ever stored
 
@@ -101,8 +98,7 @@ class EpisodicMemory:
         return {"size": self.size, "checked": self.checked, "projected": self.projected}
 
     def replay(self, step: int, **counts: int) -> None:
-        """Restores the memory after `step` steps of the plan; `counts` is what `counts()` returned at that step."""
-        self._clear()
+        """Restores a new memory after `step` steps of the plan; `counts` is what `counts()` returned at that step."""
         self.checked, self.projected = counts.get("checked", 0), counts.get("projected", 0)
         for k in range(step):
             self.store(self.plan.tasks[k], self.plan.examples(k))

@@ -73,7 +73,6 @@ def evaluate(
             for MNLI's mismatched rows.
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
         precision: `float32` or `bf16`.
-        progress: shows a bar.
         predictions: if given, the predictions are added to it.
     """
     recipe = recipe or Recipe()

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
-from palslib.common.files import read_list
+from palslib.common.files import atomic_write, read_list
 from palslib.common.names import check_type
 from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
@@ -39,15 +39,7 @@ from palslib.model.saving import save_without_card, write_card
 from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, make_plan
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
-from palslib.records import (
-    PREDICTIONS,
-    check_fields,
-    environment,
-    make_record,
-    recorded,
-    write_predictions,
-    write_record,
-)
+from palslib.records import PREDICTIONS, check_fields, environment, make_record, recorded, write_record
 from palslib.training import checkpoints
 from palslib.training.accelerator import (
     alone,
@@ -408,7 +400,8 @@ class Run:
         scores = self._scores(predictions)
         if self.accelerator.is_main_process:
             self.check_folder()
-            write_predictions(self.folder / PREDICTIONS, predictions)
+            with atomic_write(self.folder / PREDICTIONS) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **predictions)
         self.accelerator.wait_for_everyone()
         return scores
 

@@ -14,11 +14,7 @@ class Trained(dict):
     """The record of a finished run, as in `record.json`, with access to its model."""
 
     def __init__(self, record: dict, folder: Path, model: MultiTaskModel | None = None):
-        """
-        Args:
-            folder: the run's folder.
-            model: the model after the last step, where the run has ended in this process.
-        """
+        """`model`: the one after the last step, where the run has ended in this process."""
         super().__init__(record)
         self.folder, self._last = folder.absolute(), model
 

@@ -68,21 +68,21 @@ def test_the_closed_form_is_what_a_model_holds(name, data):
     """For every method on random odd sizes, whatever its pooler: backbone, each task's adaptation, what tasks share."""
     row, options = get_method(name), {}
     if row.has_size:
-        heads = data.draw(st.integers(1, 4)) if row.takes("heads") else 1
+        heads = data.draw(st.integers(1, 4)) if "heads" in row.options() else 1
         options["size"] = heads * data.draw(st.integers(1, 12))
-        options |= {"heads": heads} if row.takes("heads") else {}
-    if row.takes("inner"):
+        options |= {"heads": heads} if "heads" in row.options() else {}
+    if "inner" in row.options():
         options["inner"] = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
     if name != "fine-tuned":
         options["pooler"] = data.draw(st.sampled_from(["shared", "per-task"]))
-    if row.takes("sharing"):
+    if "sharing" in row.options():
         options["layers"] = data.draw(st.sampled_from(["all", "top", "bottom"]))
         options["sharing"] = data.draw(st.sampled_from(["layers", "none", "tasks", "layers and tasks"]))
-    if row.takes("on_top"):
+    if "on_top" in row.options():
         options |= {"on_top": data.draw(st.integers(1, 3)), "layer_norm": data.draw(st.booleans())}
-    if row.takes("scaled"):
+    if "scaled" in row.options():
         options["scaled"] = data.draw(st.booleans())
-    if row.takes("span"):
+    if "span" in row.options():
         options["second"] = data.draw(st.sampled_from(["serial", "parallel", "pal"]))
         options |= {"pal_size": 6, "pal_heads": 2}
         options |= {"span": data.draw(st.sampled_from([1, 3])), "own_norms": data.draw(st.booleans())}

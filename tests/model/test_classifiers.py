@@ -12,7 +12,7 @@ from torch import nn
 
 from palslib.data.metrics import class_of, score
 from palslib.data.tasks import SUITES, Task, get_task
-from palslib.model.classifiers import Concatenation, Cosine, make_head, task_loss
+from palslib.model.classifiers import Concatenation, Cosine, task_loss
 from palslib.model.multi_task import MultiTaskModel
 
 MINBERT = SUITES["minbert"]
@@ -32,7 +32,7 @@ def test_cosine_by_hand():
 
 def test_concatenation_by_hand():
     """W = [1, 10, 100, 1000], b = 5: texts (1, 2) and (3, 4) give 1 + 20 + 300 + 4000 + 5."""
-    head = make_head(MINBERT["quora"], 2)
+    head = Concatenation(2, MINBERT["quora"].num_outputs)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[1.0, 10, 100, 1000]]))
         head.bias.fill_(5)

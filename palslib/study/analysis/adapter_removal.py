@@ -6,7 +6,7 @@ The method is that of Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/19
 """
 
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -24,23 +24,12 @@ from palslib.study.analysis.head_removal import scores_without
 from palslib.training.in_turn import best_weights, train_in_turn
 
 
-class _OnlyLayerNorms(Places):
-    """Keeps a task's own layer norms, and drops everything else that it adds."""
-
-    def __init__(self, task: Places):
-        self.task = task
-
-    def norms(self, layer):
-        return self.task.norms(layer)
-
-
 def _check_removable(method, num_layers: int) -> None:
     if not method.adapted_layers(num_layers):
         raise ValueError(f"method {method.label!r} adds nothing within the layers, so nothing can be removed")
 
 
-@contextmanager
-def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
+def without_adapters(model: MultiTaskModel, task: str, first: int, last: int) -> AbstractContextManager:
     """Removes, within the block, what the task adds to layers first..last (from 0), also where it shares its parameters
     with other layers; its own layer norms stay. After the block, also after an error, the model is as before.
 
@@ -52,10 +41,13 @@ def without_adapters(model: MultiTaskModel, task: str, first: int, last: int):
     _check_removable(model.method, count)
 
     def bare(point, layer, adaptation):
-        return _OnlyLayerNorms(adaptation) if first <= layer <= last else adaptation
+        if not first <= layer <= last:
+            return adaptation
+        plain = Places()
+        plain.norms = adaptation.norms  # the task's own layer norms stay
+        return plain
 
-    with model.watch(bare, "task", task=task):
-        yield
+    return model.watch(bare, "task", task=task)
 
 
 def ablation_frame(

@@ -7,12 +7,7 @@ R[i, j] is the score on task j, in percent, after training on tasks 1 to i; b[j]
 import numpy as np
 import pandas as pd
 
-from palslib.data.metrics import main_scores
-
-
-def _main_scores(point: dict) -> pd.Series:
-    """Each task's first metric at a point of a record's history."""
-    return pd.Series(main_scores(point["scores"]), dtype=float)
+from palslib.data.metrics import dev_average, main_scores
 
 
 def accuracy_matrix(record: dict) -> pd.DataFrame:
@@ -25,7 +20,7 @@ def accuracy_matrix(record: dict) -> pd.DataFrame:
     if (schedule := record["config"]["schedule"]) != "sequential":
         raise ValueError(f"the run must train its tasks one after another (schedule 'sequential'), not {schedule!r}")
     ends = [-(-(i + 1) * steps // len(tasks)) for i in range(len(tasks))]
-    points = {point["step"]: _main_scores(point) for point in record["history"]}
+    points = {point["step"]: main_scores(point["scores"]) for point in record["history"]}
     if missing := [end for end in ends if end not in points]:
         raise ValueError(f"no evaluation at steps {missing}, where tasks end, only at {[*points]} (set evaluate_every)")
     return pd.DataFrame([points[end] for end in ends], index=pd.Index(tasks, name="after"))[tasks]
@@ -40,12 +35,12 @@ def transfer_measures(record: dict) -> dict[str, float]:
 
     The last two are NaN if tasks are mixed or there is only one, and `forward` is also NaN without `evaluate_first`.
     """
-    last = _main_scores(record["results"]["last"]).to_numpy()
-    measures = {"average": float(last.mean()), "backward": np.nan, "forward": np.nan}
-    if record["config"]["schedule"] == "sequential" and len(record["config"]["tasks"]) > 1:
+    tasks, last = list(record["config"]["tasks"]), record["results"]["last"]
+    measures = {"average": dev_average(last["scores"]), "backward": np.nan, "forward": np.nan}
+    if record["config"]["schedule"] == "sequential" and len(tasks) > 1:
         R, first = accuracy_matrix(record).to_numpy(), record["history"][0]
         measures["backward"] = float((R[-1] - R.diagonal())[:-1].mean())
         if first["step"] == 0:
-            b = _main_scores(first)[list(record["config"]["tasks"])].to_numpy()
+            b = pd.Series(main_scores(first["scores"]))[tasks].to_numpy()
             measures["forward"] = float((R.diagonal(1) - b[1:]).mean())
     return measures

@@ -10,10 +10,9 @@ also removes those of a layer, and all, together.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
 import pandas as pd
-import torch
 
 from palslib.common.names import check_name
 from palslib.common.processes import progress_bar
@@ -37,8 +36,7 @@ def heads_of(model, task: str, kind: str = "pal") -> list[Head]:
     return [(layer, head) for layer, number in layers.items() for head in range(number)]
 
 
-@contextmanager
-def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
+def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal") -> AbstractContextManager:
     """Within the block, sets the context of these heads to zero for this task; other tasks keep all heads, BERT's too.
 
     After the block, even after an error, the model computes the same as before, bit for bit. Raises ValueError for a
@@ -56,19 +54,7 @@ def without_heads(model, task: str, heads: Iterable[Head], kind: str = "pal"):
             context[:, gone[layer]] = 0
         return context.flatten(1)
 
-    with model.watch(zero, POINT[kind], task=task):
-        yield
-
-
-@contextmanager
-def uniform_heads(model, task: str):
-    """Within the block, sets the queries of a task's own heads to zero, so that each takes the mean over all tokens.
-
-    The change of the score then shows the importance of the attention pattern, apart from the values that it averages.
-    """
-    heads_of(model, task)  # raises ValueError for a method without them
-    with model.watch(lambda point, layer, query: torch.zeros_like(query), "task query", task=task):
-        yield
+    return model.watch(zero, POINT[kind], task=task)
 
 
 def scores_without(

@@ -22,7 +22,7 @@ from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.records import as_lines, environment, read_records
 from palslib.study.analysis.attention_maps import AttentionMaps, attention_maps, head_divergences, head_statistics
-from palslib.study.analysis.head_removal import POINT, heads_of, scores_without, uniform_heads, without_heads
+from palslib.study.analysis.head_removal import POINT, heads_of, scores_without, without_heads
 
 Maps = Mapping[str | None, list[AttentionMaps]]
 """Task (None: the plain backbone) -> its maps; all tasks have the same texts in the same order."""
@@ -69,7 +69,8 @@ def removals(model, task: str, data: TokenisedTask, rows: int = 500, **options) 
     Columns are those of `head_importance`, and `removed`: `head`, `layer` or `all`; `pattern` if no head was removed,
     but every head of the PAL takes the plain mean over all tokens; `nothing` for the whole model.
     """
-    ways = {("pal", "nothing", None, None): nullcontext(), ("pal", "pattern", None, None): uniform_heads(model, task)}
+    uniform = model.watch(lambda point, layer, query: query.new_zeros(query.shape), "task query", task=task)
+    ways = {("pal", "nothing", None, None): nullcontext(), ("pal", "pattern", None, None): uniform}
     for kind in POINT:
         heads = heads_of(model, task, kind)
         ways |= {(kind, "head", *head): without_heads(model, task, [head], kind) for head in heads}

@@ -108,7 +108,7 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
     def offered(method: Method) -> dict:
         """The method's own values of the options that the controls offer."""
         choices = {"size": range(1, 10**6), "layers": c["layers"].options, "sharing": SHARING.values()}
-        return {n: getattr(method, n) for n in choices if method.takes(n) and getattr(method, n) in choices[n]}
+        return {n: getattr(method, n) for n in choices if n in method.options() and getattr(method, n) in choices[n]}
 
     def reset(change=None):
         """Sets the method's own options and greys out those that it does not take; s moves in steps of its heads."""

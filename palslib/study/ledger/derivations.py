@@ -97,6 +97,7 @@ def _counted(method: str, name: str, **options) -> float:
 
 # ── Rows whose numbers alone are derived ──────────────────────────────────────────────────────────────────────────────
 
+ALPHAS = {"alpha_1": 1, "alpha_half": 0.5, "alpha_0.2": 0.2, "alpha_0": 0}
 NUMBERS = {
     "A1": BASE.parameters,
     "A7": {"per_task": _counted("pals-276-top", "per_task"), "ratio": _counted("pals-276-bottom", "ratio")},
@@ -111,12 +112,7 @@ NUMBERS = {
         "pooler": _counted("shared", "per_task_exact", pooler="per-task"),
         "ratio": _counted("shared", "ratio_exact", pooler="per-task"),
     },
-    "A17": {
-        "alpha_1": task_probabilities(GLUE_TRAIN_SIZES, 1),
-        "alpha_half": task_probabilities(GLUE_TRAIN_SIZES, 0.5),
-        "alpha_0.2": task_probabilities(GLUE_TRAIN_SIZES, 0.2),
-        "alpha_0": task_probabilities(GLUE_TRAIN_SIZES, 0),
-    },
+    "A17": {name: task_probabilities(GLUE_TRAIN_SIZES, alpha) for name, alpha in ALPHAS.items()},
     "A19": max(GLUE_TRAIN_SIZES.values()) / min(GLUE_TRAIN_SIZES.values()),
     "A21": {name: _nine(row) for name, row in ROWS_OF_TABLE_2.items()},
     "A23": {"eight_BERTs": _mean(ADAPTERS_TABLE_2["fine-tuned"]), "Houlsby": _mean(ADAPTERS_TABLE_2["houlsby-64"])},
@@ -128,10 +124,7 @@ NUMBERS = {
         "layers": BASE.num_layers * _counted("bert-layer-on-top", "per_task"),
         "layers_with_inner_size_d": BASE.num_layers * _counted("bert-layer-on-top", "per_task", backbone=NARROW),
     },
-    "B4": {
-        "added": _counted("pals-204", "added", num_tasks=3),
-        "ratio": _counted("pals-204", "ratio", num_tasks=3),
-    },
+    "B4": {name: _counted("pals-204", name, num_tasks=3) for name in ("added", "ratio")},
     "B8": {
         "not_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-not-shared"]),
         "three_shared": _mean(ADAPTERS_TABLE_2["houlsby-64-3-shared"]),

@@ -1,7 +1,7 @@
 """What the plan of the second study shows beside its decisions: whether the added parameters act, and intervals that
 cover dev examples as well as seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -35,21 +35,14 @@ def acting_by_arm(records: Sequence[dict]) -> pd.DataFrame:
 def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int = 10_000) -> list[dict]:
     """The questions that `second.decide` answers, with intervals over dev examples as well as seeds, from the same
     seeds and at the same level, from the predictions of the committed runs: `question`, `left`, `right`, `difference`,
-    `low`, `high`, `seeds` and `level`.
-
-    Args:
-        labels: as in `over_examples`.
-    """
+    `low`, `high`, `seeds` and `level`. `labels` are those of `over_examples`."""
     rows = []
     for row, runs in answered(records):
-        sides = (_predictions(runs[row[side]].values()) for side in ("left", "right"))
+        sides = (runs[row[side]].values() for side in ("left", "right"))
+        predictions = ([read_predictions(RECORDS / run["file"]) for run in side] for side in sides)
         asked = {name: row[name] for name in ("question", "left", "right", "level")}
-        rows.append(asked | over_examples(*sides, labels, row["level"], draws).cells)
+        rows.append(asked | over_examples(*predictions, labels, row["level"], draws).cells)
     return rows
-
-
-def _predictions(runs: Iterable[dict]) -> list[dict[str, np.ndarray]]:
-    return [read_predictions(RECORDS / run["file"]) for run in runs]
 
 
 def dev_labels() -> dict[str, np.ndarray]:
