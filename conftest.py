@@ -83,3 +83,14 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def small_groups():
+    """Lets short rows form several groups in attention, as long ones do."""
+    from palslib.bert import rows
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "WASTE", 12)
+        patch.setattr(rows, "AREA", 100)
+        yield

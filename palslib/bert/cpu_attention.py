@@ -30,8 +30,18 @@ def _empty(n: int, like: torch.Tensor, groups: tuple[Group, ...]) -> torch.Tenso
 
 def _put(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
     """Writes x (B_g, H, S_g, w) into the group's part of `out` (N, H·w), in the type of `out`."""
-    joined = x.transpose(1, 2).to(out.dtype, memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
-    out[group.first : group.last] = group.gather(joined)
+    part, full = out[group.first : group.last], group.places is None
+    grid = part if full else out.new_empty(group.size * group.width, out.shape[-1])
+    group.split(grid, x.shape[1]).copy_(x)
+    if not full:
+        torch.index_select(grid, 0, group.places, out=part)
+
+
+def _times(weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """weights @ x. Where x is as narrow as a PAL's heads, the transposed product can be three times as fast."""
+    if x.shape[-1] > 12:
+        return weights @ x
+    return (x.transpose(-1, -2) @ weights.transpose(-1, -2)).transpose(-1, -2)
 
 
 class CpuAttention(torch.autograd.Function):
@@ -52,7 +62,7 @@ class CpuAttention(torch.autograd.Function):
                 if dropout > 0:
                     ones, by = kept(weights, dropout)
                     dropped, V = ones.mul_(weights), V.mul_(by)
-                output = dropped @ V  # (B_g, H, S_g, w)
+                output = _times(dropped, V)  # (B_g, H, S_g, w)
                 _put(context, output, asked)
                 saved += [Q, K, V, weights, dropped, output]
         ctx.rows, ctx.heads, ctx.scale, ctx.by, ctx.kind, ctx.keys = rows, heads, scale, by, kind, len(k)
@@ -72,9 +82,9 @@ class CpuAttention(torch.autograd.Function):
                 n = slice(asked.first, asked.last)
                 C = asked.split(asked.spread(grad[n]), ctx.heads).to(ctx.kind)  # zeros after a row's end
                 C = C.contiguous()  # (B_g, H, S_g, w)
-                _put(dv, (dropped.transpose(-1, -2) @ C).mul_(ctx.by), group)
+                _put(dv, _times(dropped.transpose(-1, -2), C).mul_(ctx.by), group)
                 dS = (C @ V.transpose(-1, -2)).mul_(dropped)  # (B_g, H, S_g, S_g)
                 dS.addcmul_(weights, (C * output).sum(-1, keepdim=True), value=-1)
-                _put(dq, (dS @ K).mul_(ctx.scale), asked)
-                _put(dk, dS.transpose(-1, -2) @ Q, group)  # Q is scaled already
+                _put(dq, _times(dS, K).mul_(ctx.scale), asked)
+                _put(dk, _times(dS.transpose(-1, -2), Q), group)  # Q is scaled already
         return dq, dk, dv, None, None, None, None

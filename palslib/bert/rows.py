@@ -19,10 +19,20 @@ from torch.nn.utils.rnn import pad_sequence
 
 from palslib.common.names import shown
 
-ALIKE = 8
-"""Number of rows in a group on a CPU, padded to the longest of them; on a GPU all rows form one group, padded to a
-multiple of 8. On an Intel Xeon (one thread, bf16), a step of MiniLM with PALs takes 0.98 times as long with 4 rows in
-a group, 1.02 with 12, 1.04 with 16, 1.10 with all 32."""
+WASTE, AREA = 2_000, 30_000
+"""A group of rows on a CPU has S_g² places of attention for each row: how many of them may be padding, and how many
+there may be in all. One more group costs as much time as about 1,500 places, and too large a one leaves the cache."""
+
+
+def _alike(lengths: Sequence[int]) -> list[int]:
+    """The numbers of rows in groups of similar length, for rows in this order; on a GPU all rows form one group."""
+    sizes, longest, waste = [], 0, 0
+    for n in lengths:
+        waste += longest**2 - n**2
+        if n > longest or waste > WASTE or (sizes[-1] + 1) * longest**2 > AREA:
+            sizes, longest, waste = [*sizes, 0], n, 0
+        sizes[-1] += 1
+    return sizes
 
 
 def check_integers(name: str, given) -> None:
@@ -167,8 +177,9 @@ class Rows:
         ids, types = input_ids.index_select(0, source), token_type_ids.index_select(0, source)
         reach = max(sizes) if positions is None else int(positions.max()) + 1
         positions = place if positions is None else positions.index_select(0, source)
-        most = len(sizes) if one_group else ALIKE
-        groups = [_group(starts[i], lengths[i : i + most], one_group) for i in range(0, len(sizes), most)]
+        alike = [len(sizes)] if one_group else _alike(sizes)
+        parts = zip(starts.split(alike), lengths.split(alike), strict=True)
+        groups = [_group(first[0], some, one_group) for first, some in parts]
         rows = cls(ids, types, positions, starts, order, sizes, tuple(groups), reach)
         return rows if device.type == "cpu" else rows.with_tensors(to(device, rows.tensors()))
 

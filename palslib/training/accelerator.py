@@ -139,11 +139,9 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, it does nothing.
 
     By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
-    and cleared again: a tenth of a training step in bf16. Freed memory can be reused for large tensors only where no
-    small piece in use divides it. oneDNN leaves such pieces: it keeps a kernel for each of the last 1,024 shapes, and
-    nearly every batch has a new shape (1 GB more in 1,000 steps). So it is told to keep 32, those of one or two steps.
+    and cleared again: a tenth of a training step in bf16. (oneDNN also keeps a kernel for each shape of a product. As
+    batches come in round sizes, `Rows.filled`, a run has a few hundred of them, 0.2 GB.)
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read when oneDNN is first used
     if platform.libc_ver()[0] == "glibc":
         trim_threshold, mmap_threshold = -1, -3  # numbers of malloc.h
         mallopt = ctypes.CDLL(None).mallopt

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from palslib.bert.attention import attend, fused
-from palslib.bert.rows import ALIKE, Rows
+from palslib.bert.rows import Rows
 
-HEADS, WIDTH = 3, 4
+HEADS, WIDTH = 3, 5
 LENGTHS = [5, 1, 3, 4, 2, 5, 5, 6, 1, 3, 2]
-"""Eleven rows, so two groups; as they are sorted each has padding."""
+"""Eleven rows in four groups, three of them with padding."""
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "small_groups")
 
 
 def rows_of(lengths) -> Rows:
@@ -27,20 +27,20 @@ def drawn(n: int, dtype=torch.float32) -> list[torch.Tensor]:
     return [x.to(dtype).requires_grad_() for x in made]
 
 
-def row_by_row(q, k, v, rows: Rows) -> torch.Tensor:
+def row_by_row(q, k, v, rows: Rows, heads: int) -> torch.Tensor:
     """Torch's attention on each row alone."""
     parts = []
     for start, length in zip(rows.starts.tolist(), rows.lengths, strict=True):
-        of_row = (x[start : start + length].view(1, length, HEADS, WIDTH).transpose(1, 2) for x in (q, k, v))
+        of_row = (x[start : start + length].view(1, length, heads, -1).transpose(1, 2) for x in (q, k, v))
         parts.append(functional.scaled_dot_product_attention(*of_row).transpose(1, 2).reshape(length, -1))
     return torch.cat(parts)
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=2 * ALIKE + 1), st.booleans())
-def test_is_torchs_own_on_each_row_alone(lengths, first_alone):
-    """Context and all three gradients, with one group and several, full ones and such with padding; on a GPU's way all
-    rows are one group. Of [CLS] alone they are those of each row's first query."""
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=17), st.booleans(), st.sampled_from([1, HEADS]))
+def test_is_torchs_own_on_each_row_alone(lengths, first_alone, heads):
+    """Context and all three gradients, with one group and several, full ones and such with padding, narrow heads and a
+    wide one; on a GPU's way all rows are one group. Of [CLS] alone they are those of each row's first query."""
     rows, n = rows_of(lengths), sum(lengths)
     one_group = Rows.pack(rows.input_ids, rows.token_type_ids, rows.lengths, one_group=True)
     weights = torch.randn(n, HEADS * WIDTH, generator=torch.Generator().manual_seed(2))
@@ -49,15 +49,15 @@ def test_is_torchs_own_on_each_row_alone(lengths, first_alone):
         q, k, v = drawn(n)
         if first_alone:
             rows = rows.first_alone()
-            y = way(rows.wanted(q), k, v, rows, HEADS)
+            y = way(rows.wanted(q), k, v, rows, heads)
             assert y.shape == (len(lengths), HEADS * WIDTH)
         else:
-            y = way(q, k, v, rows, HEADS)
+            y = way(q, k, v, rows, heads)
         (y * rows.wanted(weights)).sum().backward()
         return y.detach(), q.grad, k.grad, v.grad
 
     q, k, v = drawn(n)
-    y = row_by_row(q, k, v, rows)
+    y = row_by_row(q, k, v, rows, heads)
     y = y[rows.starts] if first_alone else y
     (y * (weights[rows.starts] if first_alone else weights)).sum().backward()
     for ours in (gradients(attend, rows), gradients(fused, one_group)):
@@ -65,9 +65,9 @@ def test_is_torchs_own_on_each_row_alone(lengths, first_alone):
 
 
 @pytest.mark.parametrize("first_alone", [False, True])
-@pytest.mark.parametrize("lengths", [LENGTHS[:4], [3, 3], [2] * (ALIKE + 2)])
+@pytest.mark.parametrize("lengths", [LENGTHS[:4], [3, 3], [2] * 10])
 def test_gradient_by_finite_differences(lengths, first_alone):
-    """In float64; with padding, without any, and in two groups; with what the same random state drops."""
+    """In float64; with padding, without any, and in several groups; with what the same random state drops."""
     rows = rows_of(lengths).first_alone() if first_alone else rows_of(lengths)
 
     def seeded(q, k, v):
@@ -110,8 +110,9 @@ def test_what_looks_sees_weights_that_sum_to_one():
     context = attend(q, k, v, rows, HEADS, 0.0, seen.append)
     assert torch.equal(context, attend(q, k, v, rows, HEADS))
     attend(q, k, v, rows, HEADS, 0.5, seen.append)
-    assert [w.shape for w in seen[:2]] == [(8, HEADS, 6, 6), (3, HEADS, 2, 2)]
-    assert all(map(torch.equal, seen[:2], seen[2:]))
+    sizes = [(2, 6), (3, 5), (4, 3), (2, 1)]  # `small_groups` of 6 5, 5 5 4, 3 3 2 2, 1 1
+    assert [w.shape for w in seen[:4]] == [(size, HEADS, width, width) for size, width in sizes]
+    assert all(map(torch.equal, seen[:4], seen[4:]))
     for group, weights in zip(rows.groups, seen, strict=False):
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
         of_pieces = group.gather(weights.transpose(1, 2).flatten(0, 1))  # (last - first, H, S_g)
