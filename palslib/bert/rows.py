@@ -19,9 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from palslib.common.names import shown
 
-WASTE, AREA = 2_000, 30_000
+WASTE, AREA = 2_000, 33_000
 """A group of rows on a CPU has S_g² places of attention for each row: how many of them may be padding, and how many
-there may be in all. One more group costs as much time as about 1,500 places, and too large a one leaves the cache."""
+there may be in all (two rows of 128). One more group costs as much time as about 1,500 places; too large a one leaves
+the processor's cache."""
 
 
 def _alike(lengths: Sequence[int]) -> list[int]:
