@@ -21,7 +21,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 help:
 	@echo "make reproduce   set up, run every notebook, end with a table (NOTEBOOKS=01,04 for some of them)"
 	@echo "make results     set up, draw all tables and figures of ledger and runs from figures/records, in under a minute"
-	@echo "make test        set up, run all tests and check the notebooks against their stored outputs"
+	@echo "make test        set up, run the tests and check the notebooks against their stored outputs"
 	@echo "make lab         set up, open the notebooks in JupyterLab (ARGS=... goes to JupyterLab)"
 	@echo "make sweep       set up, run a grid of runs: GRID=FILE.json (ARGS='--slots 4')"
 	@echo "make benchmark   set up, measure speed on this machine, about 20 minutes (ARGS='--record FILE.json')"

@@ -109,8 +109,8 @@ class Train(OfRun):
         record = train(config)
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
         if FIRST and config.progress:  # on stderr, since a program may read the result on stdout
-            folder = shlex.quote(str(record.folder))
-            print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv", file=sys.stderr)
+            folder, task = shlex.quote(str(record.folder)), f" --task {config.tasks[0]}" if config.tasks[1:] else ""
+            print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv{task}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def as_tyro_takes_them(words: Sequence[str], kind: type) -> list[str]:
             then.append(flag)
         elif types.get(name) is bool and word.lower() in SIGNS and then[-1] == flag:
             then[-1] = SIGNS[word.lower()] + flag[2:]
-        elif flag in LISTS and then[-1] != flag and word.endswith(LISTS[flag]) and os.path.exists(word):
+        elif flag in LISTS and then[-1] != flag and word.endswith(LISTS[flag]) and os.path.isfile(word):
             first.append(word)
         else:
             (then if flag else first).append(os.path.expanduser(word) if word.startswith("~/") else word)
