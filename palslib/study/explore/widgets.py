@@ -96,7 +96,8 @@ def table(headers: list[str], rows: list[list[str]], name: str) -> str:
     with pd.option_context("display.max_colwidth", None):  # else long cells are cut
         page = pd.DataFrame(rows, columns=headers).to_html(index=False, border=0, classes=f"palslib-{name}")
     page = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", page)
-    return f'<div class="jp-RenderedHTMLCommon" style="overflow-x: auto; width: 0; min-width: 100%">{page}</div>'
+    style = "overflow-x: auto; padding: 0; width: 0; min-width: 100%"  # else JupyterLab's padding widens the page
+    return f'<div class="jp-RenderedHTMLCommon" style="{style}">{page}</div>'
 
 
 def dropdown(label: str, options, value) -> widgets.Dropdown:

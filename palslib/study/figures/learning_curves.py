@@ -22,6 +22,7 @@ def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> None:
     sns.lineplot(frame, x="step", y="score", hue=hue, ax=ax, **look)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles, list(map(task_name, labels)), loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.set(xlabel="training step", ylabel="dev score (%)")
 
 
