@@ -34,6 +34,7 @@ from tqdm import tqdm
 
 from palslib.common.files import atomic_write, clear, in_use, write_text
 from palslib.common.names import check_name, in_words, shown
+from palslib.common.processes import say
 from palslib.common.reading import read_object
 from palslib.common.settings import settings
 from palslib.plan.config import RunConfig
@@ -70,6 +71,11 @@ class Grid:
             return cls(**values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+    @property
+    def size(self) -> int:
+        """The number of its runs."""
+        return len(self.runs) * math.prod(map(len, self.product.values()))
 
     def configs(self, folder: Path) -> list[RunConfig]:
         """The configs of all runs, each with its folder under `folder`. Raises ValueError naming the run and the field.
@@ -136,6 +142,8 @@ def finished(config: RunConfig, hashes: dict[tuple, str] | None = None) -> dict 
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
     if changed := exchanged(record.get("content") or {}, config, known=hashes):
         raise ValueError(f"{path} was made from inputs that have changed since ({', '.join(changed)}): move it away")
+    names = {name: record["config"].get(name) for name in ("study", "arm", "setting")}
+    say((f"its record keeps {n}={was!r}" for n, was in names.items() if was != getattr(config, n)), config.name)
     return record if config.has_kept(record["config"].get("keep")) else None
 
 

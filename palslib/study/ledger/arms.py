@@ -81,7 +81,7 @@ class Term:
         config = record["config"]
         arm = config["arm"].replace(f" tasks={_ONE_EACH}", "") if self.alone else config["arm"]
         arms = [arm, *([f"{arm} size=paper"] if config["size"] == "paper" else [])]
-        same = self.arm in arms and self.data in (None, config["data"])
+        same = self.arm in arms and self.data in (None, config["data"]) and not config["held_out"]
         return same and (self.alone or config["schedule"] == self.schedule)
 
 

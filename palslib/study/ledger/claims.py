@@ -14,7 +14,7 @@ nothing is learnt).
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs of one study are compared
 (`arms.py`); where several studies have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
 from a processor of the same maker as the other side's run (of several makers, the alphabetically last), else the last.
-If both sides are models for one task each, a seed's score is the mean over the tasks that both sides have.
+If a side is models for one task each, a seed's score is the mean over the tasks that both sides have.
 """
 
 import math
@@ -105,8 +105,10 @@ class Comparison:
 
     @property
     def of_glue_averages(self) -> bool:
-        """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks."""
-        of_glue = all(term.data in (None, "glue") and term.schedule != "sequential" for term in self.terms)
+        """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks (with memory, on
+        three)."""
+        terms = (term for term in self.terms if term.schedule == "sequential" or "memory=" in term.arm)
+        of_glue = all(term.data in (None, "glue") for term in self.terms) and not any(terms)
         return len(self.terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
 
     @property
@@ -131,7 +133,10 @@ class Comparison:
         `maker` of the processor, the `run` itself, `task` and `score`. An undefined score is left out."""
         rows = []
         for number, term in enumerate(self.terms):
+            eight = self.of_glue_averages and term.data == "glue" and not term.alone
             for run in filter(term.matches, records):
+                if eight and set(run["config"]["tasks"]) != set(TASKS):
+                    continue
                 shared = number, run["config"]["study"], run["config"]["seed"], maker(run), run
                 rows += [(*shared, task, score) for task, score in self._scores_of(run).items()]
         columns = ["term", "study", "seed", "maker", "run", "task", "score"]
@@ -164,7 +169,9 @@ class Comparison:
         the maker of processors that all terms have for this seed (of several makers, the alphabetically last)."""
         one = ["term", "seed", "task"]
         for _, runs in scores[scores.duplicated(one, keep=False)].groupby(one)["run"]:
-            if any(settings_of(run) != settings_of(runs.iloc[0]) for run in runs):
+            if len({run["config"]["schedule"] for run in runs}) > 1 or any(
+                settings_of(run) != settings_of(runs.iloc[0]) for run in runs
+            ):
                 files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
                 raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
         common = scores.groupby(["seed", "maker"])["term"].transform("nunique") == len(self.terms)
@@ -176,7 +183,7 @@ class Comparison:
         """The scores of a run: one measure or average, or one score for each task that is compared."""
         if self.measure == "backward":
             return {"backward": transfer_measures(run)["backward"]}
-        if self.measure or not (self.task or self.alone):
+        if self.measure or not (self.task or any(term.alone for term in self.terms)):
             return {"average": run["results"]["last"]["dev_average"]}  # None: undefined, as of constants (D3)
         return {task: score for task, score in _task_scores(run).items() if self.task in ("", task)}
 
@@ -386,7 +393,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
         if outcome.decided and outcome.parts:
             parts, whole = dict(outcome.parts), fmean(outcome.differences)
             task = max(parts, key=lambda task: abs(parts[task]))
-            if abs(part := parts.pop(task)) > abs(whole) / 2:
+            if abs(part := parts.pop(task)) > abs(whole) / 2 and parts:
                 rest = fmean(parts.values()) * (len(parts) + 1)
                 line = f"{outcome.comparison.sentence}: " if len(outcomes) > 1 else ""
                 yield (

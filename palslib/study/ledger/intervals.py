@@ -67,7 +67,7 @@ def equal_variances(scores: Scores) -> float:
     """The p-value of the Brown-Forsythe test that all methods have one variance; NaN where it cannot be computed."""
     from scipy import stats  # imported only here: it takes longer to import than this package
 
-    several = [list(runs) for runs in scores.values() if len(runs) > 1]
+    several = [list(runs) for runs in scores.values() if len(runs) > 2]  # two are always equally far from their median
     return float(stats.levene(*several, center="median").pvalue) if len(several) > 1 else math.nan
 
 

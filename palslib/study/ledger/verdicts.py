@@ -11,6 +11,7 @@ import pandas as pd
 
 from palslib.common.places import RECORDS
 from palslib.data.tasks import TASK_LABELS, Task
+from palslib.grid.sweep import Grid
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.recipes import RECIPES
@@ -24,6 +25,10 @@ ASIDE += ("tuning", "confirmation", "bert-base-tuning")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen; runs in
 another setting beside it; models trained to be shipped; runs from before the plan (figures/records/FIRST_STUDY.md); and
 tuning and confirmation of the second study, which has its own rule (`results/second.py`). `separate` is evidence."""
+SECTION_4 = ("adapters-alone", "crowdflower", "gem-again", "gem-mixed", "minbert-again", "schedules", "today")
+SECTION_4 += ("variants-longer",)
+"""The grids of section 4 of the second study's plan: each decides once all its runs are there, since a verdict that is
+looked at after every run would be reached by chance sooner or later."""
 
 VERDICTS = {
     "holds": "A: derived here, and equal to what is printed",
@@ -112,8 +117,10 @@ def verdict(row: Row, records: Sequence[dict] = ()) -> Verdict:
 
 
 def evidence(folder: Path = RECORDS) -> list[dict]:
-    """The records that decide verdicts: all of a folder except those in its folders `ASIDE`."""
-    return read_records(p for p in files_within(folder) if not {*p.relative_to(folder).parts[:-1]} & {*ASIDE})
+    """The records that decide verdicts: all of a folder except those in its folders `ASIDE`, and in those of
+    `SECTION_4` that are not complete."""
+    some = {name for name in SECTION_4 if len([*(folder / name).glob("*.json")]) < Grid.named(name).size}
+    return read_records(p for p in files_within(folder) if not {*p.relative_to(folder).parts[:-1]} & {*ASIDE, *some})
 
 
 def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, Verdict] | None = None) -> pd.DataFrame:

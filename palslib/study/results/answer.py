@@ -215,13 +215,14 @@ def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
 
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
     """What a user's own study shows, in a sentence for each line of `tables.against`, and what it does not show. Where
-    the runs of a seed are alike, the interval is paired by seed."""
-    sentences, settings = [], set()
-    for row in differences.dropna(subset="difference").to_dict("records"):
+    a line has the seeds of `base`, its interval is paired by seed; all of these hold together (Bonferroni's 95 %)."""
+    sentences, settings, run = [], set(), differences[differences[["seeds", "base seeds"]].min(axis=1) > 0]
+    for row in run.to_dict("records"):
         gap, how = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"])), ""
-        if pairs := _pairs_where_alike(records, row["method"], base):
-            gap, how = paired(pairs), ", paired by seed"
-        verdict = gap.kind() if math.isfinite(gap.high) else "no interval"
+        if pairs := _pairs(records, row["method"], base):
+            gap, how = paired(pairs, 1 - 0.05 / len(run)), ", paired by seed"
+        undefined = "undefined, as the average of a run is" if math.isnan(gap.value) else "no interval"
+        verdict = gap.kind() if math.isfinite(gap.high) else undefined
         sentences.append(f"**{label(row['method'])} minus {label(base)}** {gap}{how}: {verdict}.")
     for config in (record["config"] for record in records):
         data = [f"data {config['data']}"] if set(config["tasks"]) - set(config["own"]) else []
@@ -232,12 +233,10 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
     return [*sentences, f"**Not shown**: {differing}anything {beyond}."]
 
 
-def _pairs_where_alike(records: Sequence[dict], left: str, right: str) -> list[float]:
-    """The differences between runs of one seed, where both lines have the same three or more seeds, and their scores go
-    up and down with these together (a correlation of at least 0.5); else none."""
+def _pairs(records: Sequence[dict], left: str, right: str) -> list[float]:
+    """The differences between runs of one seed, where both lines have the same three or more seeds; else none."""
     a, b = (scores_of(_by_seed(line, records)).mean(axis=1, skipna=False) for line in (left, right))
-    same = len(a) >= SEEDS and set(a.index) == set(b.index)
-    return (a - b).tolist() if same and a.corr(b) >= 0.5 else []
+    return (a - b).tolist() if len(a) >= SEEDS and set(a.index) == set(b.index) else []
 
 
 def numbered(sentences: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The minBERT report's results and claims beside our runs (notebook 12; ledger C13)."""
 
 from collections.abc import Iterator, Sequence
+from statistics import multimode
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,11 @@ def model_label(model: str) -> str:
 
 
 def _runs_of_table_1(records: Sequence[dict]) -> Iterator[tuple[str, dict]]:
-    """The runs that the ledger's C13 names for the rows of the report's table 1, each with its row's name."""
+    """The runs that the ledger's C13 names for the rows of the report's table 1, each with its row's name: those of one
+    study, the one with the most runs."""
     runs = named(records)
+    study = multimode(run["config"]["study"] for run in runs)[:1]
+    runs = [run for run in runs if run["config"]["study"] in study]
     for model, need in zip(MINBERT_TABLE_1, load_ledger()["C13"].needs, strict=True):
         for record in filter(Term.parse(need).matches, runs):
             yield " ".join(model), record

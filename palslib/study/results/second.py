@@ -1,6 +1,5 @@
 """The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -210,9 +209,8 @@ def progress() -> pd.DataFrame:
     rows = []
     for name in sorted(path.stem for path in PLANS.glob("*.json")):
         grid = Grid.named(name)
-        runs = len(grid.runs) * math.prod(map(len, grid.product.values()))
         records = map(read_json, (RECORDS / name).rglob("*.json"))
         took = {record["key"]: record["seconds"]["total"] for record in records if record.get("status") == "finished"}
-        row = {"grid": name, "about": grid.title, "runs": runs, "recorded": len(took), "missing": runs - len(took)}
-        rows.append(row | {"hours": round(sum(took.values()) / 3600, 1)})
+        row = {"grid": name, "about": grid.title, "runs": grid.size, "recorded": len(took)}
+        rows.append(row | {"missing": grid.size - len(took), "hours": round(sum(took.values()) / 3600, 1)})
     return pd.DataFrame(rows)

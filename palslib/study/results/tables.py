@@ -19,7 +19,7 @@ from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
 from palslib.study.ledger.arms import Term, named
-from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, maker, processor, smallest_difference
+from palslib.study.ledger.claims import NOT_TESTABLE, SEEDS, Comparison, Outcome, maker, processor, smallest_difference
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
 
@@ -63,11 +63,15 @@ _SETTINGS |= {"clip": "gradient's length, at most"}
 
 
 def of_study(records: Iterable[dict], study: str | None = None) -> list[dict]:
-    """The finished runs of mixed tasks of a study; by default of the one with the most of them."""
+    """The finished runs of mixed tasks of a study, by default of the one with the most of them; and of these the runs
+    of the same tasks as most have, since averages over other tasks cannot be compared."""
     mixed = [record for record in named(records) if record["config"]["schedule"] in MIXED]
     studies = Counter(record["config"]["study"] for record in mixed)
     study = study or next(iter(dict(studies.most_common(1))), None)
-    return [record for record in mixed if record["config"]["study"] == study]
+    runs = [record for record in mixed if record["config"]["study"] == study]
+    tasks = Counter(tuple(record["config"]["tasks"]) for record in runs)
+    usual = max(tasks, key=lambda some: (tasks[some], len(some)), default=())
+    return [record for record in runs if tuple(record["config"]["tasks"]) == usual]
 
 
 def left_out(records: Iterable[dict], runs: Sequence[dict]) -> pd.DataFrame:
@@ -255,6 +259,7 @@ def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataF
         outcome = compared(left, right, records, task)
         gap = paired(outcome.differences, 1 - 0.05 / len(tasks))
         verdict = gap.kind(outcome.margin) if outcome.seeds else "not run"
+        verdict = NOT_TESTABLE if outcome.verdict == NOT_TESTABLE else verdict
         rows.append({"task": task} | gap.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
     return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
 

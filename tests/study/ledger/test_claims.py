@@ -72,7 +72,8 @@ def test_smallest_difference_is_found_four_times_of_five(seeds):
 def test_models_of_one_task_each_share_nothing_with_a_mixed_run():
     """So the interval is Welch's: PALs 66.1, s = .1; eight BERTs, in eight runs a seed, 64.1, s = .1: 4 degrees of
     freedom, 2 ± 2.776 · √(2 · .01 / 3). In one mixed run they draw what PALs draw, and 2, 1.9, 2.1 are pairs."""
-    pals, mixed = runs("pals-204", 66.0, 66.1, 66.2), runs("fine-tuned", 64.0, 64.2, 64.1)
+    made = {"pals-204": (66.0, 66.1, 66.2), "fine-tuned": (64.0, 64.2, 64.1)}  # on each task
+    pals, mixed = ([made_up(i, x, x, method=name) for i, x in enumerate(scores)] for name, scores in made.items())
     outcome = decide("pals-204 annealed > fine-tuned single-task", pals + mixed)
     assert outcome.in_pairs and outcome.interval.high == pytest.approx(2 + 4.303 * 0.1 / 3**0.5, abs=1e-3)
     for run in mixed:
@@ -189,6 +190,9 @@ def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
     assert decide(f"{claim} : mrpc", records).verdict == "not reproduced"
     without = [r for r in records if not (r["config"]["seed"] == 2 and "mrpc" in r["config"]["tasks"])]
     assert decide(claim, without).seeds == (0, 1)  # the third lacks a task of the two
+    mixed = runs("pals-204", 70.0, 70.3, 70.6, study="alone", arm="pals-204")  # of eight tasks, and 60 on RTE
+    outcome = decide("pals-204 annealed > fine-tuned single-task", [*mixed, *records])
+    assert outcome.differences == pytest.approx([200 / 3 - 75, 200.6 / 3 - 75.1, 201.2 / 3 - 75.2])
 
 
 @pytest.mark.parametrize(
@@ -204,6 +208,7 @@ def test_models_for_one_task_each_are_compared_by_their_mean_over_tasks():
         ("pals-204 annealed size=paper", {"arm": "pals-204"}, False),
         ("pals-204 annealed", {"arm": "pals-204", "size": "paper"}, True),
         ("fine-tuned single-task", {"arm": "fine-tuned"}, True),  # one BERT a task, in one run
+        ("pals-204 annealed", {"arm": "pals-204", "held_out": True}, False),  # scored on rows of the training set
     ],
 )
 def test_which_runs_a_term_means(term, changes, matches):
@@ -267,6 +272,11 @@ def test_runs_of_the_size_that_a_row_asks_for_decide_it():
     assert claim_verdict(LEDGER["C10b"], both(90_000))[0] == "reproduced"
 
 
+def test_two_of_glues_tasks_say_nothing_of_eight():
+    two = {"tasks": ("rte", "sst2")}
+    assert decide(CLAIM, runs("pals-204", *SHARED, **two) + runs("shared", *EVEN, **two)).verdict == "not run"
+
+
 def test_a_task_that_neither_side_has_learnt_decides_nothing():
     """Constant predictions have a Matthews correlation of 0; with a median of 0 on both sides CoLA tests nothing."""
     comparison = Comparison.parse("low-rank-100 annealed > pals-204 annealed : cola")
@@ -285,6 +295,9 @@ def test_different_runs_of_one_seed_are_refused():
     records += runs("pals-204", 60.0, arm="pals-204")
     with pytest.raises(ValueError, match="different runs of one seed, shared, shared"):
         decide(CLAIM, records)
+    turn = [r for s in ("annealed", "round-robin") for r in runs("fine-tuned", 60.0, schedule=s, arm="fine-tuned")]
+    with pytest.raises(ValueError, match="different runs of one seed, fine-tuned, fine-tuned"):
+        decide("pals-204 annealed > fine-tuned single-task", [*turn, *records[-1:]])
     again = [*runs("pals-204", 60.0), *runs("pals-204", 62.0, evaluate_every=400), *runs("shared", 60.0)]
     outcome = decide(CLAIM, again)
     assert (outcome.left, len(outcome.records)) == ((62.0,), 2)

@@ -1,5 +1,6 @@
 """Every row of the ledger gets the verdict it should, and what is derived is what the hand arithmetic says."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -15,7 +16,7 @@ from palslib.study.figures.verdicts import verdict_tiles
 from palslib.study.ledger import view
 from palslib.study.ledger.derivations import agrees_with_ledger, derive, numbers, possible
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, load_ledger
-from palslib.study.ledger.verdicts import VERDICTS, verdict, verdict_frame
+from palslib.study.ledger.verdicts import VERDICTS, evidence, verdict, verdict_frame
 from palslib.study.ledger.view import find
 
 LEDGER = load_ledger()
@@ -170,6 +171,12 @@ def test_a_source_that_printed_something_else_would_get_another_verdict(row_id, 
     row = LEDGER[row_id]
     published = row.published | published if isinstance(published, dict) else published
     assert verdict(replace(row, published=published)).verdict == expected
+
+
+def test_a_grid_of_section_4_decides_nothing_before_it_is_complete(tmp_path):
+    for name in ("gem", "gem-mixed"):
+        shutil.copytree(RECORDS / "gem", tmp_path / name, ignore=shutil.ignore_patterns("*.npz"))
+    assert {record["file"].split("/")[-2] for record in evidence(tmp_path)} == {"gem"}
 
 
 def test_rows_c_and_d_and_unknown_rows_are_not_derived():

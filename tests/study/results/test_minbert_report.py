@@ -37,6 +37,8 @@ def test_mean_over_seeds():
     shared = frame[frame["model"] == "shared annealed"].set_index("task")[columns]
     assert shared.loc["sst5"].tolist() == approx([49.5, 41, 1, 2])
     assert shared.loc["mean"].tolist() == approx([176.8 / 3, 172 / 3, 2 / 3, 2])
+    again = [record(seed=seed, scores=(99.0, 99.0, 99.0), study="again") for seed in (7,)]
+    assert minbert.results_frame([record(), record(seed=1, scores=(42.0, 70.0, 62.0)), *again]).equals(frame)
     rest = frame[frame["model"] != "shared annealed"]
     assert rest["ours"].isna().all() and (rest["seeds"] == 0).all()
     table = minbert.results_table(frame).replace("\u00a0", " ", regex=True)  # cells do not break

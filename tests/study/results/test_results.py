@@ -102,6 +102,9 @@ def test_tasks_apart_in_pairs():
     assert (row["difference"], row["high"] - row["difference"]) == (approx(2.0), approx(half))
     assert (frame["verdict"] == "positive").all() and list(frame.index) == list(TASKS)
     assert (tables.task_differences([], "pals-204", "shared")["verdict"] == "not run").all()
+    none = [run(method, seed, 0.0) for method in ("pals-204", "shared") for seed in range(3)]
+    frame = tables.task_differences(none, "pals-204", "shared").set_index("task")
+    assert frame.loc["cola", "verdict"] == "not testable at this scale"
 
 
 def test_schedules_are_compared_over_the_seeds_that_all_have():
@@ -216,6 +219,9 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     every = tables.of_study([*sweep, *others])
     assert tables.lines(every) == ["lhuc", "houlsby-64", "lhuc steps=10"]
     assert tables.left_out([*sweep, *others], every)["why"].tolist() == ["yours, killed, proportional"]
+    alone = small("lhuc", 0, 90.0)  # a model of one task: its score is no average
+    alone["config"]["tasks"] = ["rte"]
+    assert tables.of_study([*sweep, alone]) == tables.of_study(sweep)
     study = tables.of_study(sweep)
     methods = tuple(tables.lines(study))
     left, base = tables.first_two(methods)
@@ -228,7 +234,9 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
     assert sentences[1].endswith("beyond tiny, 40 steps, data synthetic and your own data.")
     turned = [small("houlsby-64", seed, score) for seed, score in enumerate((63.0, 61.0, 62.0))]
     unlike = tables.of_study([*sweep[:3], *turned])
-    assert answer.own_answer(unlike, tables.against(unlike, base, methods), base)[0].endswith("], 3 seeds: open.")
+    assert answer.own_answer(unlike, tables.against(unlike, base, methods), base)[0].endswith("by seed: open.")
+    unlike = tables.of_study([small("lhuc", 0, math.nan), *sweep[1:3], *turned])
+    assert "undefined" in answer.own_answer(unlike, tables.against(unlike, base, methods), base)[0]
     hashed = [run | {"content": {"spread/train": "a", "rte/train": "c"}} for run in sweep]
     changed = hashed[0] | {"content": {"spread/train": "b"}}  # the file was exchanged between the runs
     assert tables.lines(tables.of_study([*hashed, changed]))[-1] == 'lhuc content={"spread/train": "b"}'
