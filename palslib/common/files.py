@@ -83,9 +83,9 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
     """Yields a new folder to write files into. At the end they replace the files of an earlier save in `folder`, and no
     others; `about` says what they are. After an error `folder` is as before.
 
-    The first file that is moved to its place is the new list: if the process is killed before the last one is, the
-    folder is refused on loading, and can be saved to again. Raises FileExistsError for files of these names that were
-    not saved by palslib, ValueError for a list that was not.
+    The first file that is moved to its place is the new list: if the process is killed before the last one is,
+    `check_files` moves the others. Raises FileExistsError for files of these names that were not saved by palslib,
+    ValueError for a list that was not.
     """
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
@@ -117,12 +117,22 @@ def read_list(folder: Path) -> dict:
 
 
 def check_files(folder: Path) -> dict:
-    """The same, once the files are known to be those that were saved. Raises ValueError naming one that is not."""
+    """The same, once the files are known to be those that were saved; what a killed save had not yet moved is moved.
+    Raises ValueError naming a file that is not."""
     about = read_list(folder)
     for name, known in about["files"].items():
-        if not (folder / name).is_file() or digest(folder / name) != known:
+        places = [folder / name, *folder.glob(f".*{TEMPORARY}/{name}")]
+        if not (there := [path for path in places if path.is_file() and digest(path) == known]):
             raise ValueError(f"{folder / name} is missing, damaged, or not of the save that {LIST} lists: save again")
+        os.replace(there[0], folder / name)
     return about
+
+
+def discard(folder: Path) -> None:
+    """Removes the files of a save, and no others."""
+    if (folder / LIST).is_file():
+        for name in (*read_list(folder)["files"], LIST):
+            (folder / name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -146,6 +146,8 @@ def _of_folder(folder: Path, name: str, split: str):
     elif names not in ([], ["default"]):
         raise unknown("task", name, names)
     elif files := sorted(path.name for path in (folder / name).glob(f"{glob.escape(split)}-*.parquet")):
+        if {int(n) for n in re.findall(r"-of-(\d+)\.parquet", " ".join(files))} - {len(files)}:
+            raise ValueError(f"{listed(files)}: by their names there should be more or fewer of them")
         loaded = datasets.load_dataset(str(folder / name), data_files={split: files}, **streamed)
     else:
         lacks = f"no README.md that names its files, and no files {name}/{split}-*.parquet"
@@ -362,7 +364,9 @@ def labelled(frame: pd.DataFrame, task, where: str) -> pd.DataFrame:
     if not task.skip_unlabelled:
         return frame
     none = {""} | (set() if task.skip_unlabelled is True else set(task.skip_unlabelled))
-    without = np.array([str(cell_text(cell)).strip() in none for cell in frame[task.label]], dtype=bool)
+    numbers = {number_of(word) for word in none} - {None}  # pandas writes a column of -1, 0 and a missing cell as -1.0
+    cells = [str(cell_text(cell)).strip() for cell in frame[task.label]]
+    without = np.array([cell in none or number_of(cell) in numbers for cell in cells], dtype=bool)
     if without.any():
         rows = f"{frame.index.name}s {listed(frame.index[without])}"
         warnings.warn(f"{where}: rows without a label left out ({rows})", stacklevel=3)

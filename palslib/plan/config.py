@@ -17,7 +17,7 @@ from pydantic_core import ArgsKwargs
 from palslib.bert.backbones import portable
 from palslib.common.files import LIST, digest
 from palslib.common.names import check_name, shown
-from palslib.common.places import place
+from palslib.common.places import place, runs_folder
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
@@ -60,8 +60,8 @@ class RunConfig:
     size: Annotated[int, Field(ge=1, le=4096)] | Literal["budget", "paper"] | None = None
     """The method's size s: `budget` fits it to the paper's 1.13x on this backbone, `paper` keeps the method's own size,
     a number sets it. The default is `paper` with the recipe `released` (the released code's sizes) and with
-    `own_method`, otherwise `budget`; a `Method` given in Python keeps its own size. (`dataclasses.replace` keeps the
-    size of the earlier config: to change the method, give `size=None` too.)"""
+    `own_method`, otherwise `budget`; a `Method` given in Python keeps its own size. (`dataclasses.replace` keeps size
+    and options of the earlier config: to change the method, give `size=None` and `method_options={}` too.)"""
     method_options: dict = field(default_factory=dict)
     """Other options of the method, by name (`{"heads": 6}`)."""
     own_method: dict = field(default_factory=dict)
@@ -164,7 +164,8 @@ class RunConfig:
     keep: Literal["none", "last", "best"] = "none"
     """Weights kept at the end: `none`, `last`, or `best` (the last and the best by dev average)."""
     folder: Place | None = None
-    """Folder of the run; by default a folder in `runs/train/` with a hash of the config in its name."""
+    """Folder of the run; by default one in `runs/train/` (`pretrain`: `runs/pretraining/`), named by a hash of the
+    config."""
     progress: bool = True
     """Show progress bars and scores."""
     log_with: Literal[*TRACKERS] | None = None
@@ -225,8 +226,10 @@ class RunConfig:
             raise ValueError(f"own: {name!r} is the name of a built-in task; choose another")
         if isinstance(own, str):
             return task_from_file(own, name=name)
-        separator = SUFFIXES.get(ending(str(own.get("data", ""))), ",")
-        task = Task(name, **({"texts": ("text",), "separator": separator} | own))
+        usual, file = {"texts": ("text",)}, str(own.get("data", ""))
+        if ending(file) in SUFFIXES:
+            usual |= {"separator": SUFFIXES[ending(file)], "files": Path(file).name}
+        task = Task(name, **(usual | own))
         if not {"labels", "metrics"} & own.keys():
             raise ValueError(f"own: the task {name!r} needs labels (its classes) or metrics (of a score)")
         return task
@@ -358,13 +361,15 @@ def _with_file(task: str | dict, change: Callable[[str], str]) -> str | dict:
 
 def _by_content(source: str | None) -> str | None:
     """A source of data or weights, in which an absolute path is replaced by its last name and a hash of its files: of a
-    folder those that its list names, or else files of data and weights."""
+    folder those that its list names, or else files of data and weights, except what runs have written."""
     if source is None or not (path := place(source)).is_absolute():
         return source
     if (path / LIST).is_file():
         files = [path / LIST]
     elif path.is_dir():
         files = sorted(file for file in path.rglob("*") if ending(file) in (*SUFFIXES, ".safetensors", ".bin"))
+        if not path.is_relative_to(runs := runs_folder()):
+            files = [file for file in files if not file.is_relative_to(runs)]
     else:
         files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*")))
     hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from palslib.bert.backbones import MINILM_SHA256, plain
 from palslib.common.files import LIST, check_files, digest
 from palslib.common.processes import say
-from palslib.data.tasks import load_rows
+from palslib.data.tasks import BUILT_IN, load_rows
 from palslib.data.tokens import content_of
 from palslib.plan.config import RunConfig
 
@@ -67,9 +67,9 @@ def _method_content(method) -> str:
 
 def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
     """The hashes of a run's inputs by name: each split (`rte/train`), `backbone` or `start`, the user's own `method`,
-    and the class names of the user's own tasks (`mood/classes`). An input that is out of reach, or has no hash, is left
-    out and told. `known`: (data, repr of the task, split) -> hash, for splits that need not be read; others' hashes are
-    added.
+    and the class names of tasks that are not built in (`mood/classes`). An input that is out of reach, or has no hash,
+    is left out and told. `known`: (data, repr of the task, split) -> hash, for splits that need not be read; others'
+    hashes are added.
     """
     content, told = {}, []
 
@@ -93,7 +93,7 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
         with reading(name):  # the classes of the user's own task may be those that occur in its file
             task = config.task(name)
             trained, scored = config.splits(task)
-            if name in config.own and task.labels:
+            if name not in BUILT_IN and task.labels:
                 content[f"{name}/classes"] = digest(repr(task.labels))
             for split in (trained, *scored):
                 with reading(f"{name}/{split}"):

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, portable
 from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
-from palslib.common.files import atomic_write, read_list
+from palslib.common.files import atomic_write, discard, read_list
 from palslib.common.names import check_type
 from palslib.common.places import place, runs_folder
 from palslib.common.precision import autocast, precision_of, products
@@ -323,6 +323,9 @@ class Run:
         say(self.notes, self.folder)
         if state:
             self.resume(state)
+        elif self.accelerator.is_main_process:
+            for name in ("last", "best"):  # the weights of a run that ended here without checkpoints
+                discard(self.folder / name)
 
     # ----------------------------------------------------------------------------------------------------- evaluation
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from palslib.common.files import read_list
+from palslib.common.files import LIST, read_list
 from palslib.common.names import check_name
 from palslib.common.places import place
 from palslib.common.reading import read_object
@@ -29,7 +29,7 @@ class Trained(dict):
         """
         check_name("weights", which, ("last", "best"))
         kept = self.folder / which
-        if kept.is_dir():
+        if (kept / LIST).is_file():
             model = MultiTaskModel.from_pretrained(kept)  # its error names a damaged file
             if self.get("weights", {}).get(which) not in (None, read_list(kept)["digest"]):
                 raise ValueError(f"the weights in {kept} are not those that this run has kept")

@@ -1,6 +1,7 @@
 """Tasks from four kinds of source, and every kind of bad input: the message names file, row and column."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -277,6 +278,19 @@ def test_rows_without_a_label(tmp_path):
     whole = written(tmp_path, "text,label\n" + "a,-\nb,x\nc,y\n" * 9)
     with pytest.warns(UserWarning, match="left out"):
         assert task_from_file(whole, skip_unlabelled=["-"]).labels == ("x", "y")
+    whole = written(tmp_path, "text,label\n" + "a,-1.0\nb,0.0\nc,1.0\nd,\n" * 9)  # as pandas writes -1, 0, 1 and none
+    with pytest.warns(UserWarning, match="left out"):
+        assert task_from_file(whole, skip_unlabelled=["-1"]).labels == ("0.0", "1.0")
+
+
+def test_a_file_of_several_is_missing_or_too_many(tmp_path):
+    folder, path = mirror(tmp_path / "own", ""), tmp_path / "own" / "rte" / "train-00000-of-00001.parquet"
+    for other in ("train-old.parquet", "train-00000-of-00002.parquet"):
+        shutil.copy(path, path.with_name(other))
+        path = path.rename(path.with_suffix(".kept")) if "of" in other else path
+        with pytest.raises(ValueError, match="by their names there should be more or fewer"):
+            load_rows("rte", folder)
+        path.with_name(other).unlink()
 
 
 def test_a_number_that_two_classes_write_is_neither(tmp_path):

@@ -78,7 +78,7 @@ def test_an_output_file_is_new(saved, tmp_path, capsys):
     assert pd.read_csv(out)["file"].tolist() == [name for name in files for _ in range(30)]
 
 
-def test_files_are_scored_side_by_side(model, saved, tmp_path, capsys):
+def test_files_are_scored_side_by_side(model, saved, tmp_path, capsys, monkeypatch):
     """Or splits of one, divided as in training; on screen, rows without a label are an error, or left out."""
     files = tmp_path / "mood-validation.csv", tmp_path / "mood-test.csv"
     LABELLED.to_csv(files[0], index=False)
@@ -91,6 +91,8 @@ def test_files_are_scored_side_by_side(model, saved, tmp_path, capsys):
     splits = model.evaluate_file(tmp_path / "mood-{split}.csv", task="mood", splits=("validation", "test"))
     assert splits.to_numpy().tolist() == found.to_numpy().tolist()
     call = ["evaluate", str(saved / "model"), str(files[0]), "--task", "mood"]
+    (tmp_path / "test").mkdir()
+    monkeypatch.chdir(tmp_path)  # where a split's name is a folder's, too
     assert main([*call, "--splits", "train", "test"]) == 0
     head, rows, *_ = capsys.readouterr().out.splitlines()
     assert "(train)" in head and "(test)" in head and sum(map(int, rows.split()[1:])) < 30
@@ -117,8 +119,10 @@ def test_what_is_refused(model, tmp_path, content, task, message):
 
 
 def test_a_file_is_read_as_in_training_where_its_ending_is_the_same(model, tmp_path):
-    """With the separator, quotation marks and encoding of the task's files; another kind of file with its own."""
-    task = replace(MOOD, separator=";", encoding="cp1252")
+    """With the separator, quotation marks and encoding of the task's files; another kind of file with its own. A task
+    that a config describes knows its file's ending, too."""
+    own = replace(MOOD, separator=";", encoding="cp1252", files="", data="mood.csv")
+    task = RunConfig(tasks=(own,)).task("mood")
     other = MultiTaskModel(model.backbone, model.method, [task], tokenizer=model.tokenizer)
     (tmp_path / "a.csv").write_bytes("id;tweet\n1;für\n".encode("cp1252"))
     (tmp_path / "b.tsv").write_text("id\ttweet\n1\tfür\n")

@@ -81,6 +81,11 @@ def test_tasks_of_one_name_and_file_but_other_columns_have_hashes_of_their_own(t
     path.write_text(path.read_text().replace(",bad", ",awful"))  # the class numbers of its rows are the same
     renamed = content("b", {}, labels=("awful", "good"))
     assert [name for name, value in renamed.items() if value != second[name]] == ["mood/classes"]
+    pd.DataFrame(MOODS, columns=["text", "label"]).to_csv(path, index=False)  # found in a folder, named by nobody
+    found = [run_content(config("mood", data=str(tmp_path)), {})]
+    path.write_text(path.read_text().replace(",bad", ",awful"))
+    found += [run_content(config("mood", data=str(tmp_path)), {})]
+    assert [name for name, value in found[0].items() if value != found[1][name]] == ["mood/classes"]
 
 
 @pytest.mark.parametrize("shape", ["a file as a task", "fields of a task", "folders of data and weights"])

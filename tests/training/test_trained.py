@@ -1,6 +1,7 @@
 """Train, keep, predict: a run gives back the model that it trained."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -49,6 +50,9 @@ def test_a_model_goes_on_without_the_folder_of_its_backbone(tmp_path):
 
 def test_the_model_of_a_run_that_keeps_nothing_is_there_as_long_as_its_process(tmp_path):
     config = small(tmp_path / "run", tasks=("rte", "stsb"), steps=3, learning_rate=1e-2)
+    with pytest.raises(ZeroDivisionError):  # before that a run had ended here, when it had kept its best weights
+        train(replace(config, keep="best", evaluate_every=1), on_step=lambda run: 1 / (2 - run.step))
+    assert (tmp_path / "run" / "best" / "palslib.json").is_file()
     texts = [("A dog runs.", "An animal moves."), ("It rains.", "The sun shines.")]
     record = train(config)
     assert len(record.model().predict(texts, "rte")) == 2 and not record.model().training
