@@ -124,7 +124,8 @@ def check_files(folder: Path) -> dict:
         places = [folder / name, *folder.glob(f".*{TEMPORARY}/{name}")]
         if not (there := [path for path in places if path.is_file() and digest(path) == known]):
             raise ValueError(f"{folder / name} is missing, damaged, or not of the save that {LIST} lists: save again")
-        os.replace(there[0], folder / name)
+        if there[0] != folder / name:
+            os.replace(there[0], folder / name)
     return about
 
 

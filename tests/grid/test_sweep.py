@@ -187,6 +187,12 @@ def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     assert sweep.slot_environments(2) == [{"OMP_NUM_THREADS": "1"}] * 2
 
 
+def test_a_grid_that_names_its_finished_runs_otherwise_is_told(write, capsys):
+    assert main(write([0], arm="shared")) == 0
+    assert main(write([0], arm="PALs")) == 0
+    assert "its record keeps arm='shared'" in capsys.readouterr().err
+
+
 # --------------------------------------------------------------------------------------------------- what is damaged
 @pytest.mark.parametrize(
     ("body", "reason"),

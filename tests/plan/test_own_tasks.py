@@ -135,3 +135,14 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
 def test_what_is_no_task_is_refused_by_name(tasks, own, named):
     with pytest.raises((ValueError, FileNotFoundError), match=named):
         config(*tasks, own=own)
+
+
+def test_what_runs_write_below_a_data_folder_is_no_part_of_their_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path / "runs"))
+    pd.DataFrame(MOODS, columns=["text", "label"]).to_csv(tmp_path / "mood.csv", index=False)
+    keys = []
+    for name in ("runs/a/last/model.safetensors", "runs/b/answers.csv", "other.csv"):
+        keys.append(config("mood", data=str(tmp_path)).key)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text,label\n")
+    assert keys[0] == keys[1] == keys[2] != config("mood", data=str(tmp_path)).key
